@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import numpy as np
@@ -148,13 +148,15 @@ def curves(arguments):
 def _in_turns(
     who: Mapping[str, Callable[[Any], float]], batches: list
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """What each returns for each batch, and its seconds: one after another, batch by batch."""
+    """What each returns for each batch, and its seconds: one after another, batch by batch, in an
+    order that turns (who comes after whom shows otherwise: one's arrays are another's cache)."""
     made: dict[str, list[float]] = {name: [] for name in who}
     seconds: dict[str, list[float]] = {name: [] for name in who}
-    for given in batches:
-        for name, run in who.items():
+    names = list(who)
+    for place, given in enumerate(batches):
+        for name in names[place % len(names) :] + names[: place % len(names)]:
             began = time.perf_counter()
-            made[name].append(run(given))
+            made[name].append(who[name](given))
             seconds[name].append(time.perf_counter() - began)
     return made, seconds
 
@@ -271,7 +273,7 @@ def receipts(arguments):
             step.watch = by.watch(number)  # noqa: B023
             made = step(*given)  # noqa: B023
             step.watch = None  # noqa: B023
-            by.receipt(number, made, step.named_state())  # noqa: B023
+            by.receipt(number, made, step)  # noqa: B023
             return made
 
         _, seconds = _in_turns(
@@ -284,11 +286,14 @@ def receipts(arguments):
             [data.batch(i, batch, 0) for i in range(arguments.iterations)],
         )
         times = {who: median(all_[1:]) for who, all_ in seconds.items()}
+        # Batch by batch: a machine that slows down for a minute does so for all four.
+        costs = {who: [a / b - 1 for a, b in zip(all_[1:], seconds["off"][1:], strict=True)]
+                 for who, all_ in seconds.items() if who != "off"}  # fmt: skip
         yield {
-            "model": name, "batch": batch, "seconds": times,
-            "gradients": len(recorder.gradients), "kept_cost": times["kept"] / times["off"] - 1,
-            "gradients_cost": times["gradients"] / times["off"] - 1,
-            "ops_cost": times["ops"] / times["off"] - 1,
+            "model": name, "batch": batch, "iterations": arguments.iterations, "seconds": times,
+            "gradients": len(recorder.gradients),
+            **{f"{who}_cost": median(all_) for who, all_ in costs.items()},
+            "quartiles": {who: quantiles(all_)[::2] for who, all_ in costs.items()},
         }  # fmt: skip
 
 

@@ -195,7 +195,7 @@ class _Search:
             loss = step(*data.batch(self.iteration - 1, plan.batch, plan.seed))
         finally:
             step.watch = None
-        return step, recorder.receipt(self.iteration, loss, step.named_state())
+        return step, recorder.receipt(self.iteration, loss, step)
 
     def value(
         self, found: Change, ends: tuple[tuple[TrainingStep, Receipt], ...]

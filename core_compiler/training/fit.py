@@ -316,7 +316,7 @@ def iterate(
                     except Apart as error:  # the iteration is done; its values are not all known
                         recorder.ops, lost = {}, error
                 if folder is not None:
-                    receipt = recorder.receipt(number + 1, loss, step.named_state())
+                    receipt = recorder.receipt(number + 1, loss, step)
                     receipts.add(folder / receipts.FILE, [receipt])
                     root = receipt.root
             history.add(IterationRecord(

@@ -68,11 +68,13 @@ class Probe:
 class Probes:
     """All probes of a program in the order of their launches; ``gradients``: of each parameter, by
     its name, the number of the gradient that the optimiser is given, where it lies in memory;
-    ``unseen``: the parameters whose gradient lives inside a kernel."""
+    ``unseen``: the parameters whose gradient lives inside a kernel; ``results``: those whose
+    gradient is a result of the program, which nothing overwrites before the step has ended."""
 
     probes: tuple[Probe, ...]
     gradients: Mapping[str, int]
     unseen: tuple[str, ...] = ()
+    results: frozenset[str] = frozenset()
 
 
 def meaning_of(compilation: Any) -> Module:
@@ -140,7 +142,11 @@ def find(compilation: Any) -> Probes:
     gradients = {roles.arguments[of][1]: numbers.get(main.outputs[place], -1)
                  for of, place in roles.gradients().items()}  # fmt: skip
     unseen = tuple(name for name, number in gradients.items() if number not in seen)
-    return Probes(tuple(probes), {n: i for n, i in gradients.items() if i in seen}, unseen)
+    last = Roles.of(compilation.module.main)
+    results = frozenset(last.arguments[of][1] for of in last.gradients())
+    return Probes(
+        tuple(probes), {n: i for n, i in gradients.items() if i in seen}, unseen, results
+    )  # fmt: skip
 
 
 def _read_inside(module: Module) -> Iterator[Value]:

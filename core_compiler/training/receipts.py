@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -121,6 +121,13 @@ def need_gradients(probes: Probes) -> None:
         )  # fmt: skip
 
 
+class Step(Protocol):
+    """What a receipt is made of: arrays by name, as they lie in memory."""
+
+    def named_state(self) -> dict[str, np.ndarray]: ...
+    def named_gradients(self) -> dict[str, np.ndarray]: ...
+
+
 class Recorder:
     """Makes the receipts of a step as it runs; ``level`` of ``RECEIPTS``, and all values in every
     ``ops_every``-th iteration (0: in none).
@@ -144,10 +151,13 @@ class Recorder:
         self.gradients: dict[str, str] = {}
         self.ops: dict[tuple[int, int], str] = {}
         self.before = ""
-        self.threads = default_threads()
+        self._threads = default_threads()
+        self._pool = ThreadPoolExecutor(max(1, self._threads - 1))  # and the one that calls
         self._hashed = leaf_of(leaves)
         self._names = {n: name for name, n in probes.gradients.items()}
-        self._few = [p for p in self.probes if p.number in self._names]
+        # Those that the step gives back are hashed with the state, by all threads at once.
+        self._few = [p for p in self.probes
+                     if self._names.get(p.number, "") not in {"", *probes.results}]  # fmt: skip
 
     def watch(self, iteration: int) -> Watch | None:
         """What to look at in an iteration (from 1 on)."""
@@ -171,16 +181,42 @@ class Recorder:
         for ops in seen:
             self.ops |= ops
 
-    def receipt(self, iteration: int, loss: float, state: Mapping[str, np.ndarray]) -> Receipt:
-        """The receipt of the iteration that has just ended."""
-        gradients = dict(sorted(self.gradients.items())) if self.level == "gradients" else {}
+    def receipt(self, iteration: int, loss: float, step: Step) -> Receipt:
+        """The receipt of the iteration that ``step`` has just ended."""
+        state, given = step.named_state(), step.named_gradients()
+        kept = self.level == "gradients"
+        rest = {n: a for n, a in given.items() if n not in self.gradients} if kept else {}
+        found = self._leaves([*state.values(), *rest.values()])
+        leaves = dict(zip(state, found, strict=False))
+        self.gradients |= zip(rest, found[len(state) :], strict=True)
+        gradients = dict(sorted(self.gradients.items())) if kept else {}
         ops = {f"{s}/{n}": v for (n, s), v in sorted(self.ops.items())}
         ops = ops if self.whole(iteration) else {}
-        with ThreadPoolExecutor(self.threads) as pool:  # hashing holds no lock of Python's
-            leaves = dict(zip(state, pool.map(self._hashed, state.values()), strict=True))
         made = Receipt(iteration, loss, leaves, gradients, ops, self.before)
         self.before = made.root
         return made
+
+    def _leaves(self, arrays: Sequence[np.ndarray]) -> list[str]:
+        """Of every array.
+
+        A thread is given its share as one list: hashing holds no lock of Python's, but handing an
+        array over costs as much as hashing 0.5 MB of it.
+        """
+        shares: list[list[int]] = [[] for _ in range(self._threads)]
+        given = [0] * self._threads
+        for place in sorted(range(len(arrays)), key=lambda place: -arrays[place].nbytes):
+            least = given.index(min(given))
+            shares[least].append(place)
+            given[least] += arrays[place].nbytes
+
+        def hashed(share: Sequence[int]) -> dict[int, str]:
+            return {place: self._hashed(arrays[place]) for place in share}
+
+        others = [self._pool.submit(hashed, share) for share in shares[1:]]
+        found = hashed(shares[0])
+        for other in others:
+            found |= other.result()
+        return [found[place] for place in range(len(arrays))]
 
 
 @dataclass(frozen=True)

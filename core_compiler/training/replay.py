@@ -133,7 +133,7 @@ class Run:
         recorder = Recorder(self.step.probes, "gradients", 1, leaves=self.book.leaves)
         watch = recorder.watch(iteration)
         loss = self.run(iteration, [watch])
-        return recorder.receipt(iteration, loss, self.step.named_state())
+        return recorder.receipt(iteration, loss, self.step)
 
     def kept(self, iteration: int) -> Receipt:
         """The receipt of an iteration by the checkpoint after it, as far as that says something:

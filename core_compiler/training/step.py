@@ -296,13 +296,17 @@ class TrainingStep:
         if not any(role == "gradient" for role, _ in self.rows):
             raise UserError("the step does not keep its gradients", "gradients",
                             "compile it with Training(keep_gradients=True)")  # fmt: skip
-        return {self.roles.arguments[self.rows[i][1]][1]: np.array(a)
-                for i, a in self._kept.items()}  # fmt: skip
+        return {name: np.array(a) for name, a in self.named_gradients().items()}
 
     def number(self, name: str) -> Any:
         """A number of the state, such as the loss scale; None where there is none of that name."""
         place = self._places.get(name)
         return None if place is None else np.asarray(self.state[place]).item()
+
+    def named_gradients(self) -> dict[str, np.ndarray]:
+        """What :attr:`gradients` has, as it lies in memory; empty where the step keeps none."""
+        return {self.roles.arguments[self.rows[i][1]][1]: np.asarray(a)
+                for i, a in self._kept.items()}  # fmt: skip
 
     def named_state(self) -> dict[str, np.ndarray]:
         """All that the next iteration depends on, by name, as it lies in memory; what a device

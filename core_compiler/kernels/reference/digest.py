@@ -76,17 +76,18 @@ def leaf(x: np.ndarray) -> int:
     whole = len(raw) // BLOCK_BYTES * BLOCK_BYTES
     rest = np.zeros(BLOCK_BYTES if whole < len(raw) else 0, np.uint8)
     rest[: len(raw) - whole] = raw[whole:]
-    lane = np.arange(1, LANES + 1, dtype=np.uint64) * np.uint64(MULTIPLIER)
+    lane = _FIRST.copy()
     for part in (raw[:whole], rest):
         if part.ctypes.data % 8:
             part = part.copy()
         _leaf_kernel(name)(part.view(np.uint64), lane)
-    total = len(raw)
-    for value in lane.tolist():
-        total = (total ^ value) * MULTIPLIER % 2**64
-        total ^= total >> 29
-    return total
+    total = np.full(1, len(raw), np.uint64)
+    _fold_kernel()(lane, total)
+    return int(total[0])
 
+
+#: What the lanes begin with.
+_FIRST = np.arange(1, LANES + 1, dtype=np.uint64) * np.uint64(MULTIPLIER)
 
 #: Floats whose NaN the hash makes canonical as it reads: bits, and those of infinity.
 _SIGNLESS_INFINITY = {
@@ -116,6 +117,21 @@ def _plain(word):
         if (word >> place) & u64(MAGNITUDE) > u64(INFINITY):  # noqa: F821
             made = (made & ~(u64(ALL) << place)) | (u64(NAN) << place)  # noqa: F821
     return made
+
+
+def _fold_loop(lane, total):
+    folded = total[0]
+    for l in range(LANES):  # noqa: E741
+        folded = (folded ^ lane[l]) * u64(MULTIPLIER)  # noqa: F821
+        folded ^= folded >> u64(29)  # noqa: F821
+    total[0] = folded
+
+
+@functools.cache
+def _fold_kernel():
+    element = NUMBERS["u64"]
+    loop = specialise(_fold_loop, "leaf_hash_fold", u64=element)
+    return jit(loop, writes(element, 1), writes(element, 1))
 
 
 @functools.cache
