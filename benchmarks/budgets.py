@@ -32,15 +32,28 @@ BUDGETS = (
 
 def compared(measured: Mapping[str, Any]) -> Iterator[tuple[str, Budget, int, float, bool]]:
     """Group, budget, ops, figure and whether the budget is kept, of the generated graphs in what
-    ``ui.py --json`` prints."""
-    for group in ("sizes", "long"):
+    ``ui.py --json`` prints; of models (groups ``training: NAME``, ``recordings: NAME``) by the
+    budget of the least number of ops that is not under theirs."""
+    for group, row in _rows(measured):
         for budget in BUDGETS:
-            for ops, most in budget.most.items():
-                found: Any = measured.get(group, {}).get(str(ops))
-                for part in budget.figure.split("."):
-                    found = None if found is None else found.get(part)
-                if found is not None:
-                    yield group, budget, ops, found, found <= most
+            ops = min((n for n in budget.most if n >= row["ops"]), default=None)
+            if ops is None or (group in ("sizes", "long") and ops != row["ops"]):
+                continue
+            found: Any = row
+            for part in budget.figure.split("."):
+                found = None if found is None else found.get(part)
+            if found is not None:
+                yield group, budget, ops, found, found <= budget.most[ops]
+
+
+def _rows(measured: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for group in ("sizes", "long"):
+        for ops, row in measured.get(group, {}).items():
+            yield group, {**row, "ops": int(ops)}
+    for group in ("training", "recordings"):
+        for name, row in measured.get(group, {}).items():
+            if "ops" in row:
+                yield f"{group}: {name}", row
 
 
 def table(measured: Mapping[str, Any]) -> str:
@@ -55,6 +68,11 @@ def table(measured: Mapping[str, Any]) -> str:
                      + ("" if each[1] else " **(missed)**") for each in cells]  # fmt: skip
             lines.append(f"| {budget.what} | {ops:,} | {_said(most, budget.unit)} | "
                          f"{' | '.join(shown)} |")  # fmt: skip
+    for group, budget, ops, value, kept in compared(measured):
+        if group not in ("sizes", "long"):
+            lines.append(f"| {budget.what} ({group}) | up to {ops:,} | "
+                         f"{_said(budget.most[ops], budget.unit)} | {_said(value, budget.unit)}"
+                         f"{'' if kept else ' **(missed)**'} | |")  # fmt: skip
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """Training steps: torch's losses and times beside ours, the same bits in all ways, what receipts
 and recomputation cost.
 
-    python benchmarks/training.py curves|bits|targets|receipts|recompute [MODEL ...] [-o FILE]
+    python benchmarks/training.py WHAT [MODEL ...] [-o FILE]
 
 ``curves``     20 iterations of each model beside torch eager on the same data, dropout 0, in turns:
                the largest relative difference of a loss, median seconds and their ratio.
@@ -10,6 +10,7 @@ and recomputation cost.
 ``receipts``   seconds of iterations with receipts of loss, gradients and state, and of a step that
                keeps no gradients without.
 ``recompute``  GPT-2 small with ``recompute`` and without: bytes, seconds, predicted and measured.
+``frameworks`` the digits CNN as Keras 3 and as ONNX beside its own framework (`frameworks.py`).
 
 Times of a shared machine are worth little; read the ratios, which are of one process.
 """
@@ -340,6 +341,12 @@ def recompute(arguments):
     }  # fmt: skip
 
 
+def frameworks(arguments):
+    from benchmarks.frameworks import rows
+
+    yield from rows(arguments.iterations)
+
+
 def _grown(call) -> int:
     """Bytes by which this process's resident memory grows while ``call`` runs, at its highest
     (Linux: ``VmHWM``, set back before)."""
@@ -361,7 +368,7 @@ def _ordered(step):
 
 WHAT = {
     "curves": curves, "bits": bits, "targets": targets, "receipts": receipts,
-    "recompute": recompute,
+    "recompute": recompute, "frameworks": frameworks,
 }  # fmt: skip
 
 

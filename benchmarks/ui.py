@@ -21,6 +21,7 @@ For each recording, beside the machine's load (figures mean little on a busy one
                    until it is drawn anew and sharp; the slower one (by ``p95``) of ``redraw``:
                    ``near`` and ``whole``, as above.  The time in which the hand may go on is in it
 ``server_bytes``   memory of the server after all that
+``ops``            of the stage that has most
 
 ``--json`` prints one object at the end: ``sizes`` maps op counts to these figures of chains of
 equal blocks, ``long`` to those of such models with edges that span everything, ``training`` names
@@ -52,6 +53,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # also run as a file
 from benchmarks import budgets  # noqa: E402
 from benchmarks.models import machine  # noqa: E402
+from core_compiler.record.reader import Recording  # noqa: E402
 
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 _SERVE = """
@@ -214,8 +216,11 @@ def measure(browser, url: str, server: psutil.Process, path: Path) -> dict:
     select = [page.evaluate(_SELECT) for _ in range(8)]
     pan, redraw = _pan(page)
     context.close()
+    with Recording(path) as recording:
+        ops = max(stage.ops for stage in recording.stages)
     return {
         "recording": path.name,
+        "ops": ops,
         **sorted(fresh, key=lambda o: o["first_paint_s"])[len(fresh) // 2],
         "first_paints_s": [o["first_paint_s"] for o in fresh],
         "reload": min(opened[1:], key=lambda o: o["from_request_s"]),

@@ -232,7 +232,7 @@ def _scatter(c: Custom, op: Op, depth: int, target: Callable) -> None:
         kb.store(kb.load(x, *where), y, *where)
     table = None
     if mode in ("add", "mul"):
-        table = _Totals(c, x, depth, mode)
+        table = _Totals(c, x, depth, mode, prod(op.operands[2].type.shape[:lead]))
     with c._nest(updates, range(lead), "u", {}, "sequential") as u:
         row = target([u[a] for a in range(lead)])
         inside = None
@@ -247,7 +247,7 @@ def _scatter(c: Custom, op: Op, depth: int, target: Callable) -> None:
                 rest = [w[a] for a in range(lead, lead + width)]
                 update = kb.load(updates, *(u[a] for a in range(lead)), *rest)
                 if table is not None:
-                    table.add([*row, *rest], c.wide(update))
+                    table.add(rest, c.wide(update))
                 elif mode == "set":
                     kb.store(update, y, *row, *rest)
                 else:
@@ -259,20 +259,34 @@ def _scatter(c: Custom, op: Op, depth: int, target: Callable) -> None:
 
 
 class _Totals:
-    """What a destination's hits add up to: chunks of 256 from the identity, then old + total."""
+    """What a destination's hits add up to: chunks of 256 from the identity, then old + total.
 
-    def __init__(self, c: Custom, x: Value, depth: int, mode: str):
+    ``updates``: how many there are.  Where few of many rows can be hit (a gradient of an embedding)
+    memory is for as many rows as there are updates, and a row gets its slot with its first hit.
+    """
+
+    def __init__(self, c: Custom, x: Value, depth: int, mode: str, updates: int):
         from core_compiler.kernels.heavy import identity
         from core_compiler.kernels.pull import accumulator
 
         self.c, self.x, self.depth, self.mode = c, x, depth, mode
         kb, extents = c.kb, c.extents[x]
-        names = tuple(e.name for e in extents)
         self.lane = accumulator(x.type.dtype)
         self.start = identity(kb, "sum" if mode == "add" else "prod", self.lane)
         self.chunk = kb.number(CHUNK, "i64")
-        self.part = kb.alloc(names, self.lane, *extents, name="part")
-        self.total = kb.alloc(names, self.lane, *extents, name="total")
+        shape = c.op.operands[0].type.shape
+        rows, inside = prod(shape[:depth]), prod(shape[depth:])
+        row_bytes = 2 * inside * self.lane.bytes
+        self.slots = self.used = None
+        sizes, names = extents, tuple(e.name for e in extents)
+        if updates > 0 and updates * row_bytes + rows * 8 < rows * row_bytes:
+            self.slots = kb.alloc(names[:depth], "i64", *extents[:depth], name="slots")
+            self.used = kb.alloc((1,), "i64", name="used")
+            kb.store(kb.number(0, "i64"), self.used, kb.index(0))
+            sizes = [c.argument("n", updates), *extents[depth:]]
+        held = tuple(e.name for e in sizes)
+        self.part = kb.alloc(held, self.lane, *sizes, name="part")
+        self.total = kb.alloc(held, self.lane, *sizes, name="total")
         self.hits = kb.alloc(names[:depth], "i64", *extents[:depth], name="hits")
         with c._nest(x, range(depth), "r", {}, "vector") as r:
             kb.store(kb.number(0, "i64"), self.hits, *(r[a] for a in range(depth)))
@@ -281,10 +295,21 @@ class _Totals:
         kb = self.c.kb
         self.seen = kb.load(self.hits, *row)
         kb.store(kb.add(self.seen, kb.number(1, "i64")), self.hits, *row)
+        if self.slots is not None:
+            with kb.branch(kb.eq(self.seen, kb.number(0, "i64"))):
+                slot = kb.load(self.used, kb.index(0))
+                kb.store(slot, self.slots, *row)
+                kb.store(kb.add(slot, kb.number(1, "i64")), self.used, kb.index(0))
+        self.row = self._kept(row)
 
-    def add(self, where, update: Value) -> None:
+    def _kept(self, row) -> list[Value]:
+        """Where the memory has what a row's hits add up to."""
+        kb = self.c.kb
+        return list(row) if self.slots is None else [kb.cast(kb.load(self.slots, *row), INDEX)]
+
+    def add(self, rest, update: Value) -> None:
         """One more hit: at the start of a chunk the last chunk's part joins the total."""
-        kb, seen = self.c.kb, self.seen
+        kb, seen, where = self.c.kb, self.seen, [*self.row, *rest]
         place = kb.rem(seen, self.chunk)
         update = kb.cast(update, self.lane)
         with kb.branch(kb.eq(place, kb.number(0, "i64"))):
@@ -308,13 +333,14 @@ class _Totals:
         with c._nest(x, range(self.depth), "f", {}, "sequential") as f:
             row = [f[a] for a in range(self.depth)]
             seen = kb.load(self.hits, *row)
-            with kb.branch(kb.gt(seen, kb.number(0, "i64"))):  # noqa: SIM117
+            with kb.branch(kb.gt(seen, kb.number(0, "i64"))):
+                held = self._kept(row)
                 with c._nest(x, range(self.depth, x.type.rank), "g", {}, "vector") as g:
-                    where = [*row, *(g[a] for a in range(self.depth, x.type.rank))]
-                    self._fold(where, seen)
-                    old = kb.cast(c.wide(kb.load(x, *where)), self.lane)
-                    made = kb.op(self.mode, old, kb.load(self.total, *where))
-                    kb.store(c.narrow(made, y.type.dtype), y, *where)
+                    rest = [g[a] for a in range(self.depth, x.type.rank)]
+                    self._fold([*held, *rest], seen)
+                    old = kb.cast(c.wide(kb.load(x, *row, *rest)), self.lane)
+                    made = kb.op(self.mode, old, kb.load(self.total, *held, *rest))
+                    kb.store(c.narrow(made, y.type.dtype), y, *row, *rest)
 
 
 def _scatter_along(c: Custom, op: Op) -> None:

@@ -141,9 +141,9 @@ def find(compilation: Any) -> Probes:
     seen = {p.number for p in probes}
     gradients = {roles.arguments[of][1]: numbers.get(main.outputs[place], -1)
                  for of, place in roles.gradients().items()}  # fmt: skip
-    unseen = tuple(name for name, number in gradients.items() if number not in seen)
     last = Roles.of(compilation.module.main)
     results = frozenset(last.arguments[of][1] for of in last.gradients())
+    unseen = tuple(n for n, number in gradients.items() if number not in seen and n not in results)
     return Probes(
         tuple(probes), {n: i for n, i in gradients.items() if i in seen}, unseen, results
     )  # fmt: skip

@@ -115,3 +115,10 @@ def normal(*shape, seed: int = 0) -> np.ndarray:
 
 def integers(low: int, high: int, shape, kind=np.int64) -> np.ndarray:
     return np.random.default_rng(7).integers(low, high, shape).astype(kind)
+
+
+def few_rows(rows: int, count: int, often: int) -> np.ndarray:
+    """Indices [count, 1] of rows, one of them ``often``, some outside."""
+    made = integers(-3, rows + 3, (count, 1))
+    made[np.random.default_rng(8).permutation(count)[:often]] = 7
+    return made

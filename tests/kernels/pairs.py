@@ -45,44 +45,45 @@ def special_pairs() -> tuple[np.ndarray, np.ndarray]:
 
 
 @numba.njit(nogil=True, error_model="numpy")
+def _random_or_special(word, special, x, y, i):
+    """Whether pair ``i`` is random bits, or has a special value; which it is given here."""
+    kind, chosen = word[2] & np.uint32(15), word[3] % np.uint32(special.size)
+    if kind == FIRST_SPECIAL:
+        x[i] = special[chosen]
+    elif kind == SECOND_SPECIAL:
+        y[i] = special[chosen]
+    return kind < RANDOM or kind in (FIRST_SPECIAL, SECOND_SPECIAL)
+
+
+@numba.njit(nogil=True, error_model="numpy")
 def _mix_of_powers(words, special, x, y, x_bits, y_bits):
     step = (HIGHEST - LOWEST) * 2.0**-32
     for i in range(x.size):
-        kind, word = words[i, 2] & np.uint32(15), words[i, 3]
-        if kind < RANDOM:
+        if _random_or_special(words[i], special, x, y, i):
             continue
-        if kind == FIRST_SPECIAL:
-            x[i] = special[word % np.uint32(special.size)]
-        elif kind == SECOND_SPECIAL:
-            y[i] = special[word % np.uint32(special.size)]
+        kind, word = words[i, 2] & np.uint32(15), words[i, 3]
+        if ANY_BASE <= kind < NEAR_ONE:  # 1 + 2**-k up to twice as far, or 1 less that
+            far = np.uint32(1 + (words[i, 2] >> np.uint32(4)) % np.uint32(23))
+            offset = x_bits[i] >> (far + np.uint32(8))
+            below = (words[i, 2] >> np.uint32(31)) & np.uint32(1)
+            x_bits[i] = np.uint32(0x3F800000) + offset if below == 0 else (
+                np.uint32(0x3F800000) - offset)  # fmt: skip
         else:
-            if ANY_BASE <= kind < NEAR_ONE:  # 1 + 2**-k up to twice as far, or 1 less that
-                far = np.uint32(1 + (words[i, 2] >> np.uint32(4)) % np.uint32(23))
-                offset = x_bits[i] >> (far + np.uint32(8))
-                below = (words[i, 2] >> np.uint32(31)) & np.uint32(1)
-                x_bits[i] = np.uint32(0x3F800000) + offset if below == 0 else (
-                    np.uint32(0x3F800000) - offset)  # fmt: skip
-            else:
-                x_bits[i] &= np.uint32(0x7FFFFFFF)
-            exponent = (LOWEST + np.float64(word) * step) / _log2(np.float64(x[i]))
-            if kind >= NEAR_ONE:
-                exponent = _round(exponent)
-                x_bits[i] |= np.uint32(0x80000000)
-            y[i] = np.float32(exponent)
+            x_bits[i] &= np.uint32(0x7FFFFFFF)
+        exponent = (LOWEST + np.float64(word) * step) / _log2(np.float64(x[i]))
+        if kind >= NEAR_ONE:
+            exponent = _round(exponent)
+            x_bits[i] |= np.uint32(0x80000000)
+        y[i] = np.float32(exponent)
 
 
 @numba.njit(nogil=True, error_model="numpy")
 def _mix_of_ratios(words, special, x, y, x_bits, y_bits):
     for i in range(x.size):
-        kind, word = words[i, 2] & np.uint32(15), words[i, 3]
-        if kind < RANDOM:
+        if _random_or_special(words[i], special, x, y, i):
             continue
-        if kind == FIRST_SPECIAL:
-            x[i] = special[word % np.uint32(special.size)]
-        elif kind == SECOND_SPECIAL:
-            y[i] = special[word % np.uint32(special.size)]
-        else:
-            exponent = np.int64((x_bits[i] >> np.uint32(23)) & np.uint32(0xFF))
-            exponent += np.int64(word % np.uint32(2 * APART + 1)) - APART
-            exponent = min(max(exponent, 0), 254)
-            y_bits[i] = (y_bits[i] & np.uint32(0x807FFFFF)) | np.uint32(exponent << 23)
+        word = words[i, 3]
+        exponent = np.int64((x_bits[i] >> np.uint32(23)) & np.uint32(0xFF))
+        exponent += np.int64(word % np.uint32(2 * APART + 1)) - APART
+        exponent = min(max(exponent, 0), 254)
+        y_bits[i] = (y_bits[i] & np.uint32(0x807FFFFF)) | np.uint32(exponent << 23)

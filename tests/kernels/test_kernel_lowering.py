@@ -18,6 +18,7 @@ from core_compiler.kernels.schedules.library import schedule
 from tests.kernels.kernel_helpers import (
     assert_same_bits,
     compiled,
+    few_rows,
     group,
     integers,
     interpreted,
@@ -314,6 +315,14 @@ CASES = {
         lambda b, x, i, u: b.scatter_along(x, i, u, axis=0, mode="add"),
         [normal(5, 4), integers(0, 5, (30, 4)), normal(30, 4)],
     ),
+    # Memory is for as many rows as are hit; of one of them more than one chunk of hits.
+    **{
+        f"{mode} at few of many rows": (
+            lambda b, x, i, u, mode=mode: b.scatter_nd(x, i, u, mode=mode),
+            [normal(1500, 5), few_rows(1500, 600, often=400), normal(600, 5)],
+        )
+        for mode in ("add", "mul")
+    },
     "added at pairs of indices": (
         lambda b, x, i, u: b.scatter_nd(x, i, u, mode="add"),
         [normal(5, 4, 3), integers(-1, 6, (300, 2)), normal(300, 3)],
@@ -356,7 +365,7 @@ def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
      "i4 select and pad", "bools of shifted joins", "add relu", "bf16", "f16", "remainder", "integer power", "cast to fp8",
      "transpose", "head split", "pad", "concat", "take", "sum of rows", "sum of columns", "sum of 9000", "maximum", "argmax",
      "softmax", "layer norm", "residual, layer norm, both kept", "product of bf16", "max pool",
-     "cumsum", "top 5", "scatter add", "random normal"],
+     "cumsum", "top 5", "scatter add", "add at few of many rows", "random normal"],
 )  # fmt: skip
 def test_compiled_kernels_have_the_reference_bits(name):
     build, arrays = CASES[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -103,6 +104,23 @@ def test_the_compiled_step_has_the_references_bits():
         for array, reference in zip(ours, wanted[1:], strict=True):
             assert array.tobytes() == np.ascontiguousarray(reference).tobytes()
     assert step.iteration == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "batch"), [(Pictures, _pictures), (Words, _words)])
+def test_the_width_of_vectors_changes_no_bit(kind, batch):
+    """Nor do tilings and threads with it: of 16 floats, as AVX-512 has them, and of 8."""
+    training, found, kernels = Training(optimizer="adamw", clip_norm=0.5), set(), set()
+    for width, tiles in itertools.product((16, 8), ("default", "small")):
+        for threads in (1, 2):
+            step = cc.compile(_made(kind), batch(0), training=training, threads=threads,
+                              options={"vector_width": width, "tiles": tiles})  # fmt: skip
+            losses = [step(*batch(number)) for number in range(3)]
+            found.add((step.digest, *losses))
+        program = step.compilation.facts["program"][0]
+        kernels.add(tuple(sorted(kernel.key for kernel in program.kernels)))
+    assert len(found) == 1
+    assert len(kernels) == 4, "each way must be other machine code, or nothing was shown"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ dialog table { border-collapse: collapse; } dialog td { padding: 2px 14px 2px 0;
 kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px; padding: 0 5px; background: var(--raised); }
 .toast { position: fixed; z-index: 70; right: 16px; bottom: 16px; max-width: 460px; background: var(--surface); border: 1px solid var(--line); border-left: 4px solid var(--accent);
   border-radius: 6px; box-shadow: var(--shadow); padding: 10px 34px 10px 14px; white-space: normal; }
-.toast.error { border-left-color: var(--bad); }
+.toast.error { border-left-color: var(--bad); color: var(--text); } /* Panel's own .error is dark red, also on dark */
 .toast .where { color: var(--muted); overflow-wrap: anywhere; } .toast button.act { margin-top: 6px; } .toast button.plain { position: absolute; right: 6px; top: 6px; }
 `;
 const KEYS = [

@@ -143,7 +143,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     link: (row) => h('div', { class: 'row' }, h('span', { class: 'link mono', role: 'link', tabindex: 0, click: go(row) }, row.text),
       row.detail && h('span', { class: 'detail' }, row.detail)),
     code: (row) => h('div', {}, h('div', { class: 'place mono' }, h('span', { class: 'link', role: 'link', tabindex: 0, title: `${row.path}: show it in the source`, click: go(row) }, row.place)),
-      row.lines.length > 0 && h('pre', {}, row.lines.map((line, i) => h('span', { class: `line${row.first + i === row.line ? ' on' : ''}` },
+      row.lines.length > 0 && h('pre', { tabindex: 0, 'aria-label': `Lines of ${row.path}` }, row.lines.map((line, i) => h('span', { class: `line${row.first + i === row.line ? ' on' : ''}` },
         h('span', { class: 'no' }, row.first + i), line)))),
     ops: (row) => h('div', { class: 'ops' }, h('span', { class: 'name' }, row.name), row.lines.map((line) =>
       h('div', { class: 'link', role: 'link', tabindex: 0, title: line.text, click: go(line) }, line.text)),

@@ -158,7 +158,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         ? h('span', { class: 'link', ...press(() => send('follow', { go: fact.sight })) }, fact.text) : fact.text)),
       each.tries.length ? h('h3', {}, 'What to try') : null,
       each.tries.map((offer) => {
-        const command = offer.command ? h('pre', {}, offer.command) : null;
+        const command = offer.command ? h('pre', { tabindex: 0, 'aria-label': 'Command' }, offer.command) : null;
         const copy = command && h('button', { 'data-do': 'copy', click: () => copyText(offer.command, copy, command) }, 'Copy command');
         return h('div', {}, h('p', {}, offer.sentence), command,
           command || offer.reason ? h('div', { class: 'actions' }, tryButton(offer), copy, offer.reason ? h('span', { class: 'muted' }, `No button: ${offer.reason}`) : null) : null);

@@ -99,8 +99,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     Object.entries(check.counts).map(([v, n]) => `${n} ${MARK_WORDS[v]}`).join(', ') +
     (check.error ? `; worst relative error ${number(check.error, 2)}` : '');
 
-  function mark(check) {
-    if (!check) return h('span', { class: 'mark unchecked' }, '');
+  function mark({ check, rewrites }) {
+    if (!check) return h('span', { class: 'mark unchecked', title: rewrites ? MARK_WORDS.unchecked : '' }, rewrites ? MARKS.unchecked : '');
     return h('span', { class: `mark ${check.verdict}`, title: checks(check) }, MARKS[check.verdict]);
   }
 
@@ -121,7 +121,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     h('span', { class: 'name' }, stage.name),
     h('span', { class: `delta ${tone}`, title: explain('passes', 'ops') }, delta),
     h('span', { class: 'time', title: explain('passes', 'time') }, stage.index ? seconds(stage.seconds) : 'ops'),
-    mark(stage.check));
+    mark(stage));
   }
 
   function rewrites(chosen) {

@@ -471,7 +471,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const tab = (name, label) => h('button', { 'aria-pressed': String(text === name), 'data-text': name, click: () => { text = name; drawText(); } }, label);
     const needs = shown.rows.filter((row) => row.own && !row.source).map((row) => row.file);
     written.replaceChildren(h('summary', {}, 'The edit as text', needs.length ? h('span', { class: 'faint' }, ` – needs ${needs.join(', ')}: save it as a file`) : ''),
-      h('div', { class: 'text' }, h('div', { class: 'copies' }, tab('command', 'Command'), tab('python', 'Python'), copy), h('pre', {}, lines.slice(0, -1))));
+      h('div', { class: 'text' }, h('div', { class: 'copies' }, tab('command', 'Command'), tab('python', 'Python'), copy), h('pre', { tabindex: 0, 'aria-label': 'The edit as text' }, lines.slice(0, -1))));
   }
 
   // -- all --------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const bottom = 22 + inLayer.length * (tall + gapY);
     const outer = ops.map((op) => op.in.map((value, k) => [value, op.names[k]]).filter(([value]) => !maker.has(value)).map(([, name]) => name));
     const right = Math.max(whole, ...ops.map((_, i) => x(i) + 2 + letter * short(outer[i]).length + gapX));
-    const picture = svg('svg', { width: right, height: bottom, viewBox: `0 0 ${right} ${bottom}`, role: 'img', 'aria-label': `${title}: ${ops.map((op) => op.kind).join(', ')}` });
+    const picture = svg('svg', { width: right, height: bottom, viewBox: `0 0 ${right} ${bottom}`, role: 'group', 'aria-label': `${title}: ${ops.map((op) => op.kind).join(', ')}` });
     const groups = new Map();
     ops.forEach((op, i) => { if (op.group !== null) groups.set(op.group, [...(groups.get(op.group) ?? []), i]); });
     for (const members of groups.values()) {

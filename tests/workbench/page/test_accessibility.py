@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from urllib.parse import urlencode
 
 import pytest
 
 from tests import accessibility
 from tests.accessibility import findings
+from tests.workbench.page.test_serve_team import Team
 from workbench import report
 from workbench.state import VIEWS
 
@@ -95,4 +98,105 @@ def test_the_views_of_a_training_run_have_none(server, page, axe, training_runs)
     for view in ("overview", "graph", "memory", "training", "divergence", "numerics", "compare"):
         opened(page, server, run=training_runs.a, other=training_runs.b, panes=view)
         wrong[view] = findings(page, axe)
+    assert told(wrong) == ""
+
+
+def test_what_is_drawn_over_a_graph_has_none(server, page, axe, recording):
+    wrong = {}
+    for overlay in ("time", "error"):
+        state = {"graph.view": json.dumps({"overlay": overlay})}
+        opened(page, server, run=recording, panes="graph", stage=8, op=3, **state)
+        page.locator("#cw-view-graph .stage").focus()
+        page.keyboard.press("p")
+        page.wait_for_selector("#cw-view-graph .pins", state="visible")
+        wrong[f"{overlay} and what is pinned"] = findings(page, axe)
+    assert told(wrong) == ""
+
+
+def test_the_shelves_of_the_library_have_none(page, axe, recording, own_server):
+    server = own_server()
+    folder = server.root / "recordings"
+    folder.mkdir(parents=True)
+    for name in ("one", "two", "three"):
+        shutil.copy(recording, folder / f"{name}.run")
+    uploaded = server.root / "uploads" / "20260101-x" / "mine.onnx"
+    uploaded.parent.mkdir(parents=True)
+    uploaded.write_bytes(bytes(2048))
+    opened(page, server)
+    runs = "#cw-start .runs"
+    page.locator(f'{runs} [aria-label="Delete three.run"]').click()
+    page.locator(f'{runs} [aria-label="Tags and note of two.run"]').click()
+    page.locator(f"{runs} .edit input").fill("fast")
+    page.locator(f"{runs} .edit textarea").fill("as released")
+    wrong = {"tags and note": findings(page, axe)}
+    page.locator(f"{runs} .edit button.primary").click()
+    page.wait_for_selector(f"{runs} .tag:has-text('fast')")
+    wrong["tagged"] = findings(page, axe)
+    for shelf, there in (
+        ("trash", f"{runs} tr:has-text('three.run')"),
+        ("uploads", f"{runs} tr:has-text('mine.onnx')"),
+        ("trend", '#cw-start figure[data-figure="compile_s"] circle >> nth=1'),
+    ):
+        page.locator(f"#cw-start [data-do={shelf}]").click()
+        page.wait_for_selector(there, state="attached")
+        page.wait_for_timeout(500)
+        wrong[shelf] = findings(page, axe)
+    assert told(wrong) == ""
+
+
+def test_the_tour_has_none(page, axe, recording, own_server):
+    server = own_server()
+    sample = server.root / "recordings" / "sample.run"
+    sample.parent.mkdir(parents=True)
+    shutil.copy(recording, sample)
+    opened(page, server)
+    page.locator("#cw-start [data-do=tour]").click()
+    wrong, card, number = {}, "#cw-tour .card", 1
+    while True:
+        page.wait_for_selector(f"{card} :text('{number} of ')")
+        page.wait_for_function("() => !document.querySelector('#cw-busy.on')")
+        page.wait_for_timeout(500)
+        wrong[f"step {number} of the tour"] = findings(page, axe)
+        if f"{number} of {number}" in page.locator(card).inner_text():
+            break
+        page.keyboard.press("ArrowRight")
+        number += 1
+    assert number > 5
+    assert told(wrong) == ""
+
+
+#: A compile waits before a pass, with what its pass raised before that.
+_HELD = """
+from workbench.app.page import Page
+PAUSED = {"next": "fuse", "at": 3, "total": 20, "to_come": ["fuse", "tile"], "stages": 3,
+          "problem": {"what": "the pass raised ValueError", "where": "pass mine",
+                      "fix": "mend it and run it again"}}
+Page.job_facts = lambda self: {"what": "compiling", "done": 3, "total": 20, "elapsed": 1.0,
+                               "paused": PAUSED}
+"""
+
+
+def test_a_compile_that_waits_has_none(page, axe, recording, own_server):
+    opened(page, own_server(before=_HELD), run=recording)
+    page.wait_for_selector("#cw-bar .held", state="visible")
+    wrong = {"a held compile": findings(page, axe)}
+    page.locator("#cw-bar .held").hover()
+    wrong["its bar under the pointer"] = findings(page, axe)
+    assert told(wrong) == ""
+
+
+def test_the_sign_in_has_none(page, axe, tmp_path):
+    users = tmp_path / "users.json"
+    users.write_text(json.dumps({"alice": "wonder"}))
+    users.chmod(0o600)
+    team = Team(tmp_path / "store", "--auth", str(users))
+    page.goto(team.url)
+    page.wait_for_selector("input[name=password]")
+    wrong = {"sign in": findings(page, axe)}
+    page.locator("input[name=username]").fill("alice")
+    page.locator("input[name=password]").fill("builder")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[role=alert], .error")
+    wrong["a wrong password"] = findings(page, axe)
+    assert team.stop() == 0
     assert told(wrong) == ""
