@@ -101,6 +101,49 @@ def test_only_what_is_in_the_window_is_drawn(open_page):
     assert whole <= shown.call("shown")["items"]
 
 
+#: Counts what is drawn: texts, curves and lines of edges, boxes with and without round corners.
+COUNTED = """() => {
+  window.counted = { fillText: 0, bezierCurveTo: 0, lineTo: 0, roundRect: 0, fillRect: 0, rect: 0 };
+  for (const { prototype } of [CanvasRenderingContext2D, OffscreenCanvasRenderingContext2D]) {
+    for (const name of Object.keys(window.counted)) {
+      const draw = prototype[name];
+      prototype[name] = function (...given) { window.counted[name] += 1; draw.apply(this, given); };
+    }
+  }
+}"""
+
+
+def test_the_farther_away_the_less_detail_is_drawn(open_page):
+    shown = open_page(page([("graph", transformer(40).data())], theme="light"))
+    shown.focus()
+    shown.tab.keyboard.press("E")
+    shown.tab.keyboard.press("f")
+    shown.settle()
+    shown.tab.evaluate(COUNTED)
+    found: dict[str, dict[str, int]] = {}
+    for _ in range(60):
+        scale = shown.call("camera")["scale"]
+        zone = next(
+            name for name, least in (("near", 0.45), ("shapes", 0.16), ("edges", 0.05), ("far", 0))
+            if scale >= least
+        )  # fmt: skip
+        if zone not in found:
+            shown.tab.evaluate("() => { for (const name in counted) counted[name] = 0; }")
+            shown.tab.set_viewport_size({"width": 1440, "height": 901 + len(found)})  # drawn anew
+            shown.tab.wait_for_timeout(400)
+            found[zone] = shown.tab.evaluate("() => ({ ...counted })")
+        if zone == "near":
+            break
+        shown.tab.keyboard.press("+")
+        shown.tab.wait_for_timeout(150)
+    drawn = {zone: {what for what, n in counts.items() if n} for zone, counts in found.items()}
+    assert {"fillText", "bezierCurveTo", "roundRect"} <= drawn["near"]
+    assert "fillText" not in drawn["shapes"] and {"bezierCurveTo", "roundRect"} <= drawn["shapes"]
+    assert not {"fillText", "bezierCurveTo"} & drawn["edges"] and "lineTo" in drawn["edges"]
+    assert not {"fillText", "bezierCurveTo", "lineTo"} & drawn["far"]
+    assert found["far"]["rect"] > 1000, "each op is a box still"
+
+
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_what_moves_goes_to_its_place_step_by_step_or_stands_there_at_once(open_page, motion):
     """By a clock that the test moves on: the way takes 240 ms."""
