@@ -156,6 +156,7 @@ def test_of_several_changes_the_one_that_does_it_is_named(lab: Lab):
     assert found.total == 2
 
 
+@pytest.mark.slow
 def test_pipelines_of_the_same_bits_part_nowhere(lab: Lab):
     quick = PipelineEdit(skip=("eliminate_common_subexpressions#1",))
     runs = lab.run("plain"), lab.run("quick", quick)

@@ -188,7 +188,8 @@ def problems(samples: Sequence[Sample], dialect: str, folder: Path) -> list[str]
 # -- what has a word -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dialect", slow_but(("tosa",), DIALECTS))
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_has_no_word(dialect):
     found: dict[str, set[str]] = {}
     for sample in SAMPLES:
@@ -289,7 +290,8 @@ def _corners(made: Sequence[Sample], dialect: str) -> list[Sample]:
     ]
 
 
-@pytest.mark.parametrize("dialect", slow_but(("linalg",), DIALECTS))
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_corners_of_a_float_and_an_integer(dialect, tmp_path):
     """Zeros, infinities, NaN and ties; the ends of i8; positions far out of range."""
     few = ("round", "max", "sign", "cast", "argmin", "sort", "max_pool", "div", "mod", "shl",

@@ -225,7 +225,7 @@ def _with_weights() -> tuple[Module, Block]:
     return Module({"main": Function("main", body)}, store), body
 
 
-@both
+@pytest.mark.parametrize("dialect", slow_but(("linalg",), DIALECTS))
 def test_weights_are_embedded_bit_for_bit(dialect, tmp_path):
     module, body = _with_weights()
     x = np.ones(100, np.float32)
@@ -235,7 +235,7 @@ def test_weights_are_embedded_bit_for_bit(dialect, tmp_path):
         assert differing(g, w, 0.0) == ""
 
 
-@both
+@pytest.mark.parametrize("dialect", slow_but(("tosa",), DIALECTS))
 def test_weights_are_arguments_beside_the_file(dialect, tmp_path):
     module, body = _with_weights()
     path = tmp_path / "model.mlir"

@@ -74,7 +74,7 @@ GRADIENTS = {
 @pytest.mark.parametrize(
     ("name", "known"),
     slow_but(
-        (("3x3", False), ("three colours", True), ("groups", False), ("columns", False)),
+        (("3x3", False), ("groups", False)),
         [*((n, False) for n in GRADIENTS), ("3x3", True), ("three colours", True)],
     ),
 )

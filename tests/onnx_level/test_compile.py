@@ -47,6 +47,7 @@ def digits() -> str:
     return str(export_onnx("digits-cnn"))
 
 
+@pytest.mark.slow
 def test_every_rewrite_is_checked_from_the_graph_on(digits: str) -> None:
     made = cc.compile(digits, [PIXELS], check=True, frontend="onnx-passes")
     assert made.stages[0].module.main.level == "onnx"

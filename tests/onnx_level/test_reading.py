@@ -62,6 +62,7 @@ def _content(attribute: onnx.AttributeProto) -> tuple:
     return () if attribute.ref_attr_name else (helper.get_attribute_value(attribute),)
 
 
+@pytest.mark.slow
 def test_every_model_of_the_suite_comes_back() -> None:
     """Nodes, names, attributes and subgraphs are those of the file; the text is read again; the
     verifier finds nothing."""

@@ -96,6 +96,7 @@ class Louder(Pass):
 '''
 
 
+@pytest.mark.slow
 def test_of_two_pipelines_the_pass_is_named(runs, tmp_path, capsys):
     """A pass of a person's own: its text is kept with the run."""
     file = tmp_path / "louder.py"

@@ -107,7 +107,7 @@ CASES = {
     for major, minor in CAPABILITIES
 } | {"steps-sm_90": (Steps, (9, 0))}
 QUICK = (next(iter(CASES)),)
-LINTED = ("linear-sm_90", "pictures-sm_90")
+LINTED = ("linear-sm_90",)
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, CASES))

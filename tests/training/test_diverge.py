@@ -150,6 +150,7 @@ def test_receipts_of_gradients_have_one_of_every_parameter(tmp_path):
     assert receipt.gradients == {name: hashed(a) for name, a in kept.gradients.items()}
 
 
+@pytest.mark.slow
 def test_a_gradient_that_no_launch_writes_as_it_is_has_a_receipt_too(tmp_path):
     """Of a batch norm's parameters: a reduction's result, of which another shape is given back."""
     rng = np.random.default_rng(0)

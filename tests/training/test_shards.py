@@ -19,7 +19,6 @@ from core_compiler.training.config import Training
 from core_compiler.training.reference import walk
 from core_compiler.training.roles import Roles
 from core_compiler.training.step import shard_of
-from tests.slow import slow_but
 from tests.training.helpers import Reference, after_passes, joint_of
 from tests.training.test_step import Pictures, Words, _made, _pictures, _words
 
@@ -163,7 +162,8 @@ def test_the_passes_show_where_shards_meet():
     assert "shard" in text
 
 
-@pytest.mark.parametrize("kind", slow_but(("pictures",), ["pictures", "words"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pictures", "words"])
 def test_the_compiled_shards_have_the_references_bits(kind):
     """Pictures meet in every normalisation, each shard with its memory; words once, in turn."""
     batch = _pictures(0) if kind == "pictures" else tuple(t[:3] for t in _words(0))

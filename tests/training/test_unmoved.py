@@ -217,6 +217,7 @@ def test_a_loop_is_looked_into():
     assert not notes(step)
 
 
+@pytest.mark.slow
 def test_mixed_precision_and_a_loss_scale_tell_the_same():
     step, _ = step_of(Model(argmax), precision="f16")
     (told,) = notes(step)

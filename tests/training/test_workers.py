@@ -99,6 +99,7 @@ def test_eight_workers_have_the_bits_of_one(capsys):
     assert len(digests) == 1
 
 
+@pytest.mark.slow
 def test_receipts_of_all_values_are_those_of_one_process(tmp_path):
     """Each process sees its own shards' values; one of them writes the receipts of all."""
     books = []
@@ -151,6 +152,7 @@ def _is_worker(process: int) -> bool:
     return b"spawn_main" in words and os.getpid() in parents[1:]
 
 
+@pytest.mark.slow
 def test_workers_of_a_scheduler_resume_what_one_began(alone, tmp_path):
     from distributed import LocalCluster
 

@@ -65,6 +65,7 @@ def test_largest(run_layout: RunLayout) -> None:
         assert report["seconds"] < MOST_SECONDS
 
 
+@pytest.mark.slow
 def test_time_is_bounded_where_rows_and_edges_are_many(run_layout: RunLayout) -> None:
     """20,000 ops in one scope, all of which read one, or any three of the last fifty; then as many
     new ones."""

@@ -95,6 +95,7 @@ def failed_run(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_recording_is_reduced_from_its_wrong_stage(failed_run, command, tmp_path):
     made = command.json("reduce", failed_run, *own("QuickGelu"), "-o", tmp_path / "a", code=1)
     assert (made["pass"], made["how"], made["ops_after"]) == ("quick_gelu", "check", 1)

@@ -115,6 +115,7 @@ def test_rewrites_launches_and_samples_are_all_there(folder, command, recording)
     assert all(row["time_us"] > 0 for row in samples)
 
 
+@pytest.mark.slow
 def test_two_recordings_have_tables_of_what_compare_shows(two_blocks, tmp_path, command):
     a, b = two_blocks.run, two_blocks.plain
     folder = tmp_path / "two"

@@ -105,6 +105,7 @@ def test_a_wrong_gradient_is_found(tmp_path, command):
     assert "changed though the pass keeps bits" in found["note"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [

@@ -89,6 +89,7 @@ def test_launches_without_common_nodes_are_paired_by_work_and_order():
     assert len(paired(unknown, [replace(unknown[0], nodes=frozenset("b"))])) == 2
 
 
+@pytest.mark.slow
 def test_a_processors_launches_stand_beside_a_gpus(both):
     cpu, cuda = both
     found = pairs(cpu, cuda)
@@ -191,6 +192,7 @@ def test_a_processor_beside_a_gpu_in_two_clicks(library, tab, both):
     assert not page.errors
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_tables_sort_by_the_size_of_the_difference(library, tab, both):
     page = tab(f"{library.url}?run=cpu.run&other=cuda.run&panes=compare")
@@ -210,6 +212,7 @@ def test_tables_sort_by_the_size_of_the_difference(library, tab, both):
     assert not page.errors
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_recording_elsewhere_is_compared_by_its_path(server, tab, two_targets):
     page = tab(f"{server.url}?run={quote(str(two_targets.cpu))}&panes=compare")

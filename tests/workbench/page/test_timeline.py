@@ -193,6 +193,7 @@ def test_the_trace_is_downloaded(opened, file):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_it_follows_the_theme_and_says_what_is_missing(opened, recording, tmp_path):
     page = opened("&panes=timeline")

@@ -242,6 +242,7 @@ training.data = held
 """
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_what_is_set_while_a_run_grows_stays_set(own_server, tab, tmp_path, training_runs):
     """A live run is derived all the time; what was derived before a click must not undo it."""
@@ -324,6 +325,7 @@ def test_a_hundred_thousand_iterations(server, tab, tmp_path, training_runs):
     assert not page.errors
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_report_has_all_iterations(training_runs, tmp_path, tab):
     path = tmp_path / "report.html"

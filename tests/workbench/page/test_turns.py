@@ -86,6 +86,7 @@ def test_it_is_known_whether_something_hurries():
     assert not steps.turns.hurried and steps.done == ["a x", "b y"]
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_page_that_takes_long_holds_up_no_other(own_server, tab, recording, tmp_path):
     flag = tmp_path / "go on"

@@ -219,6 +219,7 @@ def test_which_value_differs_first_in_two_clicks(library, tab, opened):
     assert page.errors == again.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_values_of_both_are_filtered_walked_and_downloaded(library, tab, opened):
     a, b = opened("a", "constant")
