@@ -24,8 +24,9 @@ from core_compiler.errors import CANNOT_HERE, UserError
 
 MANIFEST = "manifest.json"
 DEFAULT_LIMIT = 4 << 30
-#: Reading an entry renews its age at most this often, in seconds (a write a read would be waste).
-RENEW_AFTER = 3600
+#: Reading an entry renews its age at most this often, in seconds (a write a read would be waste;
+#: but what a compile found must outlive what others write until it is loaded).
+RENEW_AFTER = 60
 #: The folder is measured again when this part of the limit was written since the last measurement.
 MEASURE_EVERY = 1 / 16
 #: Files of at least this many bytes are mapped.

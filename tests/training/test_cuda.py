@@ -193,7 +193,8 @@ def test_a_run_on_a_gpu_is_compared_with_one_on_a_cpu(tmp_path):
 
     def opened(on):
         options = {} if on == "cpu" else {"architecture": target.driver.gpu.architecture}
-        return _step(Linear, on, **options), data
+        how = Training(optimizer="adamw", clip_norm=1.0, keep_gradients=True)
+        return _step(Linear, on, how=how, **options), data
 
     def run(name: str, on, inject: str | None = None) -> Run:
         step, _ = opened(on)

@@ -54,7 +54,7 @@ def test_half_a_gigabyte_that_is_pasted_is_refused_and_the_page_stays(server, ta
     page.page.evaluate(made, [f"{head}\n", line, tail])
     page.page.evaluate(f"(selector) => ({_PASTE.strip()})([selector, window.long])", "#cw-start")
     page.wait("text=/the text has [0-9,]+ ops in 500 MB, at most 500,000/")
-    page.page.goto(server.url)
+    page.open(server.url)
     assert page.page.evaluate(_PASTE, ["#cw-start", BY_HAND])
     page.wait("#cw-view-overview h1")
     assert page.errors == []
