@@ -1,0 +1,59 @@
+/** What the parts of a scope's layout hand to each other. */
+
+export interface RowsInput {
+  /** Items in program order. */
+  width: Float64Array;
+  height: Float64Array;
+  /** Height of an item that has a line for incoming stubs. */
+  tall: Float64Array;
+  /** Edges between items, without duplicates. */
+  from: Int32Array;
+  to: Int32Array;
+  previous?: Previous;
+}
+
+/** The stage before: of each item its place and height (NaN: it is new), its rows, its width. */
+export interface Previous {
+  row: Float64Array;
+  x: Float64Array;
+  height: Float64Array;
+  rowHeight: Float64Array;
+  width: number;
+}
+
+export interface Edges {
+  /** 1 for an edge that runs against program order: drawn as a stub, ignored for ranks. */
+  back: Uint8Array;
+  inStart: Int32Array;
+  inEdges: Int32Array;
+  outStart: Int32Array;
+  outEdges: Int32Array;
+}
+
+/** The row of every item. */
+export interface Ranked {
+  row: Int32Array;
+  rows: number;
+  /** Heights of the rows that were there in the stage before. */
+  before: Map<number, number>;
+}
+
+/** Where edges pass through the rows between their ends. */
+export interface Lanes {
+  /** Per edge, where its lanes (one for each row it passes) start. */
+  start: Int32Array;
+  row: Int32Array;
+  edge: Int32Array;
+}
+
+export interface Slots {
+  /** Centre of every item, then of every lane. */
+  centre: Float64Array;
+  /** Items and lanes (item count + lane) by row, in their order from left to right. */
+  rowStart: Int32Array;
+  order: Int32Array;
+}
+
+export const GAP_X = 18;
+/** The width a lane takes. */
+export const LANE = 12;
