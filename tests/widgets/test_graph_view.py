@@ -360,10 +360,16 @@ def test_path_between_two_ops(open_page: Open) -> None:
     shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", first)
     shown.settle()
     at = shown.call("placeOfOp", g.kinds.index("divide"))
+    accent, path = "#0a5fb4", "#a03d78"
+    before = shown.call("svg")
+    assert f'stroke="{accent}"' in before, "the file has what is selected"
+    assert f'stroke="{path}"' not in before
     shown.tab.keyboard.down("Shift")
     shown.tab.mouse.click(at["x"], at["y"])
     shown.tab.keyboard.up("Shift")
     assert "Path of 2 ops" in shown.view().locator(".note").inner_text()
+    after = shown.call("svg")
+    assert f'stroke="{path}"' in after and "NaN" not in after
 
 
 def test_path_by_keys(open_page: Open) -> None:

@@ -327,7 +327,7 @@ export class Drawing {
 
   /** Null where it is too much for one. */
   svg(): string | null {
-    return svg(this.scene(), this.bounds(), this.viewport.view());
+    return svg(this.scene(), this.marks(), this.bounds(), this.viewport.view());
   }
 
   dot(): string {

@@ -32,7 +32,10 @@ export function drawMarks(pen: Pen, input: MarksInput, scale: number): void {
     pen.strokeStyle = palette.moved;
     pen.fillStyle = palette.moved;
     pen.lineWidth = 3 * thin;
-    const items = input.path.map((op) => input.layout.shownBy[op]!);
+    // Neighbours in one closed scope are one item; an op that is not drawn is none.
+    const items = input.path
+      .map((op) => input.layout.shownBy[op]!)
+      .filter((item, i, all) => item >= 0 && item !== all[i - 1]);
     for (let i = 1; i < items.length; i++) line(pen, input.layout, items[i - 1]!, items[i]!, scale);
     for (const item of new Set(items)) box(pen, input.layout, item, thin);
   }

@@ -4,6 +4,7 @@ import { shortType } from '../shared/format';
 import { inXml, SvgPen } from '../shared/pen';
 import type { Palette } from '../shared/theme';
 import type { Layout } from './layout';
+import { drawMarks, type MarksInput } from './marks';
 import { type Graph, kindOf, nameOf, operandsOf, typeOf } from './model';
 import { type Box, drawScene, type SceneInput } from './scene';
 import type { Tree } from './scopes';
@@ -11,12 +12,19 @@ import { classColour, type OpClass } from './style';
 
 export const MAX_SVG_ITEMS = 5000;
 
-/** The whole drawing when it is small enough, else the window, else null. */
-export function svg(input: SceneInput, bounds: Box, view: Box): string | null {
+/** The whole drawing with its marks (selection, path, what is linked) when it is small enough, else
+ * the window, else null. */
+export function svg(
+  input: SceneInput,
+  marks: MarksInput,
+  bounds: Box,
+  view: Box,
+): string | null {
   const seen = input.layout.count <= MAX_SVG_ITEMS ? bounds : view;
   const pen = new SvgPen();
   const drawn = drawScene(pen, { ...input, motion: null }, seen, 1);
   if (drawn > MAX_SVG_ITEMS) return null;
+  drawMarks(pen, { ...marks, hover: -1 }, 1);
   return pen.document(seen.x, seen.y, seen.width, seen.height, input.palette.page);
 }
 
