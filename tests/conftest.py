@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -40,6 +41,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["COMPILER_WORKBENCH_CACHE"] = folder
     if kept is None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected lives on: the collector need not look at it again and again,
+    nor more often than where `workbench` runs."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
