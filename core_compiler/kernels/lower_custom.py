@@ -295,7 +295,7 @@ class _Totals:
         kb = self.c.kb
         self.seen = kb.load(self.hits, *row)
         kb.store(kb.add(self.seen, kb.number(1, "i64")), self.hits, *row)
-        if self.slots is not None:
+        if self.slots is not None and self.used is not None:
             with kb.branch(kb.eq(self.seen, kb.number(0, "i64"))):
                 slot = kb.load(self.used, kb.index(0))
                 kb.store(slot, self.slots, *row)

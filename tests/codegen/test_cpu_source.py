@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,20 @@ def test_golden_source(name, form):
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(text)
     assert text == file.read_text()
+
+
+@pytest.mark.parametrize("name", ["softmax", "product"])
+def test_what_is_remembered_changes_no_code(name, monkeypatch):
+    """What Numba works out once makes the machine code, and the lines, that it makes otherwise."""
+    kernel = lower_group(KERNELS[name]).function
+    source = generate(kernel)
+    compile_source(source)  # the answers are known now
+    made = compile_source(source)
+    monkeypatch.setattr("core_compiler.codegen.cpu.compile.remembered", nullcontext)
+    plain = compile_source(source)
+    assert made.assembly == plain.assembly
+    assert made.assembly_lines == plain.assembly_lines
+    assert made.assembly_lines
 
 
 def test_lines_map_to_kernel_ops():

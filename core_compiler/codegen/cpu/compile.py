@@ -20,6 +20,7 @@ from numba.core.registry import cpu_target
 
 from core_compiler.codegen.cpu import debug_lines
 from core_compiler.codegen.cpu.names import Namespace
+from core_compiler.codegen.cpu.repeated import remembered
 from core_compiler.codegen.entry import entry_of
 from core_compiler.codegen.source import SYMBOL, Source
 from core_compiler.kernels._numba import FLAGS
@@ -49,7 +50,7 @@ def compile_source(source: str | Source, name: str = "") -> CompiledKernel:
     if isinstance(source, Source):
         name, lines, source = source.name, [list(row) for row in source.lines], source.text
     clock = [time.perf_counter()]
-    with global_compiler_lock, _without_optimisation():
+    with global_compiler_lock, _without_optimisation(), remembered():
         module = _lowered(source, name or SYMBOL)
     clock.append(time.perf_counter())
     _optimise(module)
@@ -101,7 +102,7 @@ class _Pipeline(compiler.CompilerBase):
         passes = PassManager("kernel")
         for step in (
             untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing,
-            typed_passes.NopythonTypeInference, typed_passes.IRLegalization,
+            typed_passes.NopythonTypeInference,
             typed_passes.NativeLowering, typed_passes.NoPythonBackend,
         ):  # fmt: skip
             passes.add_pass(step, step.__name__)
