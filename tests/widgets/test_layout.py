@@ -392,6 +392,29 @@ def test_constants_fold(run_layout: RunLayout) -> None:
     assert weights and not shown.intersection(weights)
 
 
+def test_weights_at_the_top_of_the_program_do_not_draw_their_layer_there(
+    run_layout: RunLayout,
+) -> None:
+    """As an ONNX graph has them: its initializers come first, each in the scope of its layer; also
+    one that nobody reads any more, and one of a layer of which nothing else is left."""
+    g = Builder()
+    weights = [g.add("weight", scope=f"net/{layer}") for layer in (2, 1, 0)]
+    g.add("weight", scope="net/2")
+    folded = g.add("weight", scope="net/norm")
+    x = g.add("argument")
+    layers = []
+    for layer in range(3):
+        operands = (x, weights[2 - layer], *((folded,) if layer == 1 else ()))
+        layers.append(x := g.add("conv", operands, scope=f"net/{layer}"))
+    (report,) = run_layout(g.data(), open="all")
+    check(report)
+    found = places(report)
+    assert {"net/0", "net/1", "net/2"} == {name for name in found if str(name).startswith("net/")}
+    heights = [found[layer][1] for layer in layers]
+    assert heights == sorted(set(heights))
+    assert not any(edge[2] for container in report["containers"] for edge in container["edges"])
+
+
 def test_wide_row_wraps(run_layout: RunLayout) -> None:
     """500 arguments do not make a drawing 50,000 pixels wide."""
     g = Builder()

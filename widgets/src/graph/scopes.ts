@@ -18,9 +18,9 @@ export interface Scope {
   ops: number[];
   /** Ops inside, at any depth. */
   total: number;
-  /** The first op inside, in program order. */
+  /** The first op inside that is no constant, in program order; -1: none. */
   first: number;
-  /** The last op inside, in program order. */
+  /** The last such op; -1: none. */
   last: number;
   /** For a group: how many members are the same block (0: not a group), and whether all are. */
   repeats: number;
@@ -48,9 +48,9 @@ export function makeTree(graph: Graph, sticky: Sticky | null): Tree {
   const sections = new Map<Key, string>();
   const groups = new Map<string, string[]>();
   splitLongScopes(graph, tree, sticky?.sections ?? null, sections);
-  measure(tree);
+  measure(graph, tree);
   groupRepeats(graph, tree, sticky?.groups ?? null, groups);
-  measure(tree);
+  measure(graph, tree);
   if (sticky) {
     sticky.groups = groups;
     sticky.sections = sections;
@@ -101,22 +101,32 @@ function fromPaths(graph: Graph): Tree {
     }
     return parent;
   });
+  const home = Int32Array.from(ops.scope, (scope) => node[scope] ?? 0);
+  const draws = new Uint8Array(tree.scopes.length);
   for (let op = 0; op < graph.n; op++) {
-    const index = node[ops.scope[op]!] ?? 0;
+    if (graph.folded[op]) continue;
+    for (let at = home[op]!; at >= 0 && !draws[at]; at = tree.scopes[at]!.parent) draws[at] = 1;
+  }
+  for (let op = 0; op < graph.n; op++) {
+    // Weights of a layer of which nothing is left are with whoever reads them now.
+    const lone = graph.folded[op] && !draws[home[op]!];
+    const index = home[lone ? graph.users[graph.userStart[op]!]! : op]!;
     tree.scopeOf[op] = index;
     tree.scopes[index]!.ops.push(op);
   }
   return tree;
 }
 
-/** Fills total, first and depth, drops empty scopes, and orders children by program order. */
-function measure(tree: Tree): void {
+/** Fills total, first, last and depth, drops empty scopes, and orders children by program order: that
+ * of what computes, for weights stand at the top of a program wherever they are read. */
+function measure(graph: Graph, tree: Tree): void {
   const visit = (index: number, depth: number): void => {
     const scope = tree.scopes[index]!;
     scope.depth = depth;
     scope.total = scope.ops.length;
-    scope.first = scope.ops.length ? scope.ops[0]! : -1;
-    scope.last = scope.ops.length ? scope.ops[scope.ops.length - 1]! : -1;
+    const drawn = scope.ops.filter((op) => !graph.constant[op]);
+    scope.first = drawn[0] ?? -1;
+    scope.last = drawn[drawn.length - 1] ?? -1;
     for (const child of scope.children) {
       tree.scopes[child]!.parent = index;
       visit(child, depth + 1);
@@ -409,7 +419,7 @@ class Shapes {
   adjacent(a: number, b: number): boolean {
     const end = this.tree.scopes[a]!.last + 1;
     const { first } = this.tree.scopes[b]!;
-    return end <= first && this.before[first] === this.before[end];
+    return 0 < end && end <= first && this.before[first] === this.before[end];
   }
 
   equal(a: number, b: number): boolean {
