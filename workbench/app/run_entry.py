@@ -32,8 +32,9 @@ MAX_SECONDS = 5.0
 class Entry:
     """A recording in the library.
 
-    ``variant``: the sizes that the model was built with, where they are not its own, and what was
-    edited of the pipeline (``width 0.25; skip fuse_elementwise``); ``began``: seconds since 1970;
+    ``variant``: the sizes that the model was built with, where they are not its own, the frontend,
+    where it was chosen, and what was edited of the pipeline (``width 0.25; by onnx; skip
+    fuse_elementwise``); ``began``: seconds since 1970;
     ``checks`` counts verdicts; ``device`` is the GPU it was made on ("" where none is named);
     ``mode`` is ``inference`` or ``training``; ``elsewhere``: another machine writes it; ``error``:
     why it cannot be read.  Figures that it does not have are None: ``total_ms`` of one execution,
@@ -129,7 +130,15 @@ def _variant(meta: Mapping[str, Any]) -> str:
     sizes = meta.get("sizes")
     held = sorted(sizes.items()) if isinstance(sizes, dict) else ()
     others = ", ".join(f"{k} {v}" for k, v in held if v is not None and (k, v) != ("width", 1))
-    return _text("; ".join(filter(None, (others, _edited(meta))))).replace('"', "")
+    return _text("; ".join(filter(None, (others, _way(meta), _edited(meta))))).replace('"', "")
+
+
+def _way(meta: Mapping[str, Any]) -> str:
+    """By which frontend a model came that another one would have read as well."""
+    frontend = _text(meta.get("frontend"))
+    usual = "torch" if meta.get("kind") == "sample" else "onnx"
+    chosen = frontend not in ("", usual) and (usual == "torch" or frontend == "onnx-passes")
+    return f"by {frontend}" if chosen else ""
 
 
 def _edited(meta: Mapping[str, Any]) -> str:
