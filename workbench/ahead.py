@@ -21,7 +21,7 @@ _STEPPED = ("graph", "diff")
 def packed(name: str, sight: Sight, run: Run, other: Run | None = None) -> tuple[str, bytes]:
     """The data of view ``name``, packed: text and blob."""
     key = views.key(name, run, sight, other)
-    return run.kept_packed(key, lambda: pack(finite(views.data(name, run, sight, other))))
+    return run.kept_packed(key, lambda: pack(views.data(name, run, sight, other)))
 
 
 def pieces(run: Run, sight: Sight) -> Iterator[Callable[[], Any]]:

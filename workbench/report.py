@@ -174,17 +174,17 @@ def _sights(run: Run, base: Sight, name: str, stages: list[int]) -> Iterator[tup
 def _put_view(run: Run, made: Report, name: str, key: str, sight: Sight) -> None:
     if name == "pipeline":
         data = {**views.data(name, run, sight), "fixed": _FIXED}
-        made.put(key, *pack(finite(data)))
+        made.put(key, *pack(data))
         return
     if name == "overview":
-        made.put(key, *pack(finite({**views.data(name, run, sight), "advice": _advice(run)})))
+        made.put(key, *pack({**views.data(name, run, sight), "advice": _advice(run)}))
         return
     if name == "training":
-        made.put(key, *pack(finite(training.whole(run))))
+        made.put(key, *pack(training.whole(run)))
         return
     if name == "bisect":  # whoever reads it has the recording elsewhere
         there = {"path": run.path.name, "command": bisect.command(run, run.path.name)}
-        made.put(key, *pack(finite({**views.data(name, run, sight), **there})))
+        made.put(key, *pack({**views.data(name, run, sight), **there}))
         return
     if name == "diff":  # whole: there is nobody to ask for further lines
         rows = diff.lines(run, run.stage_number(sight.stage))

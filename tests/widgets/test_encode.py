@@ -79,9 +79,11 @@ def test_what_cannot_be_packed(array: np.ndarray, message: str) -> None:
         pack({"x": array})
 
 
-def test_not_a_number_only_in_arrays() -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        pack({"x": float("nan")})
+def test_what_json_has_not_is_null_outside_arrays() -> None:
+    given = {"x": float("nan"), "y": [-float("inf"), 1.5, {"z": np.float32("inf")}], "n": True}
+    text, blob = pack(given)
+    assert json.loads(text) == {"x": None, "y": [None, 1.5, {"z": None}], "n": True}
+    assert blob == b""
 
 
 def test_build_does_nothing_when_fresh(bundles: list[Path]) -> None:

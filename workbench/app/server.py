@@ -219,9 +219,11 @@ def _told(loop: Any, context: dict[str, Any]) -> None:
 
 
 async def _warm(url: str) -> None:
-    """Ask for the page once: what a server does only for its first page is then done."""
+    """Ask for the page once: what a server does only for its first page is then done, and what it
+    keeps for all of them is nothing for the collector to look through again."""
     with suppress(Exception):  # whatever is wrong is told to the person who asks
         await AsyncHTTPClient().fetch(url, request_timeout=60)
+    gc.freeze()
 
 
 def _first_query(workspace: Workspace, opened: str | Path | None, job: dict | None) -> str:

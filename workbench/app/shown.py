@@ -20,6 +20,7 @@ from panel.io.document import unlocked
 from widgets.requests import Requests
 from workbench import moves, views
 from workbench.ahead import finite, pieces
+from workbench.app import heap
 from workbench.app.offers import Offers
 from workbench.showing import Message, Showing, Update, held, kept_state, unexpected
 from workbench.state import VIEWS, Sight
@@ -145,8 +146,11 @@ class Shown:
 
     def _ahead(self, generation: int, run: Run, work: Iterator[Callable[[], Any]]) -> None:
         """The next piece, then the others behind whatever else was asked for meanwhile."""
+        if generation != self._generation:
+            return
         piece = next(work, None)
-        if piece is None or generation != self._generation:
+        if piece is None:
+            heap.trim()
             return
         # Whatever is wrong with a stage is told when it is shown.
         with suppress(Exception), run.lock:

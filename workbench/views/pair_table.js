@@ -14,8 +14,8 @@ const PAIR_TABLE = `${PAIR}
 .two td { text-align: right; padding: 2px 6px; height: auto; line-height: inherit; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
 .two td.edge, .two th.edge { border-left: 1px solid var(--line); } .two th.text, .two td.text { text-align: left; }
 .two th:first-child, .two td:first-child { text-align: left; position: sticky; left: 0; } .two th:first-child { z-index: 3; }
-.two td:first-child { z-index: 1; background: inherit; max-width: 230px; overflow: hidden; text-overflow: ellipsis; font-family: var(--sans); }
-.two td.code { font-family: var(--mono); max-width: 170px; overflow: hidden; text-overflow: ellipsis; width: auto; } .two td.code:first-child { font-family: var(--mono); max-width: 300px; }
+.two td:first-child { z-index: 1; background: inherit; width: 100%; max-width: 0; min-width: 150px; overflow: hidden; text-overflow: ellipsis; font-family: var(--sans); } .two td.text:not(:first-child) { max-width: 172px; overflow: hidden; text-overflow: ellipsis; }
+.two td.code { font-family: var(--mono); max-width: 170px; overflow: hidden; text-overflow: ellipsis; width: auto; } .two td.code:first-child { font-family: var(--mono); width: 100%; max-width: 0; }
 .two tbody tr { cursor: pointer; background: var(--surface); } .two tbody tr:hover { background: var(--raised); } .two tbody tr.on { background: var(--accentSoft); } .two tr td, .two tr:hover td, .two tr.on td { background: inherit; }
 .two .less { color: var(--added); } .two .more { color: var(--removed); } .two .said { font-style: italic; color: var(--muted); }
 `;

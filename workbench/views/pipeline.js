@@ -35,6 +35,7 @@ const STYLE = `
 .facts { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: 2px 12px; margin: 6px 0; } .facts dt { color: var(--muted); } .facts dd { margin: 0; overflow-wrap: anywhere; }
 .form { display: grid; grid-template-columns: auto minmax(92px, 1fr) minmax(0, auto); gap: 5px 8px; align-items: center; } .form label { overflow-wrap: break-word; } .form small { color: var(--faint); } .form input, .form select { min-width: 0; width: 100%; }
 .form input[type=checkbox] { width: auto; justify-self: start; }
+.body.pair .form { grid-template-columns: auto minmax(92px, 1fr); } .body.pair .form small { grid-column: 1 / -1; margin: -3px 0 3px; }
 .actions { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 10px; }
 textarea { width: 100%; min-height: 250px; resize: vertical; font: 12px/1.45 var(--mono); color: var(--text); background: var(--page); border: 1px solid var(--line); border-radius: 4px; padding: 6px 8px; tab-size: 4; white-space: pre; overflow: auto; }
 .problem { color: var(--bad); padding: 2px 0; overflow-wrap: anywhere; }

@@ -9,7 +9,7 @@ const TWO_STYLE = `${PAIR}
 .two td.side { color: var(--faint); font-weight: 700; font-size: 10.5px; padding-right: 2px; } .two td.same { color: var(--faint); }
 .two td.apart { font-weight: 600; } .two td[rowspan] { border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent) !important; vertical-align: middle; }
 .two tbody.first tr:first-child td:first-child { box-shadow: inset 3px 0 var(--bad); } .two .here { color: var(--bad); font-weight: 700; }
-.two td.how { color: var(--muted); } .two td.how.guessed { font-style: italic; }
+.two td.how { color: var(--muted); white-space: normal; min-width: 84px; line-height: 1.25; } .two td.how.guessed { font-style: italic; }
 .two .told .same { color: var(--added); font-weight: 600; } .two .told p { margin: 0 0 3px; }
 `;
 const PARTS = { import: 'as imported', gradients: 'gradients', compiled: 'as compiled' };

@@ -1,0 +1,14 @@
+"""Memory that was freed, given back to the system."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import suppress
+
+
+def trim() -> None:
+    """Give back what glibc's ``malloc`` keeps for itself: after a recording of 100,000 ops was
+    stepped through, a fifth of the process.  Takes milliseconds, holds up no other thread; does
+    nothing with other C libraries."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
