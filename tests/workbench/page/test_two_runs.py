@@ -331,8 +331,12 @@ def test_one_control_in_each_view_shows_both(library, tab, both):
     page.locate('.cw-tabs [data-two="one"]').click()
     page.wait('.cw-tabs [data-two="one"][aria-pressed="true"]')
     page.wait_query("diff.view", None)
-    page.page.go_back()  # to the switch as it was
+    page.page.go_back()  # the way back leads through the switch as it was
+    page.wait_query("diff.view", '"ab":true', partly=True)
+    page.wait('.cw-tabs [data-two="both"][aria-pressed="true"]')
+    page.page.go_forward()
     page.wait('.cw-tabs [data-two="one"][aria-pressed="true"]')
+    page.wait_query("diff.view", None)
     assert page.errors == []
 
 
@@ -370,6 +374,7 @@ def test_the_graph_shows_what_only_one_has(own_server, tab):
     b.close()
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_buffer_of_the_other_recording_selects_what_it_is_here(library, tab, both):
     cpu, cuda = both
@@ -387,6 +392,7 @@ def test_a_buffer_of_the_other_recording_selects_what_it_is_here(library, tab, b
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_compare_leads_to_the_views_that_show_both(library, tab):
     page = tab(f"{library.url}?run=cpu.run&other=cuda.run&panes=compare")
