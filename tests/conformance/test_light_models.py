@@ -11,7 +11,6 @@ import pytest
 
 import core_compiler as cc
 from tests.conformance import light_models
-from tests.slow import slow_but
 
 #: The largest difference, of the largest value of the result.  Our bits are the same everywhere;
 #: onnxruntime's follow the processor, and with AVX2 its own error in VGG-19 is larger than this:
@@ -19,8 +18,9 @@ from tests.slow import slow_but
 CLOSE = 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", slow_but(("squeezenet",), light_models.NAMES))
+@pytest.mark.parametrize("name", light_models.NAMES)
 def test_a_light_model_computes_what_onnxruntime_computes(name: str) -> None:
     model = light_models.random_model(name)
     given = light_models.random_inputs(model)

@@ -12,6 +12,7 @@ from core_compiler.kernels.schedules import gpu
 from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.lint import complaints, complaints_about
 from tests.kernels.kernel_helpers import group, normal
+from tests.slow import slow_but
 
 #: Four numbers are read and two written; ``{}``: what is computed, from source line 10 on.
 PTX = """.version 8.7
@@ -132,7 +133,7 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize("name", slow_but(("division", "sin"), HONEST))
 def test_honest_kernels_are_not_complained_about(name):
     from core_compiler.codegen.cuda.compile import compile_source
 

@@ -15,6 +15,7 @@ import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.frontends.keras import import_model, on_arrays, read_file
 from tests.conformance.outcomes import by_cpu, by_reference
+from tests.slow import slow_but
 
 RNG = np.random.default_rng(0)
 pytestmark = pytest.mark.skipif(
@@ -105,7 +106,7 @@ def agree(model, inputs, execute):
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but(("images", "two inputs"), MODELS))
 def test_a_model_agrees_with_keras(name, keras):
     make, inputs = MODELS[name]
     agree(shaken(make(keras)), inputs, by_reference)

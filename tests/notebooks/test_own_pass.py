@@ -58,6 +58,7 @@ print(view.view.detail)
 )
 
 
+@pytest.mark.slow
 def test_a_pass_of_a_cell_is_recorded_and_edited_further(tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat", reason="notebooks need jupyterlab")
     nbclient = pytest.importorskip("nbclient", reason="notebooks need jupyterlab")

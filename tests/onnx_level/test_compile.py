@@ -65,6 +65,7 @@ def test_every_rewrite_is_checked_from_the_graph_on(digits: str) -> None:
     assert _error([theirs], [other]) < 1e-5
 
 
+@pytest.mark.slow
 def test_skipping_the_passes_gives_the_plain_import(digits: str) -> None:
     """Bit for bit the same program: the import of the graph as it stands is the import."""
     edit = PipelineEdit(skip=tuple(dict.fromkeys(p.name() for p in transformations())))

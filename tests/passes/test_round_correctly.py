@@ -155,6 +155,7 @@ def test_the_bits_are_those_of_the_reference_over_threads_and_widths():
         assert all(map(same_bits, got, wanted)), (threads, width)
 
 
+@pytest.mark.slow
 def test_a_training_step_takes_it():
     """Behind the passes of training it finds the functions of the gradients too."""
     torch.manual_seed(0)

@@ -475,6 +475,7 @@ def test_without_egglog_the_error_says_what_to_install(monkeypatch):
     assert told.value.exit_code == CANNOT_HERE and "compiler-workbench[egglog]" in told.value.fix
 
 
+@pytest.mark.slow
 def test_the_result_is_the_same_whatever_the_hash_seed():
     code = (
         "from tests.passes.test_saturation import *\n"

@@ -150,6 +150,7 @@ def test_without_a_recording_the_answer_is_what_it_was(runs, capsys):
                            "seconds_per_iteration", "peak_bytes"]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_shards_are_part_of_what_is_computed(capsys):
     digests = {}
     for shards in ("1", "2", "4"):
@@ -160,6 +161,7 @@ def test_shards_are_part_of_what_is_computed(capsys):
     assert len(set(digests.values())) == 3
 
 
+@pytest.mark.slow
 def test_workers_give_the_digest_of_one(capsys):
     pytest.importorskip(
         "distributed", reason="needs dask: pip install 'compiler-workbench[workers]'"

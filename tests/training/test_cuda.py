@@ -155,7 +155,8 @@ STEPPED = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(("momentum-sm_90",), STEPPED))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEPPED)
 def test_every_optimizer_on_a_gpu_has_the_cpus_bits(name):
     optimizer, capability = STEPPED[name]
     target, how = SimulatedCUDA(capability), Training(optimizer=OPTIMIZERS[optimizer])

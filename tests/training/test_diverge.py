@@ -250,6 +250,7 @@ def test_what_cannot_be_injected(lab: Lab, text, said):
         lab.run("refused", inject=text)
 
 
+@pytest.mark.slow
 def test_what_its_own_kernel_goes_on_with_cannot_be_injected(tmp_path):
     """The update is in the kernel that makes the gradient: it would not see the change."""
     data = _data()

@@ -132,6 +132,7 @@ def test_a_keras_model_trains_as_keras_does(keras, optimizer):
     assert ours == pytest.approx(keras_losses(keras, model, optimizer), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_variables_of_keras_move_as_its_own(keras):
     model = digits_of(keras)
     imported = import_model(model, [last(batches()[0][0])], training=True)

@@ -27,8 +27,9 @@ GOLDEN = {
 }  # fmt: skip
 
 
+QUICK = ("digits-mlp",)
 _RUNS = [
-    pytest.param(words, marks=pytest.mark.slow) if words.startswith("gpt2") else words
+    pytest.param(words, marks=() if words in QUICK else pytest.mark.slow)
     for words in GOLDEN[CONTRACT_VERSION]
 ]
 

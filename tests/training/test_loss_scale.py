@@ -148,6 +148,7 @@ def test_f16_scales_and_the_others_do_not_unless_asked():
     assert {SCALE, GROWTH, SKIPPED} <= scalars
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_the_factor(tmp_path):
     """Compiled: the state is in the digest and in the checkpoint."""
     x = np.concatenate([_batch(n, size)[0].numpy() for n, size in enumerate(SIZES)])

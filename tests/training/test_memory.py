@@ -117,6 +117,7 @@ def test_state_is_updated_where_it_lies(plain):
         assert before[name].tobytes() != kept[name].tobytes(), name
 
 
+@pytest.mark.slow
 def test_it_gives_the_bits_of_two_sets_of_arrays(plain):
     _, ran, kind, batch = plain
     apart = _step(kind, batch, PipelineEdit(skip=("update_in_place", "order_launches")),
@@ -135,6 +136,7 @@ def test_every_optimizer_updates_in_place(name):
     assert wanted <= taken
 
 
+@pytest.mark.slow
 def test_launches_that_let_memory_go_come_early():
     def wide():
         return torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(6)))

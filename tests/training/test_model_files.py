@@ -109,6 +109,7 @@ def test_an_onnx_file_trains_as_from_python(folder, capsys):
     assert (found["digest"], found["identity"]) == (step.digest, step.identity)
 
 
+@pytest.mark.slow
 def test_its_run_is_verified_diverged_and_resumed(folder, capsys, tmp_path):
     code, found = told(capsys, "verify", str(folder / "a"), "--iteration", "3")
     assert (code, found["iterations"][0]["mismatch"]) == (0, None)
@@ -267,6 +268,7 @@ def onnx_and_data():
     return onnx_model(), arrays()
 
 
+@pytest.mark.slow
 def test_a_function_may_return_an_onnx_model(folder, capsys):
     name = "tests.training.test_model_files"
     data = ["--data", str(folder / "data.npz")]
@@ -278,6 +280,7 @@ def test_a_function_may_return_an_onnx_model(folder, capsys):
     assert "with --data the model alone is enough" in said
 
 
+@pytest.mark.slow
 def test_an_exported_program_trains_at_any_batch(tmp_path, capsys):
     rows = torch.export.Dim("rows", min=2)
     program = torch.export.export(_module(), (torch.zeros(3, 6),), dynamic_shapes=({0: rows},))

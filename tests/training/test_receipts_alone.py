@@ -84,7 +84,7 @@ def no_gpu(monkeypatch) -> None:
 # -- a run of another machine ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_receipts_of_the_other_machine_say_the_op(lab, no_gpu, capsys, turned):
     """The values of the run that can be done again are compared with the hashes of the other."""
     pair = [str(lab.named), str(lab.gpu_values)][:: -1 if turned else 1]
@@ -167,6 +167,7 @@ def test_a_receipt_that_does_not_match_is_told(lab, tmp_path, capsys):
 # -- runs from Python -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_with_a_task_is_verified_and_diverged_by_the_commands(lab, capsys):
     code, found = told(capsys, "verify", str(lab.named), "--iteration", "1", "--iteration", "3")
     assert code == 0
@@ -190,6 +191,7 @@ def test_of_two_pipelines_the_pass_is_named(lab, capsys):
     assert "the runs have different configurations: task" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_of_two_pipelines_without_a_task_the_receipts_speak(lab, capsys):
     step, _ = python_task.make(cc.PipelineEdit(skip=("recompose",)))
     silent = lab.run("skipped silently", step)

@@ -154,8 +154,10 @@ def run(tmp_path_factory):
         (["--optimizer", "adam"], "the checkpoint is of another training step"),
         (["--seed", "7"],
          "seed of the training 3, given 7; seed of the data's order 3, given 7; resume with what "),
-        (["--inject", "core.nothing:3"], "no op is called core.nothing#1"),
-        (["--leaves", "sha256"], "the run's receipts hash by fast, not by sha256"),
+        pytest.param(["--inject", "core.nothing:3"], "no op is called core.nothing#1",
+                     marks=pytest.mark.slow),
+        pytest.param(["--leaves", "sha256"], "the run's receipts hash by fast, not by sha256",
+                     marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_refused_command_leaves_the_folder_as_it_was(words, message, run, capsys):

@@ -15,7 +15,7 @@ from core_compiler.training.config import Training
 from tests.slow import slow_but
 from tests.training.test_optimizers import OURS_AND_THEIRS, _batch, _model
 
-QUICK = ("dampening", "amsgrad", "adagrad decay", "rmsprop centered")
+QUICK = ("adagrad decay", "rmsprop centered")
 
 
 def compiled(model: torch.nn.Module, ours, **how):
@@ -88,6 +88,7 @@ class Odd(torch.nn.Module):
         return self.last(torch.tanh(self.again(torch.tanh(self.middle(self.first(x))))))
 
 
+@pytest.mark.slow
 def test_parameters_are_counted_as_torch_counts_them():
     torch.manual_seed(2)
     model = Odd()

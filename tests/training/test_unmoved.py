@@ -96,6 +96,10 @@ STOPS = {
 ON_PURPOSE = (detached, without_gradients)
 
 
+def quick(every, *fast):
+    return [of if of in fast else pytest.param(of, marks=pytest.mark.slow) for of in every]
+
+
 def line() -> str:
     """``file:line`` of the model from which all of them are called."""
     lines, first = inspect.getsourcelines(Part.forward)
@@ -127,7 +131,7 @@ def test_nothing_that_moves_is_an_error_that_names_the_op_and_its_line(of):
     assert "put an op that has a derivative in its place" in found.value.fix
 
 
-@pytest.mark.parametrize("of", STOPS, ids=lambda of: of.__name__)
+@pytest.mark.parametrize("of", quick(STOPS, argmax, floor), ids=lambda of: of.__name__)
 def test_some_that_do_not_move_are_a_warning_with_the_op(of):
     kinds, why = STOPS[of]
     step, batch = step_of(Model(of))
@@ -171,7 +175,8 @@ def masked(x):
     return torch.where(x > 0, x, 0.0) - torch.floor(x)
 
 
-@pytest.mark.parametrize("of", [straight_through, chosen, masked], ids=lambda of: of.__name__)
+@pytest.mark.parametrize("of", quick((straight_through, chosen, masked), straight_through),
+                         ids=lambda of: of.__name__)  # fmt: skip
 def test_what_is_reached_another_way_is_not_told(of):
     step, _ = step_of(Model(of))
     assert not notes(step)
@@ -209,6 +214,7 @@ class Repeated(torch.nn.Module):
         return final
 
 
+@pytest.mark.slow
 def test_a_loop_is_looked_into():
     step, _ = step_of(Repeated(torch.floor))
     (told,) = notes(step)

@@ -68,9 +68,8 @@ def alone():
     return made
 
 
-@pytest.mark.parametrize(
-    ("workers", "norm"), slow_but(((3, True),), [(2, True), (2, False), (3, True)])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "norm"), [(2, True), (2, False), (3, True)])
 def test_workers_change_no_bit(workers, norm, alone, tmp_path):
     step = _step(norm=norm)
     history = fit(
@@ -167,6 +166,7 @@ def test_workers_of_a_scheduler_resume_what_one_began(alone, tmp_path):
     assert history.loss == alone[True][0][2:]
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_all_and_is_explained():
     x, y = _data()
     x[11] = np.inf

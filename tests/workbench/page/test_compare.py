@@ -164,6 +164,7 @@ def library(own_server, two_targets):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_processor_beside_a_gpu_in_two_clicks(library, tab, both):
     """From the first page: one recording, then the other; then swapped, and cleared."""

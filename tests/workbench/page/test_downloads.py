@@ -114,6 +114,7 @@ def test_every_view_saves_its_tables_plots_and_texts(opened, recording):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_two_training_runs_save_theirs(server, tab, training_runs):
     about = f"run={quote(str(training_runs.a))}&other={quote(str(training_runs.b))}"
     page = tab(f"{server.url}?{about}&panes=training")

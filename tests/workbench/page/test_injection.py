@@ -80,7 +80,8 @@ def shown(page, view):
     page.wait(f"#cw-view-{view} :is(.cw[data-ready], .root > *, .cw-message):visible")
 
 
-@pytest.mark.parametrize("training", [False, True], ids=["compiled", "trained"])
+@pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.slow)],
+                         ids=["compiled", "trained"])  # fmt: skip
 def test_no_view_makes_anything_of_a_name(store, tab, training):
     path, other = (store.a, store.b) if training else (store.compiled, store.a)
     with Recording.open(path) as run:
@@ -106,6 +107,7 @@ def test_no_view_makes_anything_of_a_name(store, tab, training):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_no_view_of_two_recordings_makes_anything_of_a_name(store, tab):
     """With A | B on: what both have, what differs and where it stands."""
     with Recording.open(store.compiled) as run:
@@ -163,6 +165,7 @@ def test_a_compile_that_waits_makes_nothing_of_what_it_says(own_server, tab, rec
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_the_tour_makes_nothing_of_the_names_it_shows(store, tab, tmp_path):
     """Of its sample model the library has a run in which all else is an attack."""
     sample = store.server.root / "recordings" / f"sample{hostile.NAME[:60]}.run"

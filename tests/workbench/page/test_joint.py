@@ -49,6 +49,7 @@ def led_to(rows: list[dict]) -> set[int]:
     return {row["go"]["op"] for row in rows if row["kind"] == "link"}
 
 
+@pytest.mark.slow
 def test_the_timeline_leads_to_the_gradient_and_back(step, capsys):
     _, run = step
     stage = number(run, "differentiate")

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from core_compiler.record import Recording
+from tests.slow import slow_but
 from workbench.state import VIEWS, Sight
 from workbench.views import kernels, source
 from workbench.views.reading import Run
@@ -71,7 +72,10 @@ def test_a_letter_after_g_shows_any_view(opened):
 
 @pytest.mark.parametrize(
     ("view", "column"),
-    [("kernels", "count"), ("numerics", "tolerance"), ("rewrites", "us")],
+    slow_but(
+        (("kernels", "count"),),
+        [("kernels", "count"), ("numerics", "tolerance"), ("rewrites", "us")],
+    ),
 )
 def test_headers_sort_by_keys_and_keep_the_focus(opened, recording, view, column):
     with Recording.open(recording) as run:
@@ -118,6 +122,7 @@ def test_arrow_keys_walk_the_passes_also_those_that_are_folded(opened, recording
     page.stage(len(changed) - 1)
 
 
+@pytest.mark.slow
 def test_what_a_row_leads_to_by_keys(opened, recording):
     """A line of the source to its worst check; a kernel to the op of its line."""
     run = Run(recording)
@@ -140,6 +145,7 @@ def test_what_a_row_leads_to_by_keys(opened, recording):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_the_menu_of_downloads_by_keys(opened):
     page = opened("&panes=kernels")
     page.wait("#cw-view-kernels tbody tr")
@@ -159,6 +165,7 @@ def test_the_menu_of_downloads_by_keys(opened):
     assert focused(page, "aria-label") == "Download"
 
 
+@pytest.mark.slow
 def test_the_marks_of_the_roofline_by_keys(opened, recording):
     """From kernel to kernel, the dearest first; behind the selected one its launches."""
     run = Run(recording)

@@ -106,6 +106,7 @@ def test_two_tabs_on_one_run_do_not_disturb_each_other(opened, recording):
     assert a.errors == b.errors == []
 
 
+@pytest.mark.slow
 def test_the_page_works_before_the_browser_has_said_that_it_is_drawn(server, tab, recording):
     page = tab(
         f"{server.url}?run={quote(str(recording))}&stage=0&panes=graph,diff", slow_to_say_so=True
@@ -296,6 +297,7 @@ def test_enter_pressed_before_the_answer_goes_to_the_hit_of_what_is_typed(opened
     page.wait("#cw-inspector .head b:has-text('core.conv')")
 
 
+@pytest.mark.slow
 def test_search_says_what_has_no_room_and_leads_to_it(opened):
     """The graph's own syntax; what is more than the list holds is found again in the graph."""
     page = opened("&stage=0&panes=graph,diff")
@@ -315,6 +317,7 @@ def test_search_says_what_has_no_room_and_leads_to_it(opened):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_a_link_with_an_expression_that_never_ends_holds_nothing_up(opened):
     """5 ** 19 steps on a type of 19 characters; what the page finds next is found at once."""
     view = quote(json.dumps({"query": "/(.|.|.|.|.)*~/"}))

@@ -258,6 +258,7 @@ HEADS = """([heads, rows]) => {
 }"""
 
 
+@pytest.mark.slow
 def test_every_head_stands_over_its_figures(opened, server, tmp_path):
     """In a list of one recording and in one of two."""
     other = compiled(tmp_path / "skips.run", edit={"skip": ["recompose"]})
@@ -274,6 +275,7 @@ def test_every_head_stands_over_its_figures(opened, server, tmp_path):
             assert all(abs(by) < 0.5 for _, by in named), named
 
 
+@pytest.mark.slow
 def test_of_two_each_pass_has_ops_rewrites_time_and_check_of_both(opened, server, tmp_path):
     other = compiled(tmp_path / "both.run", edit={"skip": ["recompose"]}, check=True)
     shutil.copy(other, server.root / "recordings" / "both.run")
@@ -411,6 +413,7 @@ def test_an_inserted_pass_that_gives_no_valid_module_is_named_and_the_run_stays(
     opened.drawn("diff")
 
 
+@pytest.mark.slow
 def test_a_compile_begins_at_a_pass_with_the_stages_that_are_there(opened, server, run):
     opened.locate(row("choose_layouts")).click()
     opened.locate(VIEW + "[data-do=start]").click()
@@ -433,6 +436,7 @@ def test_a_compile_begins_at_a_pass_with_the_stages_that_are_there(opened, serve
     assert not opened.errors
 
 
+@pytest.mark.slow
 def test_one_of_our_optional_passes_is_inserted_without_code(opened, server):
     pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
     opened.locate(row("simplify_shapes")).click()
@@ -465,6 +469,7 @@ def test_a_pass_that_never_ends_is_cancelled_and_what_was_done_is_kept(opened):
     opened.page.wait_for_function("() => !location.search.includes('run=digits-cnn.run')")
 
 
+@pytest.mark.slow
 def test_the_rail_leads_here_and_a_draft_is_in_the_address(server, recording, tab):
     made = tab(f"{server.url}?run={quote(str(recording))}&panes=graph,diff")
     made.wait("#cw-rail .pass")

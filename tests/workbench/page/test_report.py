@@ -119,6 +119,7 @@ def test_search_finds_ops_and_goes_there(opened: Any) -> None:
     assert shown.errors == []
 
 
+@pytest.mark.slow
 def test_search_has_the_fields_of_the_graphs_search(opened: Any, recording: Path) -> None:
     with Recording.open(recording) as run:
         stage = next(s.index for s in run.stages()[1:] if s.changed)
@@ -138,6 +139,7 @@ def test_search_has_the_fields_of_the_graphs_search(opened: Any, recording: Path
     assert shown.errors == []
 
 
+@pytest.mark.slow
 def test_a_report_saves_modules_and_patches(opened: Any, recording: Path) -> None:
     with Recording.open(recording) as run:
         stage = next(s.index for s in run.stages()[1:] if s.rewrites)

@@ -59,6 +59,7 @@ def a_pair(run: Run) -> tuple[int, int, int]:
 # -- the data -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_list_is_the_recordings(run):
     for stage in run.stages():
         data = rewrites.data(run, Sight(stage=stage.index))
@@ -288,6 +289,7 @@ def test_a_failed_check_is_the_first_finding_and_leads_to_its_rewrite(server, ta
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_n_goes_from_one_failed_check_to_the_next(server, tab, wrong):
     with Recording.open(wrong) as file:

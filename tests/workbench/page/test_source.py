@@ -50,6 +50,7 @@ def bare(tmp_path_factory) -> Path:
 # -- the data -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_files_lines_and_nowhere_together_are_all_kernels(run):
     data = source.data(run, Sight())
     total = sum(t.median_us for t in run.timings())
@@ -122,6 +123,7 @@ def test_the_code_marks_the_lines_that_compute_the_op(run):
         assert "kernel.for" not in kinds
 
 
+@pytest.mark.slow
 def test_without_source_there_are_rows_and_nodes(bare):
     run = Run(bare)
     data = source.data(run, Sight())
@@ -230,6 +232,7 @@ def test_a_call_shows_what_is_below_it_and_leads_there(opened, run, two_blocks):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_files_calls_and_downloads(opened, run):
     page = opened("&panes=source")

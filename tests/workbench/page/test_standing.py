@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from core_compiler.record import schema
+from tests.slow import slow_but
 from tests.workbench.page.conftest import Server, _need_panel
 
 pytestmark = pytest.mark.playwright
@@ -47,7 +48,7 @@ def faulty(tmp_path_factory):
     server.stop()
 
 
-@pytest.mark.parametrize("view", SAID)
+@pytest.mark.parametrize("view", slow_but(("numerics",), SAID))
 def test_a_view_that_fails_says_so_and_the_others_go_on(faulty, tab, recording, view):
     """The view beside it draws, keys lead on, other views are opened, and come back to it."""
     page = tab(f"{faulty.url}?run={quote(str(recording))}&stage=7&panes={view},graph")

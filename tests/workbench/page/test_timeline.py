@@ -209,6 +209,7 @@ def test_it_follows_the_theme_and_says_what_is_missing(opened, recording, tmp_pa
 # -- of two recordings ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_differences_are_those_of_compare(two_targets):
     """Every pair of launches once, with Compare's times; every launch in one of them."""
     cpu, cuda = Run(two_targets.cpu), Run(two_targets.cuda)

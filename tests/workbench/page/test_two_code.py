@@ -43,6 +43,7 @@ def launched(run: Run):
     return [kernel for kernel in run.kernels() if kernel.launches]
 
 
+@pytest.mark.slow
 def test_a_kernel_stands_beside_those_that_compute_the_same(both):
     a, b = both
     several = 0
@@ -169,6 +170,7 @@ def test_processor_and_gpu_have_texts_of_their_own_names(two_targets):
     cuda.close()
 
 
+@pytest.mark.slow
 def test_a_person_reads_both_and_selects_a_line(server, recording, unfused, tab):
     folder = server.root / "recordings"
     folder.mkdir(exist_ok=True)

@@ -192,6 +192,7 @@ def library(own_server, folder):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_which_value_differs_first_in_two_clicks(library, tab, opened):
     a, b = opened("a", "constant")
