@@ -111,17 +111,27 @@ class Picture:
 
 
 def record(folder: Path) -> None:
-    """Make the recordings that are not there."""
+    """Make the recordings that are not there, or were cut off."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, words in RECIPES.items():
         path = folder / f"{name}.run"
-        if not path.exists():
+        if not is_complete(path):
+            path.unlink(missing_ok=True)
+            if "--folder" in words:
+                shutil.rmtree(words[words.index("--folder") + 1].format(folder), ignore_errors=True)
             words = [word.format(folder.absolute()) for word in words]
             run = "import sys; from workbench.cli import main; sys.exit(main(sys.argv[1:]))"
             command = [sys.executable, "-c", run, *words, "-o", str(path.absolute())]
             print(" ".join(["workbench", *words]), flush=True)
             # A compile whose check fails says so with its exit status, and is recorded.
             subprocess.run(command, check="--insert" not in words, cwd=ROOT)
+
+
+def is_complete(path: Path) -> bool:
+    if not path.exists():
+        return False
+    with Recording.open(path) as file:
+        return file.status == "finished"
 
 
 def pictures(folder: Path) -> list[Picture]:
@@ -140,9 +150,9 @@ def pictures(folder: Path) -> list[Picture]:
 
 
 def of_onnx(path: Path) -> Picture:
-    """A model in ONNX's own words, after a pass from ONNX to ONNX."""
+    """A model in ONNX's own words, when all passes from ONNX to ONNX have run."""
     with Recording.open(path) as file:
-        stage = next(s.index for s in file.stages() if s.pass_name == "rewrite_nodes")
+        stage = next(s.index for s in file.stages() if s.pass_name == "import_onnx") - 1
     return Picture("onnx", {"run": path.name, "panes": "graph",
                             "stage": str(stage)}, drawn("graph"), fit)  # fmt: skip
 
