@@ -28,6 +28,7 @@ from core_compiler.passes.widen_sums import WidenSums
 from core_compiler.training.config import Training
 from core_compiler.training.passes import lowered
 from core_compiler.training.passes import pipeline as training_passes
+from core_compiler.training.passes.recompute import Recompute
 
 
 def meaning(training: Training | None = None) -> tuple[Pass, ...]:
@@ -52,9 +53,11 @@ def meaning(training: Training | None = None) -> tuple[Pass, ...]:
     )
 
 
-#: Passes of ours that stand in no pipeline: a person inserts them, by name.
+#: Passes of ours that a person inserts, by name: they stand in no pipeline, but for ``recompute``,
+#: which stands in that of a training step where it is asked for.
 OPTIONAL: Mapping[str, Pass] = {
-    pass_.name(): pass_ for pass_ in (Saturate(), RoundCorrectly(), WidenSums(), Rematerialise())
+    pass_.name(): pass_
+    for pass_ in (Saturate(), RoundCorrectly(), WidenSums(), Rematerialise(), Recompute())
 }
 
 

@@ -16,6 +16,7 @@ from core_compiler.passes.find_lifetimes import lifetimes, live_peak
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.training import optimizers
 from core_compiler.training.config import Training
+from core_compiler.training.passes.recompute import Recompute
 from tests.slow import slow_but
 
 
@@ -93,6 +94,13 @@ def test_computing_again_changes_memory_and_no_bit(plain):
     for rewrite in second:
         for op in rewrite.new[:-1]:
             assert op.origin.rule == "computed again" and op.origin.parents
+
+
+def test_a_program_without_a_backward_pass_is_refused():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.GELU())
+    edit = PipelineEdit(insert=(("after:outline_kernels", Recompute(0.5)),))
+    with pytest.raises(UserError, match=r"no training step.*rematerialise"):
+        cc.compile(model, (torch.randn(2, 4),), edit=edit)
 
 
 def test_what_is_predicted_is_what_the_plan_of_memory_comes_to(plain):

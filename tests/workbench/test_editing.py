@@ -426,7 +426,7 @@ def test_the_template_is_a_pass_that_works():
 def test_one_of_ours_is_inserted_by_name_with_its_own_options(on):
     shown = editing.shown(on, on.base, META)
     assert [each["name"] for each in shown["optional"]] == [
-        "saturate", "round_correctly", "widen_sums", "rematerialise",
+        "saturate", "round_correctly", "widen_sums", "rematerialise", "recompute",
     ]  # fmt: skip
     draft = do(on, on.base, do="insert", label="simplify_shapes", **{"pass": "saturate"})
     draft = do(on, draft, do="option", label="saturate", option="nodes", text="500")

@@ -13,10 +13,11 @@ from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.passes.plan_memory import ALIGNMENTS, PlanMemory
 from core_compiler.record.reader import Buffer
 from core_compiler.runtime.memory import show_bytes
+from core_compiler.training.passes.order_launches import OrderLaunches
 from core_compiler.training.passes.recompute import Recompute
 from workbench.advice import trials
 from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Try, severity
-from workbench.advice.offers import last_stage, option, skip, take_back
+from workbench.advice.offers import Gesture, insert, last_stage, option, skip, take_back
 from workbench.advice.program import PAGE, Launch, Program, at
 from workbench.views import memory
 from workbench.views.kernels import launches as counted
@@ -118,24 +119,17 @@ def _lower(program: Program) -> Iterator[Try]:
         yield from back
         return
     plans = memory.again(program.run)
-    budget = _budget(program, plans)
-    found = [t for t in (budget, trials.rematerialised(program)) if t is not None]
-    yield from found
-    if plans and last_stage(program.stages, Recompute) is None:
-        yield Try("Hold less for the backward pass: Training(recompute=0.5), or "
-                  "`workbench train --recompute 0.5`. The view Memory, backward, says what each "
-                  "part saves.")  # fmt: skip
-    elif not found:
-        yield Try(f"{NOTHING}no launch done again lowers the peak. Read it earlier in the model, "
-                  "or run a smaller batch.")  # fmt: skip
+    offers = (_budget(program, plans), trials.rematerialised(program))
+    found = [offer for offer in offers if offer is not None]
+    yield from found or [Try(f"{NOTHING}no launch done again lowers the peak. Read it earlier in "
+                             "the model, or run a smaller batch.")]  # fmt: skip
 
 
 def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
-    """To hold another part for the backward pass, where a recorded recompute left a peak that
-    another part lowers."""
-    made = last_stage(program.stages, Recompute)
+    """To hold another part for the backward pass, where that lowers the peak: with another budget
+    of the recorded recompute, or with that pass where there is none."""
     chosen = next((plan for plan in plans if plan["chosen"]), None)
-    if made is None or chosen is None:
+    if chosen is None:
         return None
     best = min(plans, key=lambda plan: (plan["peak"], plan["extra"]))
     if best["peak"] >= chosen["peak"] or not best["part"]:
@@ -144,8 +138,21 @@ def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
     part = min(1.0, math.ceil(best["part"] * 1000) / 1000)
     return Try(f"Hold {part:.1%} for the backward pass: the values alive at once need "
                f"{show_bytes(best['peak'])} instead of {show_bytes(chosen['peak'])}, for "
-               f"{best['extra']:.1%} more work in all.",
-               (option(made.pass_name, "budget", str(part)),))  # fmt: skip
+               f"{best['extra']:.1%} more work in all. To train so: "
+               f"Training(recompute={part:g}), `workbench train --recompute {part:g}`.",
+               _holding(program, f"{part:g}"))  # fmt: skip
+
+
+def _holding(program: Program, part: str) -> tuple[Gesture, ...]:
+    """What makes a step hold that part for its backward pass."""
+    made = last_stage(program.stages, Recompute)
+    if made is not None:
+        return (option(made.pass_name, "budget", part),)
+    name, ordered = Recompute.name(), last_stage(program.stages, OrderLaunches)
+    if program.bench.row(name) is not None:
+        return skip(name, False), option(name, "budget", part)
+    behind = OrderLaunches.name() if ordered is None else ordered.pass_name
+    return insert(behind, name), option(name, "budget", part)
 
 
 def recomputed(program: Program) -> Iterator[Finding]:

@@ -95,8 +95,8 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE.py[:CLASS]|NAME[@PLACE]",
         help="run a pass of your own, or one of ours that stands in no pipeline (saturate, "
-        "round_correctly, widen_sums, rematerialise), at after:PASS, before:PASS or a position "
-        "(default: at the end of the meaning half)",
+        "round_correctly, widen_sums, rematerialise, recompute), at after:PASS, before:PASS or a "
+        "position (default: at the end of the meaning half)",
     )
     parser.add_argument(
         "--order",
