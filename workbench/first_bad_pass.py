@@ -19,7 +19,7 @@ from core_compiler import compiler
 from core_compiler.compiler import Compilation, Options
 from core_compiler.debug.bisect import Finding, Looked, bisect, made_by, tensor_value
 from core_compiler.errors import UserError
-from core_compiler.ir.text import print_module, print_op, value_names
+from core_compiler.ir.text import print_module, print_ops, value_names
 from core_compiler.legality import levels
 from workbench import numbers, recorded_model, reducing
 from workbench.kept_results import Result, Results
@@ -152,14 +152,15 @@ def _told(found: Finding) -> dict[str, Any]:
     told = None
     if rewrite is not None or found.number is not None:
         old, new = (rewrite.old, rewrite.new) if rewrite else ((), ())
+        lines = print_ops((*old, *new), names)
         told = {
             "number": found.number,
             "rule": rewrite.rule if rewrite else None,
             "source": rewrite.source if rewrite else "",
             "function": rewrite.function if rewrite else "",
             "note": rewrite.note if rewrite else "",
-            "old": list(map(print_op, old)),
-            "new": list(map(print_op, new)),
+            "old": lines[: len(old)],
+            "new": lines[len(old) :],
         }
     dtype = getattr(getattr(value, "type", None), "dtype", None)
     right, wrong = found.numbers or (None, None)

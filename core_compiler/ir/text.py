@@ -9,7 +9,7 @@ program order.  Weights are named by digest.  :mod:`core_compiler.ir.parser` rea
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from core_compiler.ir.attributes import Attribute, Dense, Resource
@@ -105,6 +105,15 @@ def print_op(
     return printer.op_head(op) + (" ({...})" if op.regions else "") + printer.op_tail(op)
 
 
+def print_ops(ops: Sequence[Op], names: Mapping[Value, str] | None = None) -> list[str]:
+    """Ops that need not stand in one block, a line each: a value has one name in all of them, that
+    of ``names`` where it is there (see :func:`value_names`)."""
+    namer = _Namer(names=names)
+    for op in ops:
+        namer.add((*op.operands, *op.results))
+    return [print_op(op, names=namer.names) for op in ops]
+
+
 def print_attribute(value: Attribute) -> str:
     """One attribute as it stands after ``name =`` (``3 : i64``, ``[1, 2]``, ``dense<...>``)."""
     return Printer().attribute(value)
@@ -116,14 +125,18 @@ def value_names(function: Function, numbers: Mapping[Value, int] | None = None) 
 
 
 class _Namer:
-    """Gives each value of one function its name: its own, or a number."""
+    """Gives each value of one function its name: its own, or a number.  ``names``: what has one."""
 
-    def __init__(self, numbers: Mapping[Value, int] | None = None):
-        self.names: dict[Value, str] = {}
-        self._taken: set[str] = set()
+    def __init__(
+        self,
+        numbers: Mapping[Value, int] | None = None,
+        names: Mapping[Value, str] | None = None,
+    ):
+        self.names: dict[Value, str] = dict(names or {})
+        self._taken: set[str] = set(self.names.values())
         self._repeats: dict[str, int] = {}
         self._numbers = numbers
-        self._next = 0
+        self._next = len(self.names)  # above every number that is taken
 
     def block(self, block: Block) -> _Namer:
         self.add(block.arguments)

@@ -21,6 +21,7 @@ from core_compiler.ir.text import (
     print_function,
     print_module,
     print_op,
+    print_ops,
     value_names,
 )
 from tests.ir import modules as strategies
@@ -62,6 +63,17 @@ def test_one_op_on_one_line():
     assert print_op(loop, numbers={y: 41}) == (
         '%41 = "core.while"(%x) ({...}) : (tensor<2x3xf32>) -> tensor<2x3xf32>'
     )
+
+
+def test_ops_that_stand_apart_name_a_value_alike():
+    """As the ops before and after a rewrite: each its own number, also of values without a name."""
+    x, a, b, c = Value(F32, "x"), Value(F32), Value(F32), Value(F32)
+    before = Op("core.f", (a,), (b,))
+    after = [Op("core.g", (a,), (c,)), Op("core.h", (c, x), (Value(F32),))]
+    lines = print_ops([before, *after], {x: "%x", a: "%0", b: "%1"})
+    assert [line.partition(" :")[0] for line in lines] == [
+        '%1 = "core.f"(%0)', '%3 = "core.g"(%0)', '%4 = "core.h"(%3, %x)',
+    ]  # fmt: skip
 
 
 def test_a_function_alone_is_what_the_module_shows():
