@@ -78,6 +78,7 @@ RECIPES = {
 }
 #: The views that are shown with two recordings, and what says that they are drawn.
 TWO_RUNS = {
+    "overview": "#cw-view-overview .value.side",
     "numerics": "#cw-view-numerics tbody tr", "memory": "#cw-view-memory .cw[data-ready]",
     "source": "#cw-view-source .two tbody tr", "rewrites": "#cw-view-rewrites .two tbody tr",
     "graph": "#cw-view-graph .legend .side", "diff": "#cw-view-diff .cw[data-ready]",

@@ -36,7 +36,7 @@ BOTH = ("A", "A | B")
 
 #: The views in the order of their tabs.
 VIEWS: Mapping[str, View] = {
-    "overview": View("Overview", "o"),
+    "overview": View("Overview", "o", two=BOTH),
     "graph": View("Graph", "g", "graph", two=BOTH),
     "diff": View("IR diff", "d", "diff", two=("previous pass", "other run")),
     "rewrites": View("Rewrites", "r", wide=True, two=BOTH),
@@ -46,7 +46,7 @@ VIEWS: Mapping[str, View] = {
     "memory": View("Memory", "m", "memory", wide=True, two=BOTH),
     "timeline": View("Timeline", "t", "timeline", wide=True, two=BOTH),
     "numerics": View("Numbers", "n", two=BOTH),
-    "bisect": View("First bad pass", "f"),
+    "bisect": View("First bad pass", "f", two=BOTH),
     "training": View("Training", "i", wide=True, pair=True),
     "divergence": View("Divergence", "v", wide=True, pair=True),
     "pipeline": View("Pipeline", "p", wide=True, pair=True),

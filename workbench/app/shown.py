@@ -75,12 +75,13 @@ class Shown:
     def begin(self) -> None:
         """Derive what the page's sight shows."""
         page = self._page
-        if page.browser.is_making and page.sight.panes == ("overview",) and _is_free(page.run):
+        alone = page.sight.panes == ("overview",) and not page.sight.shows_two("overview")
+        if page.browser.is_making and alone and _is_free(page.run):
             self._derive(self._generation, page.sight, page.run)  # takes milliseconds
             if page.run is not None:
-                ahead_of = partial(self._submit, self._look_ahead)
+                rest = partial(self._submit, self._look_around)
                 page.browser.when_ready(
-                    lambda: page.document.add_timeout_callback(ahead_of, AFTER_OPENING)
+                    lambda: page.document.add_timeout_callback(rest, AFTER_OPENING)
                 )
         else:
             self._submit(self._work)
@@ -94,13 +95,19 @@ class Shown:
         page = self._page
         try:
             self._derive(generation, sight, run)
-            if run is not None and self.offers.look(run, sight):
-                page.browser.later(partial(self._show_offers, generation))
-            self._look_ahead(generation, sight, run)
+            self._look_around(generation, sight, run)
         except Exception as error:  # a thread's exception would vanish, and the page stay empty
             log.exception("the page could not be derived")
             told = unexpected(error)
             page.browser.later(lambda: page.tell(told, error=True))
+
+    def _look_around(self, generation: int, sight: Sight, run: Run | None) -> None:
+        """When what is shown is there: what it can be compared with, then what comes next."""
+        if run is None:
+            return
+        if self.offers.look(run, sight):
+            self._page.browser.later(partial(self._show_offers, generation))
+        self._look_ahead(generation, sight, run)
 
     def _show_offers(self, generation: int) -> None:
         if generation == self._generation:
@@ -136,10 +143,8 @@ class Shown:
                 "token": page.workspace.token if may else ""}  # fmt: skip
         return json.dumps(finite({**found, **more}))
 
-    def _look_ahead(self, generation: int, sight: Sight, run: Run | None) -> None:
+    def _look_ahead(self, generation: int, sight: Sight, run: Run) -> None:
         """Make what the next keys lead to ready, piece by piece, while nobody waits."""
-        if run is None:
-            return
         with run.lock:
             work = list(pieces(run, sight)) if run.version.stages else []
         self._ahead(generation, run, iter(work))

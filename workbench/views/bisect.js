@@ -1,6 +1,6 @@
 // The first bad pass of a compile: what was found, the program that shows it, and looking for it.
 
-const STYLE = `
+const STYLE = `${TWO_STYLE}
 .root { display: flex; flex-direction: column; background: var(--surface); }
 .bar { display: flex; align-items: center; gap: 6px 12px; min-height: 36px; flex: none; padding: 5px 10px; border-bottom: 1px solid var(--line); flex-wrap: wrap; }
 .bar label { display: flex; align-items: center; gap: 6px; color: var(--muted); } .bar input { color: var(--text); } .bar .tolerance { width: 70px; } .bar .inputs { width: 190px; } .bar .gap { flex: 1; }
@@ -105,11 +105,11 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       h('div', { class: 'muted' }, 'First the passes, then the rewrites of the one that is wrong, then the smallest program that shows it. It goes on when you look at something else.'));
   }
 
-  function looked({ looked: all }, found) {
+  function looked({ looked: all, worst_stage: stage }, found) {
     const counts = Object.entries(COUNTED).filter(([name]) => all.verdicts[name]).map(([name, words]) => `${count(all.verdicts[name])} ${words}`);
     const worst = !all.worst_pass ? ['The outputs kept every bit.']
       : ['The outputs are off by ', h('b', {}, relative(all.error)), ' of their largest number at most, after ',
-        data.result.worst_stage === null ? all.worst_pass : link(all.worst_pass, { stage: data.result.worst_stage, open: 'diff' }, 'What this pass changed'), '.'];
+        stage === null ? all.worst_pass : link(all.worst_pass, { stage, open: 'diff' }, 'What this pass changed'), '.'];
     const code = found ? '' : all.launches !== null ? `The machine code of ${many(all.launches, 'launch')} does what it means. ` : `Machine code was not compared: ${all.not_executed}. `;
     return h('p', {}, `${found ? `${many(all.passes, 'pass')} before it, of ${count(all.of)},` : many(all.passes, 'pass')} ${all.passes === 1 ? 'was' : 'were'} checked${counts.length ? `; rewrites: ${counts.join(', ')}` : ''}. `, code, ...worst);
   }
@@ -130,11 +130,10 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     ];
   }
 
-  function result() {
-    const found = data.result;
+  function result(found) {
     if (!found) return [];
     const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
-    const given = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? base(found.inputs) : found.stood_in ? 'made-up numbers' : "the model's own inputs"}${found.stood_in ? ` (${found.stood_in})` : ''}; outputs may be off by ${relative(found.tolerance)} of the largest. Kept beside the recording.`, saves);
+    const given = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? base(found.inputs) : found.stood_in ? 'made-up numbers' : "the model's own inputs"}${found.stood_in ? ` (${found.stood_in})` : ''}; outputs may be off by ${relative(found.tolerance)} of the largest. Kept beside the recording.`, found === data.result ? saves : null);
     if (found.first_bad_pass === null) {
       return [h('div', { class: 'box', 'data-result': 'none' }, h('p', { class: 'told' }, h('span', { class: 'right' }, 'Nothing is wrong.')), looked(found, false), given)];
     }
@@ -191,7 +190,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     look.className = look.disabled ? '' : 'primary';
     const top = body.scrollTop;
     body.replaceChildren(...[
-      ...(refused ? [error(refused, 'failed')] : []), ...asked(), ...(data.problem ? [error(data.problem, 'problem')] : []), ...intro(), ...result(),
+      ...(refused ? [error(refused, 'failed')] : []), ...asked(), ...(data.problem ? [error(data.problem, 'problem')] : []), ...intro(), ...(data.two ? foundInBoth(data, result, command) : result(data.result)),
       ...(live() || data.problem ? [] : [h('p', { class: 'muted' }, data.result ? 'To look again:' : 'Nothing is compiled from here. The same as a command:'), command(data.command)]),
     ].flat().filter(Boolean));
     body.scrollTop = top;

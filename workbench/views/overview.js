@@ -1,6 +1,6 @@
 // The overview: figures, what to look at, how the passes changed the model, where the time goes.
 
-const STYLE = `
+const STYLE = `${TWO_STYLE}
 .page { height: 100%; overflow-y: auto; padding: 18px 22px 30px; outline: none; }
 .title { display: flex; align-items: baseline; gap: 12px; flex-wrap: wrap; } .title .gap { flex: 1; }
 h1 { font-size: 20px; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
@@ -62,6 +62,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const page = h('div', { class: 'page', tabindex: 0, role: 'region', 'aria-label': 'Overview' });
   root.append(page);
   const press = (run) => ({ click: run, keydown: (event) => event.key === 'Enter' && run(), tabindex: 0, role: 'link' });
+
+  const two = twoOverview({ page, press, send });
 
   const said = (data) => (data.elsewhere ? 'being written on another machine' : data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status);
 
@@ -141,7 +143,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const toggle = () => { if (!opened.delete(key)) opened.add(key); draw(); };
     const row = h('div', { class: `finding ${each.severity}`, 'data-hazard': each.hazard },
       h('span', { class: 'icon', title: each.severity }, ICON[each.severity]),
-      h('div', { class: to.role ? 'to' : '', ...to }, h('div', {}, each.title), h('div', { class: 'detail' }, each.detail)),
+      h('div', { class: to.role ? 'to' : '', ...to }, h('div', {}, two.sidesOf(each), each.title), h('div', { class: 'detail' }, each.detail)),
       (cost || first) && h('div', { class: 'does' },
         cost && h('div', { class: 'cost', title: cost.how }, `${cost.estimated ? '≈ ' : ''}${costOf(cost)}`, cost.of && cost.unit !== 'part' ? h('div', {}, `${number(100 * cost.part)} % ${cost.of}`) : null),
         first && bisectButton(true), each.tries.map(tryButton)[0],
@@ -197,31 +199,44 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     ];
   }
 
-  let barAt = 0; // which bar the Tab key comes to
-  function chart(passes) {
+  /** The frame of a chart of ops after each of so many passes: its scale, the place of a pass.
+   * `whole`: as wide as the page, not half of it. */
+  function plot(most, passes, label, whole = false) {
     const { height, left, bottom, top } = CHART;
     const free = Math.max(360, page.clientWidth - 44);
-    const width = Math.floor(free > 800 ? (free - 32) / 2 : free);
-    const most = Math.max(1, ...passes.map((p) => p.ops));
-    const step = (width - left) / passes.length;
-    const y = (ops) => top + (height - top - bottom) * (1 - ops / most);
-    const picture = svg('svg', { class: 'chart', viewBox: `0 0 ${width} ${height}`, width, role: 'group',
-      'aria-label': `Ops after each pass, from ${passes[0].ops} to ${passes[passes.length - 1].ops}: the arrow keys go along them, Enter shows the graph` });
+    const width = Math.floor(free > 800 && !whole ? (free - 32) / 2 : free);
+    const foot = height - bottom;
+    const y = (ops) => top + (foot - top) * (1 - ops / most);
+    const picture = svg('svg', { class: 'chart', viewBox: `0 0 ${width} ${height}`, width, role: 'group', 'aria-label': label });
     for (const tick of [0, most / 2, most]) {
       picture.append(svg('line', { x1: left, x2: width, y1: y(tick), y2: y(tick) }),
         svg('text', { x: left - 5, y: y(tick) + 3, 'text-anchor': 'end' }, count(tick)));
     }
+    return { picture, left, top, foot, width, step: (width - left) / passes, y };
+  }
+
+  let barAt = 0; // which bar the Tab key comes to
+  function chart(passes) {
+    const last = passes[passes.length - 1];
+    const { picture, left, step, top, foot, y } = plot(Math.max(1, ...passes.map((p) => p.ops)), passes.length,
+      `Ops after each pass, from ${passes[0].ops} to ${last.ops}: the arrow keys go along them, Enter shows the graph`);
     const hits = passes.map((p, i) => {
       const go = () => send('show', { view: 'graph', stage: p.index });
       const said = `${String(p.index).padStart(2, '0')} ${p.name}: ${count(p.ops)} ops, ${seconds(p.seconds)}`;
-      const hit = svg('rect', { class: 'hit', x: left + i * step, width: step, y: top, height: height - top - bottom, role: 'link', 'aria-label': said, 'data-pass': p.index,
+      const hit = svg('rect', { class: 'hit', x: left + i * step, width: step, y: top, height: foot - top, role: 'link', 'aria-label': said, 'data-pass': p.index,
         click: go, focus: () => { barAt = i; } }, svg('title', {}, said));
-      picture.append(svg('rect', { class: `bar${p.changed ? '' : ' same'}`, x: left + i * step + 0.5, width: Math.max(1, step - 1.5), y: y(p.ops), height: Math.max(0.5, height - bottom - y(p.ops)) }), hit);
+      picture.append(svg('rect', { class: `bar${p.changed ? '' : ' same'}`, x: left + i * step + 0.5, width: Math.max(1, step - 1.5), y: y(p.ops), height: Math.max(0.5, foot - y(p.ops)) }), hit);
       return hit;
     });
     walked(picture, hits, Math.min(barAt, hits.length - 1));
-    picture.append(svg('text', { x: left, y: height - 5 }, 'import'),
-      svg('text', { x: width, y: height - 5, 'text-anchor': 'end' }, passes[passes.length - 1].name));
+    return picture;
+  }
+
+  /** The names of the first and the last pass below a chart. */
+  function named(picture, names) {
+    const { width } = picture.viewBox.baseVal;
+    picture.append(svg('text', { x: CHART.left, y: CHART.height - 5 }, names[0]),
+      svg('text', { x: width, y: CHART.height - 5, 'text-anchor': 'end' }, names[names.length - 1]));
     return picture;
   }
 
@@ -251,24 +266,27 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         h('div', { style: { width: `${100 * (k.share ?? 0)}%` } }))));
   }
 
+  const findingsItem = () => csvItem('Findings', 'findings', () => [['severity', ...(shown.two ? ['sides'] : []), 'title', 'detail', 'cost', 'unit', 'estimated', 'how', 'evidence'], inOrder(shown).map((each) => [
+      each.severity, ...(shown.two ? [each.sides] : []), each.title, each.detail, each.cost?.value, each.cost?.unit, each.cost?.estimated, each.cost?.how, each.evidence?.map((fact) => fact.text).join('\n')])]);
   const saves = downloadMenu(() => {
     const { figures, passes, kernels: rows, phases: parts } = shown;
+    const picture = pictureItems('Ops after each pass', 'passes', page.querySelector('svg.chart'));
+    if (shown.two) return [...two.sheets(shown), findingsItem(), ...picture];
     return [
       csvItem('Figures', 'figures', () => [['figure', 'value', 'unit', 'text', 'hint'], figures.map((each) => [each.label, each.value, each.unit, each.text, each.hint])]),
-      csvItem('Findings', 'findings', () => [['severity', 'title', 'detail', 'cost', 'unit', 'estimated', 'how', 'evidence'], inOrder(shown).map((each) => [
-        each.severity, each.title, each.detail, each.cost?.value, each.cost?.unit, each.cost?.estimated, each.cost?.how, each.evidence?.map((fact) => fact.text).join('\n')])]),
+      findingsItem(),
       ...(passes.length > 1 ? [csvItem('Ops after each pass', 'passes', () => [['stage', 'pass', 'ops', 'changed', 'seconds'], passes.map((p) => [p.index, p.name, p.ops, p.changed, p.seconds])])] : []),
-      ...pictureItems('Ops after each pass', 'passes', page.querySelector('svg.chart')),
+      ...picture,
       ...(rows.length ? [csvItem('Kernels', 'dearest-kernels', () => [['kernel', 'launches', 'total_us', 'share', 'percent_of_limit'], rows.map((k) => [k.name, k.count, k.total_us, k.share, k.percent])])] : []),
       ...(parts.length ? [csvItem('Phases of the step', 'phases', () => [['phase', 'ops', 'launches', 'us'], parts.map((row) => [row.phase, row.ops, row.launches, row.us])])] : []),
     ];
   });
 
-  function draw() {
-    const data = shown;
-    if (!data) return;
-    const top = page.scrollTop;
-    keepingFocus(page, ['data-pass', 'data-key'], () => page.replaceChildren(...[
+  const half = (title, hint, what) => h('div', {}, h('h2', {}, title, hint), what);
+
+  function ofOne(data) {
+    const [what, hint] = timed(data) ? ['Where the time goes', 'kernels, one execution'] : ['Kernels', data.training ? 'of one iteration' : 'not timed yet: Execute times them'];
+    return [
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'muted' }, data.subtitle),
         h('span', { class: `status ${data.status}` }, said(data)), h('span', { class: 'gap' }), saves),
       progress(data),
@@ -276,10 +294,30 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel that computes parts of several counts where most of its ops are')), ...phases(data.phases)] : []),
       ...findings(data),
       h('div', { class: 'two' },
-        data.passes.length > 1 ? h('div', {}, h('h2', {}, 'Ops after each pass', h('span', {}, 'grey: changed nothing')), chart(data.passes)) : null,
-        data.kernels.length ? h('div', {}, h('h2', {}, ...(timed(data) ? ['Where the time goes', h('span', {}, 'kernels, one execution')] : ['Kernels', h('span', {}, data.training ? 'of one iteration' : 'not timed yet: Execute times them')])), kernels(data.kernels)) : null),
+        data.passes.length > 1 ? half('Ops after each pass', h('span', {}, 'grey: changed nothing'), named(chart(data.passes), ['import', data.passes[data.passes.length - 1].name])) : null,
+        data.kernels.length ? half(what, h('span', {}, hint), kernels(data.kernels)) : null),
       h('div', { class: 'foot' }, data.versions),
-    ].filter(Boolean)));
+    ];
+  }
+
+  function ofTwo(data) {
+    return [
+      h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'gap' }), saves),
+      two.runs(data, said),
+      h('div', { class: 'figures' }, data.figures.map(two.figureBox)),
+      ...findings(data),
+      h('div', { class: 'two rows' },
+        data.passes.length > 1 ? half('Ops after each pass', two.legend(), named(two.chart(data.passes, plot), ['import', data.passes[data.passes.length - 1].name])) : null,
+        data.kernels.length ? half('Where the time goes', [two.legend(), h('span', {}, 'kernels that compute the same, one execution')], two.kernels(data.kernels)) : null),
+      h('div', { class: 'foot' }, data.a.versions === data.b.versions ? data.a.versions : [h('div', {}, `A: ${data.a.versions}`), h('div', {}, `B: ${data.b.versions}`)]),
+    ];
+  }
+
+  function draw() {
+    const data = shown;
+    if (!data) return;
+    const top = page.scrollTop;
+    keepingFocus(page, ['data-pass', 'data-key'], () => page.replaceChildren(...(data.two ? ofTwo(data) : ofOne(data)).filter(Boolean)));
     page.scrollTop = top;
   }
   let width = 0;

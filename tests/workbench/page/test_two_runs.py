@@ -57,7 +57,7 @@ def test_a_view_shows_two_where_somebody_asked_for_it(both):
     assert views.beside("kernels", asked, None) is None
     assert Sight.parse(asked.query()) == asked, "a link opens the same"
     assert moves.two(asked, {"view": "kernels", "on": False}) == sight
-    assert moves.two(sight, {"view": "overview", "on": True}) == sight, "it cannot show two"
+    assert moves.two(sight, {"view": "training", "on": True}) == sight, "it cannot show two"
 
 
 def test_what_a_view_remembers_of_its_own_does_not_turn_the_switch():
