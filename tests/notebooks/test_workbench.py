@@ -214,7 +214,6 @@ def test_a_recording_is_compared_with_by_path_and_by_its_name_in_the_library(pai
         ("numerics", "bad.run", "bad.run"),
         ("numerics", "a\0b", "check the path"),
         ("numerics", 5, "int is no compilation"),
-        ("overview", "unfused", "overview shows one recording; these show two: graph"),
         ("grahp", "unfused", "no view is called 'grahp'"),
     ],
 )

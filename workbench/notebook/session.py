@@ -131,9 +131,7 @@ class Workbench:
         """Compare with ``other``, B: another compilation as far as it has come, the path of a
         recording, or the name of a run in the library; None: with nothing.  One B is compared with
         in all views; of those that can show two, ``shown`` do so from now on.  UserError where
-        there is no such recording, or a view shows only one."""
-        for name in shown:
-            self._check_pair(name)
+        there is no such recording."""
         if isinstance(other, TrainingStep):
             other = other.compilation
         if isinstance(other, Compilation):
@@ -150,12 +148,6 @@ class Workbench:
         for name in shown:
             sight = moves.two(sight, {"view": name, "on": True})
         self._go(sight)
-
-    @staticmethod
-    def _check_pair(name: str) -> None:
-        if name in VIEWS and not (VIEWS[name].two or VIEWS[name].pair):
-            able = ", ".join(n for n, view in VIEWS.items() if view.two or view.pair)
-            raise UserError(f"{name} shows one recording", "show", f"these show two: {able}")
 
     def _shown_pass(self) -> str:
         """The label of the pass that was shown before the last edit."""
