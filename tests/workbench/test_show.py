@@ -74,6 +74,12 @@ def test_the_overview_and_a_comparison_are_text_too(command, recording):
     text = command.text("show", recording, "overview")
     for words in ("digits-mlp", "peak memory", "output digest", "findings"):
         assert words in text
+    text = command.text("show", recording, "overview", "--other", recording)
+    for words in ("A: mlp.run", "B: mlp.run", "peak memory", "output digest", "findings"):
+        assert words in text
+    assert "differs" not in text
+    found = command.json("show", recording, "overview", "--other", recording)["data"]
+    assert {each["sides"] for each in found["advice"]} <= {"ab"}
     text = command.text("show", recording, "compare", "--other", recording)
     assert "time per execution" in text
     assert "no view" not in text

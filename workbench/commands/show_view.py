@@ -126,7 +126,8 @@ def _data(arguments, run: Run, other: Run | None, sight: Sight) -> dict[str, Any
         found["data"] = views.data(name, run, sight, other)
         if name == "overview":  # the page asks for it as soon as the rest is drawn
             asked = {"kind": "advice"}
-            found["data"] = {**found["data"], "advice": views.answer(name, run, sight, asked)}
+            found["data"] = {**found["data"],
+                             "advice": views.answer(name, run, sight, asked, other)}  # fmt: skip
         chosen = views.selection(name, run, sight, other)
         if chosen is not None:
             found["selection"] = chosen
@@ -180,27 +181,43 @@ def as_lists(value: Any) -> Any:
 
 
 def _overview(data: Mapping[str, Any]) -> str:
+    if data.get("two"):
+        return _overview_of_two(data)
     paint = painter()
     lines = [paint("bold", printable(data["title"])), printable(data["subtitle"])]
     if data["status"] != "finished":
         lines.append(printable(f"{data['status']}: {data['message']}".rstrip(": ")))
-    rows = [(f["label"], f.get("text") or _figure(f["value"], f["unit"]), f["hint"])
+    rows = [(f["label"], _shown(f.get("text") or f["value"], f["unit"]), f["hint"])
             for f in data["figures"] if f.get("text") or f["value"] is not None]  # fmt: skip
     lines += ["", table(("figure", "", ""), rows, right=(1,))]
     if data["phases"]:
         phases = [(p["phase"], p["ops"], p["launches"], number(p["us"], 1)) for p in data["phases"]]
         lines += ["", table(("phase", "ops", "launches", "us"), phases, right=(1, 2, 3))]
+    return "\n".join([*lines, *_findings(data)])
+
+
+def _overview_of_two(data: Mapping[str, Any]) -> str:
+    head = ("figure", *(printable(f"{side.upper()}: {data[side]['name']}") for side in "ab"), "")
+    rows = [(f["label"], *(_shown(f[side], f["unit"]) for side in "ab"),
+             "" if f["a"] == f["b"] else "differs") for f in data["figures"]]  # fmt: skip
+    return "\n".join([painter()("bold", printable(data["title"])), "",
+                      table(head, rows, right=(1, 2)), *_findings(data)])  # fmt: skip
+
+
+def _findings(data: Mapping[str, Any]) -> list[str]:
+    """The findings and the advice, a line each; of two recordings with the sides that have it."""
+    paint, every = painter(), [*data["findings"], *data["advice"]]
+    lines = ["", paint("bold", "findings"), *([] if every else ["nothing to look at"])]
     colours = {"error": "red", "warning": "yellow", "note": "dim"}
-    every = [*data["findings"], *data["advice"]]
-    lines += ["", paint("bold", "findings"), *([] if every else ["nothing to look at"])]
     for each in every:
         told = printable(f"{each['title']}: {each['detail']}")
-        lines.append(f"{paint(colours[each['severity']], each['severity'])}  {told}")
+        sides = f"{each['sides'].upper()}  " if "sides" in each else ""
+        lines.append(f"{paint(colours[each['severity']], each['severity'])}  {sides}{told}")
     if data["more_findings"]:
         lines.append(f"and {data['more_findings']} more")
     if data["advice"]:
         lines.append(paint("dim", "`workbench advise RUN` says what they cost and what to try"))
-    return "\n".join(lines)
+    return lines
 
 
 def _compare(data: Mapping[str, Any]) -> str:
@@ -223,6 +240,10 @@ def _side(side: Mapping[str, Any] | None) -> str:
     if side is None or side["us"] is None:
         return ""
     return f"{'' if side['measured'] else '>= '}{number(side['us'], 1)}"
+
+
+def _shown(value: float | str | None, unit: str) -> str:
+    return value if isinstance(value, str) else _figure(value, unit)
 
 
 def _figure(value: float | None, unit: str) -> str:
