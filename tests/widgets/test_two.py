@@ -117,6 +117,35 @@ def test_one_map_two_maps_and_one_again(open_page: Open) -> None:
     assert shown.errors == []
 
 
+def saved_by(data: dict[str, Any]) -> dict[int, float]:
+    """The buffers alive on both sides of the border, by key, by looking at both positions."""
+    b, at = data["buffers"], data["border"]
+    there = (b["start"] < at) & (b["end"] > at + 1)
+    return dict(zip(b["key"][there].tolist(), b["size"][there].tolist(), strict=True))
+
+
+def test_what_two_training_steps_save_where_nobody_answers(open_page: Open) -> None:
+    data = two_plans()
+    data["two"]["a"]["border"], data["two"]["b"]["border"] = 25, 20
+    shown = open_page(page([("memory", data)]))
+    tabs = shown.view().locator(".bar [data-side]:visible")
+    assert tabs.all_inner_texts() == ["at peak", "backward"], "the others need an answer"
+    tabs.last.click()
+    assert shown.trait("state") == {"side": "backward"}
+    ones, twos = (saved_by(data["two"][side]) for side in "ab")
+    wanted = [(size, twos.get(key + 100) if key < 340 else None) for key, size in ones.items()]
+    wanted += [(None, size) for key, size in twos.items() if key >= 440 or key - 100 not in ones]
+    cells = [row.split(",") for row in shown.call("csv").split("\n")[1:]]
+    found = [tuple(float(text) if text else None for text in row[3:5]) for row in cells]
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+    for row in cells:
+        assert float(row[5]) == float(row[4] or 0) - float(row[3] or 0)
+    del data["two"]["b"]["border"]
+    shown.receive(data)
+    assert tabs.all_inner_texts() == ["at peak"], "one trains"
+    assert shown.errors == []
+
+
 def test_two_timelines_have_one_window_and_one_selection(open_page: Open) -> None:
     data = two_timelines()
     shown = open_page(page([("timeline", data)]))

@@ -1,4 +1,5 @@
-"""The memory maps of two recordings, and which of their buffers are the same."""
+"""The memory maps of two recordings, and which of their buffers are the same; passes, planners and
+what is done again of both."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 from core_compiler.ir.diff import GUESSED, RECORDED
 from core_compiler.record.reader import Buffer
 from workbench.state import Sight
-from workbench.views import matching, memory, missing
+from workbench.views import compare, matching, memory, missing
 from workbench.views.links import written_by
 from workbench.views.matching import Same
 from workbench.views.pairs import pairs
@@ -23,7 +24,8 @@ def key(run: Run, sight: Sight, other: Run) -> tuple:
 
 def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
     """``two``: the maps ``a`` and ``b``, their ``names``, and the buffers that both have: ``first``
-    in A, ``second`` in B, whether that is ``guessed``, and ``why`` (a number in ``whys``)."""
+    in A, ``second`` in B, whether that is ``guessed``, and ``why`` (a number in ``whys``).  What is
+    asked, is asked of both (``answer``), of none of the maps alone."""
     for each, letter in ((run, "A"), (other, "B")):
         if not each.buffers():
             raise missing.of_two(each, letter, "memory plan")
@@ -38,6 +40,7 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
             "second": np.array([each.second for each in same], np.int32),
             "guessed": np.array([each.how == GUESSED for each in same], np.uint8),
             "why": np.array([whys.index(each.why) for each in same], np.uint8), "whys": whys,
+            "asks": True,
         }
     }  # fmt: skip
 
@@ -46,8 +49,18 @@ def selection(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
     return memory.selection(run, sight)
 
 
-def answer(run: Run, sight: Sight, request: dict[str, Any], other: Run) -> Any:
-    raise ValueError(f"two memory maps know nothing of {request.get('kind')!r}")
+def answer(run: Run, sight: Sight, request: dict[str, Any], other: Run) -> dict[str, Any]:
+    """``a`` and ``b``: what `memory.answer` says of either.  Of ``passes`` also ``stages``: of each
+    pass the ``name`` and its stages in ``a`` and ``b``, None where it is only in one, as Compare
+    lists them."""
+    both = {"a": memory.answer(run, sight, request), "b": memory.answer(other, sight, request)}
+    if request.get("kind") != "passes":
+        return both
+    stages = [
+        {"name": row["name"], **{side: row[side] and row[side]["index"] for side in "ab"}}
+        for row in compare.passes(run, other)
+    ]
+    return {**both, "stages": stages}
 
 
 def same_buffers(run: Run, other: Run) -> list[Same]:

@@ -4,7 +4,8 @@ import { oneOrTwo } from '../shared/two';
 import { define } from '../shared/view';
 import { MAP_STYLE, MemoryView } from './map';
 import type { MemoryData } from './model';
-import { type TwoMaps, TwoMapsView, TWO_STYLE } from './two';
+import type { TwoMaps } from './matched';
+import { TwoMapsView, TWO_STYLE } from './two';
 
 export default define<MemoryData | { two: TwoMaps }>('memory', MAP_STYLE + TWO_STYLE, (frame) =>
   oneOrTwo<MemoryData, TwoMaps>(

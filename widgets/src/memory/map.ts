@@ -14,7 +14,7 @@ import { announce } from '../shared/view';
 import { areas, bufferAt, categoryColour, draw, rectangle, Scales, type Window } from './draw';
 import { bufferFacts } from './facts';
 import { csv, makePlans, type MemoryData, type TierPlan } from './model';
-import { Side, SIDE_STYLE, type SideName, SIDES } from './side';
+import { Side, SIDE_STYLE } from './side';
 
 export const MAP_STYLE = SIDE_STYLE + STAGE_STYLE + FIGURES_STYLE;
 
@@ -86,7 +86,7 @@ export class MemoryView implements Painter {
   private withSide(): Side {
     const side = new Side(this.frame.link, {
       select: (b) => this.show(b),
-      shown: () => this.remember(),
+      chosen: () => this.remember(),
     });
     const bar = h(
       'div',
@@ -96,7 +96,7 @@ export class MemoryView implements Painter {
       button('peak', 'Go to the peak  (p)', () => this.goToPeak()),
       this.legend,
       h('span', { class: 'gap' }),
-      side.tabs,
+      side.tabs.bar,
       downloadMenu(() => [
         ['All buffers, CSV', () => saveText('memory.csv', csv(this.data_), 'text/csv')],
         ['What the window shows, SVG', () => saveText('memory.svg', this.svg(), 'image/svg+xml')],
@@ -159,14 +159,9 @@ export class MemoryView implements Painter {
 
   state(state: Record<string, unknown>): void {
     if (!this.data_) return;
-    if (this.side) this.openSide(this.side, state);
+    this.side?.tabs.restore(state);
     const tier = this.data_.tiers.findIndex(({ name }) => name === state.tier);
     if (tier >= 0) this.setTier(tier);
-  }
-
-  private openSide(shown: Side, state: Record<string, unknown>): void {
-    const side = (['', ...SIDES] as SideName[]).find((name) => name === state.side) ?? 'peak';
-    if (side !== shown.name) shown.show(side);
   }
 
   // -------------------------------------------------------------- tiers and figures
@@ -190,8 +185,7 @@ export class MemoryView implements Painter {
       return;
     }
     const tier = this.tier > 0 ? { tier: this.data_.tiers[this.tier]!.name } : {};
-    const side = this.side.name === 'peak' ? {} : { side: this.side.name };
-    this.frame.link.write('state', { ...tier, ...side });
+    this.frame.link.write('state', { ...tier, ...this.side.tabs.kept });
   }
 
   private showTabs(): void {

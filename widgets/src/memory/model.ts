@@ -141,6 +141,19 @@ function highest(data: MemoryData, mine: Int32Array): Float64Array {
   return top;
 }
 
+/** Numbers of the buffers that are alive where the most bytes are, largest first. */
+export const aliveAtPeak = (data: MemoryData, plan: TierPlan): number[] => aliveFrom(data, plan, plan.peakStep, plan.peakStep);
+
+/** Those of a training step that are made before its loss and read after it, largest first. */
+export const savedForBackward = (data: MemoryData, plan: TierPlan, border: number): number[] => aliveFrom(data, plan, border - 1, border + 1);
+
+/** Buffers that are there from position `from` through `to`. */
+function aliveFrom({ buffers }: MemoryData, plan: TierPlan, from: number, to: number): number[] {
+  return [...plan.buffers]
+    .filter((b) => buffers.start[b]! <= from && to < buffers.end[b]!)
+    .sort((a, b) => buffers.size[b]! - buffers.size[a]! || a - b);
+}
+
 export const unpaddedOf = (data: MemoryData, b: number): number =>
   data.buffers.unpadded ? data.buffers.unpadded[b]! : data.buffers.size[b]!;
 

@@ -62,3 +62,12 @@ export function shortType(type: string): string {
 export function plural(n: number, noun: string): string {
   return `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
 }
+
+/** How much more there is: with its sign, `=` for nothing, `–` for what is not known. */
+export function signed(by: number, said: (size: number) => string): string {
+  if (Number.isNaN(by)) return '–';
+  return by === 0 ? '=' : `${by > 0 ? '+' : '−'}${said(Math.abs(by))}`;
+}
+
+/** The last part of a path. */
+export const base = (place: string): string => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);

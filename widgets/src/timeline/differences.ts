@@ -2,7 +2,7 @@
 
 import { h, replace } from '../shared/dom';
 import { csvText } from '../shared/download';
-import { count, quantity, significant } from '../shared/format';
+import { base, count, quantity, signed, significant } from '../shared/format';
 import type { Numbers } from '../shared/wire';
 import { kernelOf, type TimelineData } from './model';
 
@@ -57,11 +57,8 @@ export const DIFFERENCES_STYLE = `
 /** Rows beyond this many are counted, not listed. */
 const MOST = 400;
 
-export const signed = (by: number, said: (size: number) => string): string =>
-  Number.isNaN(by) ? '–' : by === 0 ? '=' : `${by > 0 ? '+' : '−'}${said(Math.abs(by))}`;
 const percents = (value: number) => `${significant(value, 3)} %`;
 const micros = (value: number) => significant(value, 3);
-const base = (place: string) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
 
 /** The rows of both timelines. */
 export function rowsOf(pairs: Pairs, sides: readonly [TimelineData, TimelineData]): Row[] {

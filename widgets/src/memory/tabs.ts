@@ -1,0 +1,116 @@
+/** The tabs of what stands beside a map, or beside two: which is open, what the host is asked for it
+ * and what it is told. */
+
+import { button, h, replace } from '../shared/dom';
+import { saveText } from '../shared/download';
+import type { Ties } from '../shared/host';
+
+export const TABS_STYLE = `
+.cw-memory aside > header { padding: 6px 10px; border-bottom: 1px solid var(--line); color: var(--muted); display: flex; gap: 8px; align-items: start; }
+.cw-memory aside > header > div { flex: 1; min-width: 0; } .cw-memory aside > header b { color: var(--text); font-weight: 600; }
+.cw-memory aside p { padding: 8px 10px; margin: 0; color: var(--muted); }
+`;
+
+const TABS = ['peak', 'passes', 'planners', 'backward'] as const;
+/** The open one; '' where none is. */
+export type TabName = (typeof TABS)[number] | '';
+const TITLES: Record<string, [string, string]> = {
+  peak: ['at peak', 'The buffers that are alive where most bytes are'],
+  passes: ['by pass', 'How each pass moved the peak'],
+  planners: ['planners', 'The arena that each planner needs for these buffers'],
+  backward: ['backward', 'What is saved for the backward pass, and what doing some of it again costs'],
+};
+
+/** Whose tabs they are: `draw` what is open; `chosen`: somebody opened or closed one. */
+interface Owner {
+  readonly root: HTMLElement;
+  draw(): void;
+  chosen(): void;
+}
+
+export class Tabs {
+  readonly bar: HTMLElement;
+  private wanted: TabName = 'peak';
+  private able: (name: TabName) => boolean = () => true;
+  private answers = new Map<string, unknown>();
+  private number = 0;
+  private readonly buttons: HTMLButtonElement[];
+
+  constructor(
+    private readonly link: Ties,
+    private readonly owner: Owner,
+  ) {
+    this.buttons = TABS.map((name) => {
+      const [title, hint] = TITLES[name]!;
+      const tab = button(title, hint, () => {
+        this.open(this.name === name ? '' : name);
+        owner.chosen();
+      });
+      tab.dataset.side = name;
+      return tab;
+    });
+    this.bar = h('span', { class: 'group', role: 'group', 'aria-label': 'Beside the map' }, ...this.buttons);
+    this.mark();
+  }
+
+  /** What is open: instead of what these data do not have, the first. */
+  get name(): TabName {
+    return this.wanted === '' || this.able(this.wanted) ? this.wanted : 'peak';
+  }
+
+  /** New data, which have those that `able` says: what was asked of the old is forgotten. */
+  take(able: (name: TabName) => boolean): void {
+    this.able = able;
+    this.answers = new Map();
+    this.mark();
+  }
+
+  private mark(): void {
+    const { name } = this;
+    this.owner.root.hidden = name === '';
+    this.buttons.forEach((tab, i) => {
+      tab.hidden = !this.able(TABS[i]!);
+      tab.setAttribute('aria-pressed', String(TABS[i] === name));
+    });
+  }
+
+  private open(name: TabName): void {
+    this.wanted = name;
+    this.mark();
+    this.owner.draw();
+  }
+
+  /** What the view's state keeps of them. */
+  get kept(): { side?: TabName } {
+    return this.wanted === 'peak' ? {} : { side: this.wanted };
+  }
+
+  restore(state: Record<string, unknown>): void {
+    const name = (['', ...TABS] as TabName[]).find((each) => each === state.side) ?? 'peak';
+    if (name !== this.wanted) this.open(name);
+  }
+
+  /** Draws what the host answers to `kind`, if the tab (of the same name) is still open then. */
+  async asked<T>(kind: string, draw: (answer: T) => void, tab: string = kind): Promise<void> {
+    const { answers, owner } = this;
+    if (answers.has(kind)) return draw(answers.get(kind) as T);
+    const open = () => answers === this.answers && this.name === tab;
+    replace(owner.root, h('p', { role: 'status' }, 'Working it out… (a page without the workbench behind it has no answer)'));
+    try {
+      answers.set(kind, await this.link.ask<T>(kind, {}));
+      if (open()) draw(answers.get(kind) as T);
+    } catch (error) {
+      if (open()) replace(owner.root, h('p', { role: 'alert' }, `It could not be worked out: ${(error as Error).message}`));
+    }
+  }
+
+  /** The stage of the whole page. */
+  go(stage: number): void {
+    this.number += 1;
+    this.link.write('command', JSON.stringify({ stage, name: 'go', n: Date.now() * 1000 + (this.number % 1000) }));
+  }
+}
+
+/** Above a list: what it is, and the list as a file. */
+export const header = (about: readonly (Node | string)[], csv: () => string, file: string): HTMLElement =>
+  h('header', {}, h('div', {}, ...about), button('CSV', 'Download this list as CSV', () => saveText(file, csv(), 'text/csv')));

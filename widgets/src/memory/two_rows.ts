@@ -1,0 +1,313 @@
+/** What stands beside two maps: rows of A | B | B − A, of buffers, passes, planners and what is done again. */
+
+import { h } from '../shared/dom';
+import { csvText } from '../shared/download';
+import { base, bytes, count, signed } from '../shared/format';
+import {
+  aboutPasses,
+  aboutPlanners,
+  extraWork,
+  gapOf,
+  launchesAgain,
+  moved,
+  OFFERED,
+  type OfferRow,
+  OUT_OF_REACH,
+  type PassRow,
+  passesLeft,
+  type PlannerRow,
+  proved,
+  tone,
+} from './answers';
+import type { Couple, Matched, Which } from './matched';
+import { aliveAtPeak, savedForBackward, type TierPlan } from './model';
+
+/** What the host answers of both (widgets/README.md). */
+export interface Both<T> {
+  a: T[];
+  b: T[];
+}
+export interface PassesOfBoth extends Both<PassRow> {
+  stages: { name: string; a: number | null; b: number | null }[];
+}
+
+type Pair<T> = readonly [T, T];
+
+interface Cell {
+  text: string;
+  minor?: string;
+  tone?: string;
+  hint?: string;
+}
+
+export interface Row {
+  /** Attributes by which it is found. */
+  marks: Record<string, string>;
+  name: string;
+  minor: string;
+  hint: string;
+  guessed?: boolean;
+  cells: Pair<Cell>;
+  /** B − A (bytes); NaN where a side has nothing to compare. */
+  by: number;
+  /** What choosing it selects: numbers of buffers, -1 where a side has none. */
+  buffers?: Pair<number>;
+  /** Where choosing it leads: a stage of A. */
+  stage?: number;
+}
+
+/** A tab's list. Between the rows there may be lines of text. */
+export interface Listing {
+  /** The head of the first column, and what is listed. */
+  head: string;
+  label: string;
+  about: (Node | string)[];
+  lines: (Row | Node)[];
+  csv(): string;
+  file: string;
+}
+
+/** Rows beyond this many are counted, not listed. */
+const MOST = 400;
+
+const SIDES = [0, 1] as const;
+const letter = (side: Which): string => 'AB'[side]!;
+const pair = <T>(make: (side: Which) => T): Pair<T> => [make(0), make(1)];
+const difference = ([a, b]: Pair<number | undefined>): number => (a === undefined || b === undefined ? NaN : b - a);
+const csvCell = (value: number): number | '' => (Number.isNaN(value) ? '' : value);
+
+// -------------------------------------------------------------- buffers
+
+/** Two sums of bytes in a sentence; `what` they are. */
+function compared(what: (a: string, b: string) => string, [a, b]: Pair<number>): (Node | string)[] {
+  const by = b - a;
+  const percent = a ? ` (${signed((100 * by) / a, (size) => `${size.toFixed(1)} %`)})` : '';
+  return [
+    h('b', {}, what(bytes(a), bytes(b))),
+    by === 0 ? ': the same.' : `: ${bytes(Math.abs(by))} ${by > 0 ? 'more' : 'less'} in B${percent}.`,
+  ];
+}
+
+const cut = (couples: readonly Couple[]): string =>
+  couples.length > MOST ? `; ${count(MOST)} of ${count(couples.length)}` : '';
+
+/** What is alive at either peak. */
+export function peaks(matched: Matched, plans: Pair<TierPlan>): Listing {
+  const couples = matched.couples(...pair((side) => aliveAtPeak(matched.side(side), plans[side])));
+  const sums = pair((side) => plans[side].peak);
+  return {
+    head: 'buffer',
+    label: 'Buffers alive at the two peaks',
+    about: [...compared((a, b) => `Peak ${a} in A, ${b} in B`, sums), ` Alive at the peaks, the largest difference first${cut(couples)}.`],
+    lines: couples.slice(0, MOST).map((couple) => bufferRow(matched, couple, 'is not alive at the peak')),
+    csv: () => buffersCsv(matched, couples),
+    file: 'memory-of-two.csv',
+  };
+}
+
+/** What two training steps save for their backward passes; `offers`: null where nobody can be asked. */
+export function backward(matched: Matched, plans: Pair<TierPlan>, offers: Both<OfferRow> | null): Listing {
+  const saved = pair((side) => savedForBackward(matched.side(side), plans[side], matched.side(side).border!));
+  const couples = matched.couples(...saved);
+  const sums = pair((side) => saved[side].reduce((sum, b) => sum + matched.size(side, b), 0));
+  const buffers = couples.slice(0, MOST).map((couple) => bufferRow(matched, couple, 'is not saved'));
+  const again = offers ? offerRows(offers) : [];
+  const [kept, listed] = [
+    h('span', { title: OFFERED }, 'Kept, or done again: the most bytes held at any time. Percents: more work.'),
+    `What is saved, the largest difference first${cut(couples)}:`,
+  ];
+  return {
+    head: 'saved',
+    label: 'Buffers saved for the backward passes',
+    about: [...compared((a, b) => `${a} saved in A, ${b} in B`, sums), ' For the backward pass: made before the loss, read after it.'],
+    lines: again.length ? [kept, ...again, h('span', {}, listed), ...buffers] : buffers,
+    csv: () => buffersCsv(matched, couples),
+    file: 'saved-for-backward-of-two.csv',
+  };
+}
+
+function bufferRow(matched: Matched, couple: Couple, absent: string): Row {
+  const [a, b] = couple.buffers;
+  const [side, at] = a >= 0 ? ([0, a] as const) : ([1, b] as const);
+  const { name: names, what: whats, place: places, type: types } = matched.side(side).buffers;
+  const [name, what, place, type] = [names[at]!, whats?.[at] ?? '', places?.[at] ?? '', types?.[at] ?? ''];
+  const how = matched.how(couple);
+  return {
+    marks: { 'data-a': a < 0 ? '' : String(matched.two.a.buffers.key[a]) },
+    name: name || what || 'buffer',
+    minor: [name ? what : '', place ? base(place) : ''].filter(Boolean).join(' · ') || type,
+    hint: [name, type, what, place, how && `${how}: ${couple.why}`].filter(Boolean).join('\n'),
+    guessed: couple.guessed,
+    cells: pair((each) => bufferCell(matched, couple, each, absent)),
+    by: matched.apart(couple),
+    buffers: couple.buffers,
+  };
+}
+
+function bufferCell(matched: Matched, { buffers }: Couple, side: Which, absent: string): Cell {
+  if (buffers[side] >= 0) return { text: bytes(matched.size(side, buffers[side])) };
+  const other = side === 0 ? 1 : 0;
+  const there = matched.partner(other, buffers[other]);
+  if (there < 0) return { text: 'none', tone: 'faint', hint: `${letter(side)} has no such buffer` };
+  return { text: '–', tone: 'faint', hint: `In ${letter(side)} it takes ${bytes(matched.size(side, there))}, and ${absent}` };
+}
+
+function buffersCsv(matched: Matched, couples: readonly Couple[]): string {
+  const rows = couples.map((couple) => {
+    const [a, b] = couple.buffers;
+    const [side, at] = a >= 0 ? ([0, a] as const) : ([1, b] as const);
+    const { name, what, place } = matched.side(side).buffers;
+    const sizes = SIDES.map((each) => (couple.buffers[each] < 0 ? '' : matched.size(each, couple.buffers[each])));
+    return [name[at]!, what?.[at], place?.[at], ...sizes, matched.apart(couple), matched.how(couple)];
+  });
+  return csvText(['buffer', 'computes', 'place', 'a_bytes', 'b_bytes', 'difference_bytes', 'match'], rows);
+}
+
+// -------------------------------------------------------------- passes
+
+/** A pass that both may have: what each side knows of it. */
+interface Aligned {
+  name: string;
+  stages: Pair<number | null>;
+  found: Pair<PassRow | undefined>;
+}
+
+/** The peaks after each pass; `all`: of those too that left them; `toggle` shows or hides these. */
+export function passes(answer: PassesOfBoth, all: boolean, toggle: (label: string) => Node): Listing {
+  const aligned = answer.stages.map(({ name, a, b }): Aligned => {
+    const stages = [a, b] as const;
+    return { name, stages, found: pair((side) => (side ? answer.b : answer.a).find((row) => row.stage === stages[side])) };
+  });
+  const shown = all ? aligned : aligned.filter(({ found }, i) => i === 0 || i === aligned.length - 1 || found.some((row) => row?.changed));
+  const hidden = aligned.length - shown.length;
+  const rows: (Row | Node)[] = shown.map((each) => passRow(answer, each));
+  if (hidden || all) rows.push(toggle(all ? 'only what changed' : `${passesLeft(hidden)} left both as they were`));
+  return {
+    head: 'pass',
+    label: 'The peak after each pass',
+    about: aboutPasses(),
+    lines: rows,
+    csv: () => passesCsv(aligned),
+    file: 'peak-by-pass-of-two.csv',
+  };
+}
+
+function passRow(answer: PassesOfBoth, each: Aligned): Row {
+  const { name, stages, found } = each;
+  const [a, b] = stages.map((stage) => (stage === null ? '' : String(stage).padStart(2, '0')));
+  return {
+    marks: { 'data-stage': stages[0] === null ? '' : String(stages[0]), 'data-pass': name },
+    name,
+    minor: a === b ? a! : [a ? `A ${a}` : '', b ? `B ${b}` : ''].filter(Boolean).join(', '),
+    hint: `${name}\n${a && b ? `stage ${a} of A, ${b} of B` : `only in ${a ? 'A' : 'B'}`}`,
+    cells: pair((side) => passCell(side ? answer.b : answer.a, each, side)),
+    by: difference(pair((side) => found[side]?.bytes)),
+    stage: stages[0] ?? undefined,
+  };
+}
+
+function passCell(rows: readonly PassRow[], { stages, found }: Aligned, side: Which): Cell {
+  const row = found[side];
+  if (stages[side] === null) return { text: 'none', tone: 'faint', hint: `${letter(side)} has no such pass` };
+  if (!row) return { text: '–', tone: 'faint', hint: `Left out of ${letter(side)}: ${OUT_OF_REACH}` };
+  const { words, by } = moved(rows, row);
+  return { text: bytes(row.bytes), minor: words, tone: tone(by), hint: `${count(row.bytes)} B alive at most in ${letter(side)}` };
+}
+
+function passesCsv(aligned: readonly Aligned[]): string {
+  const rows = aligned.map(({ name, stages, found }) => [
+    name, ...stages, ...found.map((row) => row?.bytes), csvCell(difference(pair((side) => found[side]?.bytes))),
+  ]);
+  return csvText(['pass', 'a_stage', 'b_stage', 'a_peak_bytes', 'b_peak_bytes', 'difference_bytes'], rows);
+}
+
+// -------------------------------------------------------------- planners
+
+/** The arenas that planners need for the buffers of either. */
+export function planners(answer: Both<PlannerRow>): Listing {
+  const sides = pair((side) => new Map((side ? answer.b : answer.a).map((row) => [row.planner, row])));
+  const names = [...new Set([...sides[0].keys(), ...sides[1].keys()])];
+  const rows = names.map((name) => ({ name, found: pair((side) => sides[side].get(name)) }));
+  const bounds = pair((side) => (side ? answer.b : answer.a)[0]?.bound);
+  return {
+    head: 'planner',
+    label: 'The arena that each planner needs',
+    about: [...aboutPlanners(), ' Percents: above the bound.'],
+    lines: [boundRow(bounds), ...rows.map(({ name, found }) => plannerRow(name, found))],
+    csv: () => plannersCsv(rows, bounds),
+    file: 'planners-of-two.csv',
+  };
+}
+
+function boundRow(bounds: Pair<number | undefined>): Row {
+  const cell = (bound: number | undefined): Cell => (bound === undefined ? { text: '–', tone: 'faint' } : { text: bytes(bound), hint: `${count(bound)} B` });
+  return {
+    marks: { 'data-planner': '' },
+    name: 'lower bound',
+    minor: 'no plan needs less',
+    hint: 'The most bytes that are alive at once',
+    cells: pair((side) => cell(bounds[side])),
+    by: difference(bounds),
+  };
+}
+
+function plannerRow(name: string, found: Pair<PlannerRow | undefined>): Row {
+  const used = SIDES.filter((side) => found[side]?.used).map(letter);
+  return {
+    marks: { 'data-planner': name },
+    name,
+    minor: used.length ? `the plan of ${used.join(' and ')}` : '',
+    hint: name,
+    cells: pair((side) => plannerCell(found[side], side)),
+    by: difference(pair((side) => found[side]?.bytes)),
+  };
+}
+
+function plannerCell(row: PlannerRow | undefined, side: Which): Cell {
+  if (!row) return { text: '–', tone: 'faint', hint: `Not asked for ${letter(side)}: it has too many buffers` };
+  const gap = gapOf(row);
+  const far = gap > 0 ? `${gap.toFixed(1)} % above the lower bound` : 'optimal: at the lower bound';
+  return {
+    text: bytes(row.bytes),
+    minor: gap > 0 ? `+${gap.toFixed(1)} %` : 'optimal',
+    tone: gap > 0 ? 'more' : 'less',
+    hint: `${far}; planned in ${row.ms.toFixed(1)} ms`,
+  };
+}
+
+function plannersCsv(rows: readonly { name: string; found: Pair<PlannerRow | undefined> }[], bounds: Pair<number | undefined>): string {
+  const lines = rows.map(({ name, found }) => [
+    name, ...found.map((row) => row?.bytes), csvCell(difference(pair((side) => found[side]?.bytes))), ...bounds, ...found.map((row) => row?.ms),
+  ]);
+  return csvText(['planner', 'a_arena_bytes', 'b_arena_bytes', 'difference_bytes', 'a_bound_bytes', 'b_bound_bytes', 'a_milliseconds', 'b_milliseconds'], lines);
+}
+
+// -------------------------------------------------------------- what is done again
+
+/** Of all that is on offer what can be set beside each other, as offers of both are not the same. */
+const OFFERS: readonly [name: string, minor: string, pick: (rows: readonly OfferRow[]) => OfferRow | undefined][] = [
+  ['all kept', 'nothing done again', (rows) => rows[0]],
+  ['as compiled', 'these programs', (rows) => rows.find((row) => row.chosen)],
+  ['least kept', 'most done again', (rows) => rows[rows.length - 1]],
+];
+
+function offerRows(answer: Both<OfferRow>): Row[] {
+  if (!answer.a.length && !answer.b.length) return [];
+  return OFFERS.map(([name, minor, pick]) => {
+    const found = pair((side) => pick(side ? answer.b : answer.a));
+    return {
+      marks: { 'data-offer': name },
+      name,
+      minor,
+      hint: OFFERED,
+      cells: pair((side) => offerCell(found[side], side)),
+      by: difference(pair((side) => found[side]?.held)),
+    };
+  });
+}
+
+function offerCell(row: OfferRow | undefined, side: Which): Cell {
+  if (!row) return { text: '–', tone: 'faint', hint: `Nothing is on offer in ${letter(side)}` };
+  const part = `${(100 * row.part).toFixed(0)} % of what is held without`;
+  return { text: bytes(row.held), minor: extraWork(row), tone: row.extra > 0 ? 'more' : 'faint', hint: `${launchesAgain(row)}: ${part}. ${proved(row.bound)}` };
+}
