@@ -16,6 +16,7 @@ from core_compiler.edit_facts import MAX_TEXT
 from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass, with_options
 from core_compiler.pipelines import (
+    AT_FIRST,
     LEVEL,
     LEVELS,
     OPTIONAL,
@@ -332,6 +333,11 @@ def _end(rows: Sequence[Row], row: Row) -> int:
     return same[-1] + 1 if same else len(rows)
 
 
+def _ensured(rows: Sequence[Row]) -> set[str]:
+    """What holds of the module somewhere in a pipeline: a pass that needs more has no place."""
+    return {*AT_FIRST, *(fact for row in rows for fact in row.pass_.ensures)}
+
+
 def _insert(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
     """A pass after row ``at``: one of ours (``pass``), else one's own with the template's text."""
     name = str(done.get("pass") or "")
@@ -445,7 +451,8 @@ def shown(on: Ground, draft: Draft, meta: Mapping[str, Any]) -> dict[str, Any]:
         "edited": draft["edit"] != on.base["edit"] or draft["target"] != on.base["target"],
         "plain": not edits.words(edit, draft["target"]),
         "words": edits.words(edit, draft["target"]),
-        "optional": [{"name": name, "summary": p.summary()} for name, p in OPTIONAL.items()],
+        "optional": [{"name": name, "summary": p.summary()} for name, p in OPTIONAL.items()
+                     if p.requires <= _ensured(rows)],
         "target": [{"name": name, "text": str(draft["target"].get(name, "")),
                     "what": on.target.options.get(name, "where every bit is the same"),
                     "choices": list(LEVELS) if name == LEVEL else []}

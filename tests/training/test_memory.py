@@ -99,7 +99,7 @@ def test_computing_again_changes_memory_and_no_bit(plain):
 def test_a_program_without_a_backward_pass_is_refused():
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.GELU())
     edit = PipelineEdit(insert=(("after:outline_kernels", Recompute(0.5)),))
-    with pytest.raises(UserError, match=r"no training step.*rematerialise"):
+    with pytest.raises(UserError, match="recompute needs backward_pass, which no earlier pass"):
         cc.compile(model, (torch.randn(2, 4),), edit=edit)
 
 

@@ -17,6 +17,7 @@ from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines import PipelineEdit, build
 from core_compiler.targets.cpu import CPU
+from core_compiler.training.config import Training
 from workbench import editing, edits, own_pass
 from workbench.commands import common
 
@@ -423,10 +424,16 @@ def test_the_template_is_a_pass_that_works():
 # -- passes of ours that stand in no pipeline ------------------------------------------------------
 
 
+def test_ours_that_need_a_backward_pass_are_offered_for_training_steps():
+    on = editing.Ground(CPU(), editing.ground(META, True).base, training=Training())
+    shown = editing.shown(on, on.base, META)["optional"]
+    assert [each["name"] for each in shown][-2:] == ["rematerialise", "recompute"]
+
+
 def test_one_of_ours_is_inserted_by_name_with_its_own_options(on):
     shown = editing.shown(on, on.base, META)
     assert [each["name"] for each in shown["optional"]] == [
-        "saturate", "round_correctly", "widen_sums", "rematerialise", "recompute",
+        "saturate", "round_correctly", "widen_sums", "rematerialise",
     ]  # fmt: skip
     draft = do(on, on.base, do="insert", label="simplify_shapes", **{"pass": "saturate"})
     draft = do(on, draft, do="option", label="saturate", option="nodes", text="500")

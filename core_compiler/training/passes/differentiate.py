@@ -32,7 +32,7 @@ class Differentiate(Pass):
 
     mandatory = True
     requires = frozenset({"tensor_ops"})
-    ensures = frozenset({"gradients"})
+    ensures = frozenset({"gradients", "backward_pass"})
 
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main

@@ -32,7 +32,7 @@ class Recompute(Pass):
     """
 
     half = "implementation"
-    requires = frozenset({"kernels", "values"})
+    requires = frozenset({"kernels", "values", "backward_pass"})
     budget: float = 1.0
 
     def run(self, module: Module, context: PassContext) -> Module:
@@ -40,10 +40,6 @@ class Recompute(Pass):
             raise UserError(f"a budget of {self.budget}", f"pass {self.name()}",
                             "give the part of the saved bytes that may be held, "
                             "above 0, up to 1")  # fmt: skip
-        if "results" not in module.main.attributes:
-            raise UserError("this is no training step: nothing is kept for a backward pass",
-                            f"pass {self.name()}", "insert rematerialise instead, which looks "
-                            "at any program of launches")  # fmt: skip
         launches, problem = problem_of(module.main)
         choice = choose(problem, self.budget)
         context.facts[FACT] = choice

@@ -440,7 +440,7 @@ def test_a_compile_begins_at_a_pass_with_the_stages_that_are_there(opened, serve
 def test_one_of_our_optional_passes_is_inserted_without_code(opened, server):
     pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
     opened.locate(row("simplify_shapes")).click()
-    opened.locate(VIEW + "[data-do=insert-saturate]").click()
+    opened.locate(VIEW + "[data-do=insert-ours]").select_option("saturate")
     opened.wait(row("saturate") + " .tag >> text=inserted")
     assert opened.locate(VIEW + "textarea").count() == 0
     opened.locate(VIEW + "[data-option=nodes]").fill("500")
