@@ -36,7 +36,7 @@ const STYLE = `
 .form { display: grid; grid-template-columns: auto minmax(92px, 1fr) minmax(0, auto); gap: 5px 8px; align-items: center; } .form label { overflow-wrap: break-word; } .form small { color: var(--faint); } .form input, .form select { min-width: 0; width: 100%; }
 .form input[type=checkbox] { width: auto; justify-self: start; }
 .body.pair .form { grid-template-columns: auto minmax(92px, 1fr); } .body.pair .form small { grid-column: 1 / -1; margin: -3px 0 3px; }
-.actions { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 10px; } .actions select { width: 130px; }
+.actions { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 10px; } .actions select { width: 158px; }
 textarea { width: 100%; min-height: 250px; resize: vertical; font: 12px/1.45 var(--mono); color: var(--text); background: var(--page); border: 1px solid var(--line); border-radius: 4px; padding: 6px 8px; tab-size: 4; white-space: pre; overflow: auto; }
 .problem { color: var(--bad); padding: 2px 0; overflow-wrap: anywhere; }
 details { flex: none; border-top: 1px solid var(--line); max-height: 45%; overflow: auto; } summary { padding: 5px 12px; cursor: pointer; color: var(--muted); position: sticky; top: 0; background: var(--surface); }
@@ -418,7 +418,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (!shown.optional?.length || fixed()) return null;
     const insert = (event) => act({ label: row.label, do: 'insert', pass: event.target.value });
     return h('select', { 'data-do': 'insert-ours', 'aria-label': 'Insert one of our passes after this one', change: insert },
-      h('option', { value: '', disabled: true, selected: true }, 'Insert after …'), shown.optional.map((each) => h('option', { value: each.name, title: each.summary }, `${each.name}: ${each.summary}`)));
+      h('option', { value: '', disabled: true, selected: true }, 'Insert one of ours …'), shown.optional.map((each) => h('option', { value: each.name, title: each.summary }, `${each.name}: ${each.summary}`)));
   }
 
   function targetField(each) {
