@@ -357,6 +357,7 @@ def test_where_nothing_lowers_the_peak_the_advice_says_so(bench):
             assert arena(tried) < arena(run)
 
 
+@pytest.mark.slow
 def test_a_training_step_holds_less_where_that_lowers_its_peak(bench, tmp_path, command):
     """As the advice offers it, in a compile of its own: the pass that the step was made without."""
     torch = pytest.importorskip("torch", reason="the network is written in torch")
