@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -49,6 +50,20 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+#: What a process of the run may hold before the collector is called (bytes): it counts objects, and
+#: a few of them can hold the weights of a model.
+MOST = 2 << 30
+_allowed = MOST
+
+
+def pytest_runtest_teardown() -> None:
+    global _allowed
+    here = psutil.Process().memory_info
+    if here().rss > _allowed:
+        gc.collect()
+        _allowed = here().rss + MOST
 
 
 @pytest.fixture(scope="session")
