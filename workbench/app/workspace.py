@@ -92,6 +92,22 @@ class Workspace:
     def acquire(self, path: Path) -> Run:
         """The recording of a path, shared by all pages that show it."""
         key = path.absolute()
+        run = self._opened(key)
+        try:
+            run.refresh(wait=False)  # who looks at it sees to it that it grows
+        except UserError:
+            # Written anew in place (`cp`): a connection that has read half of it stays broken.
+            with self._lock:
+                if (entry := self._open.get(key)) is not None and entry[0] is run:
+                    self._replaced.append(self._open.pop(key))
+            self.release(run)
+            run = self._opened(key)
+        except BaseException:
+            self.release(run)
+            raise
+        return run
+
+    def _opened(self, key: Path) -> Run:
         with self._lock:
             entry = self._open.pop(key, None)
             if entry is not None and not _same_file(entry[0], key):
@@ -108,11 +124,6 @@ class Workspace:
                 entry[1] += 1
             if entry is not made:  # another page was first
                 made[0].close()
-        try:
-            entry[0].refresh(wait=False)  # who looks at it sees to it that it grows
-        except BaseException:
-            self.release(entry[0])
-            raise
         return entry[0]
 
     def hold(self, names: Iterable[str]) -> list[Run]:

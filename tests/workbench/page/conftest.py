@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import urllib.request
@@ -45,6 +46,17 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = models.load(models.spec("digits-cnn", None, width=0.25))
     jobs.compile(model, "cpu", Options(check=True), path=path, execute=True)
     return path
+
+
+def of_the_tour(path: Path) -> None:
+    """Let a recording of the library be one as the tour makes it: of its model at full width."""
+    from workbench.app import tour
+
+    facts = {"model": tour.MODEL, "frontend": "torch", "sizes": {}}
+    with sqlite3.connect(path) as database:
+        for key, value in facts.items():
+            database.execute("UPDATE meta SET value = ? WHERE key = ?", (json.dumps(value), key))
+    database.close()
 
 
 @pytest.fixture(scope="session")

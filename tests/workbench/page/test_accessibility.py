@@ -10,6 +10,7 @@ import pytest
 
 from tests import accessibility
 from tests.accessibility import findings
+from tests.workbench.page.conftest import of_the_tour
 from tests.workbench.page.test_serve_team import Team
 from workbench import report
 from workbench.state import VIEWS
@@ -149,6 +150,7 @@ def test_the_tour_has_none(page, axe, recording, own_server):
     sample = server.root / "recordings" / "sample.run"
     sample.parent.mkdir(parents=True)
     shutil.copy(recording, sample)
+    of_the_tour(sample)
     opened(page, server)
     page.locator("#cw-start [data-do=tour]").click()
     wrong, card, number = {}, "#cw-tour .card", 1

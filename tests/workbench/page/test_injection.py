@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlparse
@@ -14,9 +13,8 @@ import pytest
 
 from core_compiler.record import Recording
 from tests.workbench.page import hostile
-from tests.workbench.page.conftest import Server
+from tests.workbench.page.conftest import Server, of_the_tour
 from workbench import report
-from workbench.app import tour
 from workbench.app.library import Library
 from workbench.state import VIEWS
 
@@ -170,9 +168,7 @@ def test_the_tour_makes_nothing_of_the_names_it_shows(store, tab, tmp_path):
     """Of its sample model the library has a run in which all else is an attack."""
     sample = store.server.root / "recordings" / f"sample{hostile.NAME[:60]}.run"
     shutil.copy(store.compiled, sample)
-    with sqlite3.connect(sample) as database:
-        database.execute("UPDATE meta SET value = json_quote(?) WHERE key = 'model'", (tour.MODEL,))
-    database.close()
+    of_the_tour(sample)
     page = tab(store.server.url)
     watched = Watched(page.page)
     page.locate("#cw-start [data-do=tour]").click()

@@ -270,6 +270,23 @@ def test_a_recording_that_was_replaced_is_closed_when_its_last_page_goes(tmp_pat
     assert closed == [first, second]
 
 
+def test_a_recording_that_is_written_anew_in_place_can_be_opened_again(tmp_path):
+    """As by ``cp``: a page that asks while half of it is there is refused, later ones are not."""
+    workspace, path = Workspace(root=tmp_path), _recording(tmp_path / "x.run")
+    content = path.read_bytes()
+    workspace.release(workspace.acquire(path))
+    for half in (0, len(content) // 2):
+        with path.open("r+b") as file:
+            file.truncate(0)
+            file.write(content[:half])
+        with pytest.raises(UserError):
+            workspace.acquire(path)
+    path.write_bytes(content)
+    run = workspace.acquire(path)
+    assert run.meta()["model"] == "x"
+    assert workspace.acquire(path) is run
+
+
 def _recording(path: Path) -> Path:
     with Recorder(path) as recorder:
         recorder.begin({"model": "x"})

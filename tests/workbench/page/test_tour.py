@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from tests.workbench.page.conftest import of_the_tour
 from workbench.app import tour
 from workbench.state import Sight
 from workbench.views.reading import Run
@@ -37,6 +38,7 @@ def sample(server, recording):
     path = server.root / "recordings" / "sample.run"
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(recording, path)
+    of_the_tour(path)
     yield path
     path.unlink()
 
