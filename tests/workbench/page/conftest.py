@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 from tests.late_browser import without_ready
 from tests.workbench import two_targets as two_targets_network
 from tests.workbench.two_targets import TwoTargets
+from workbench.views.reading import Run
 
 T = TypeVar("T")
 #: How long anything on the page may take on a loaded machine (milliseconds).
@@ -81,6 +83,15 @@ class TrainingRuns:
     b: Path
     op: str
     at: int
+
+
+@pytest.fixture(scope="module")
+def both(two_targets: TwoTargets) -> Iterator[tuple[Run, Run]]:
+    """The same network for the processor and for a GPU."""
+    runs = Run(two_targets.cpu), Run(two_targets.cuda)
+    yield runs
+    for run in runs:
+        run.close()
 
 
 @pytest.fixture(scope="session")
@@ -178,6 +189,17 @@ def own_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     for one in made:
         if one.process.poll() is None:
             one.stop()
+
+
+@pytest.fixture
+def library(own_server: Callable[..., Server], two_targets: TwoTargets) -> Server:
+    """A server whose library holds both recordings."""
+    made = own_server()
+    folder = made.root / "recordings"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (two_targets.cpu, two_targets.cuda):
+        shutil.copy(path, folder / path.name)
+    return made
 
 
 def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:

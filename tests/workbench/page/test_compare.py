@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -16,18 +15,9 @@ from workbench.state import Sight
 from workbench.views import compare
 from workbench.views.kernels import table
 from workbench.views.pairs import Launched, paired, pairs
-from workbench.views.reading import Run
 from workbench.views.work import Work
 
 VIEW = "#cw-view-compare"
-
-
-@pytest.fixture(scope="module")
-def both(two_targets):
-    runs = Run(two_targets.cpu), Run(two_targets.cuda)
-    yield runs
-    for run in runs:
-        run.close()
 
 
 # -- which launches compute the same ---------------------------------------------------------------
@@ -151,17 +141,6 @@ def test_a_recording_beside_itself_differs_in_nothing(both):
 
 
 # -- in a browser ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def library(own_server, two_targets):
-    """A server whose library holds both recordings."""
-    made = own_server()
-    folder = made.root / "recordings"
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (two_targets.cpu, two_targets.cuda):
-        shutil.copy(path, folder / path.name)
-    return made
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,14 +14,6 @@ from workbench.views import memory, two_memory
 from workbench.views.reading import Run
 
 VIEW = "#cw-view-memory"
-
-
-@pytest.fixture(scope="module")
-def both(two_targets) -> Iterator[tuple[Run, Run]]:
-    runs = Run(two_targets.cpu), Run(two_targets.cuda)
-    yield runs
-    for run in runs:
-        run.close()
 
 
 def answers(runs: tuple[Run, Run], kind: str) -> dict:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -12,27 +10,8 @@ import pytest
 from workbench import first_bad_pass
 from workbench.state import Sight
 from workbench.views import bisect, compare, overview, two_bisect, two_overview
-from workbench.views.reading import Run
 
 VIEW = "#cw-view-overview"
-
-
-@pytest.fixture(scope="module")
-def both(two_targets) -> Iterator[tuple[Run, Run]]:
-    runs = Run(two_targets.cpu), Run(two_targets.cuda)
-    yield runs
-    for run in runs:
-        run.close()
-
-
-@pytest.fixture
-def library(own_server, two_targets):
-    made = own_server()
-    folder = made.root / "recordings"
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (two_targets.cpu, two_targets.cuda):
-        shutil.copy(path, folder / path.name)
-    return made
 
 
 def test_each_side_has_the_figures_of_its_own_overview(both):

@@ -7,7 +7,6 @@ import re
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,14 +33,6 @@ from workbench.views import (
 from workbench.views.reading import Run
 
 ABLE = [name for name, view in VIEWS.items() if view.two]
-
-
-@pytest.fixture(scope="module")
-def both(two_targets) -> Iterator[tuple[Run, Run]]:
-    runs = Run(two_targets.cpu), Run(two_targets.cuda)
-    yield runs
-    for run in runs:
-        run.close()
 
 
 # -- the switch -----------------------------------------------------------------------------------
@@ -276,17 +267,6 @@ def test_rules_of_both_are_counted_as_they_were_recorded(both):
 
 
 # -- the page -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def library(own_server, two_targets):
-    """A server whose library holds both recordings."""
-    made = own_server()
-    folder = made.root / "recordings"
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (two_targets.cpu, two_targets.cuda):
-        shutil.copy(path, folder / path.name)
-    return made
 
 
 def asked(*names: str) -> str:
