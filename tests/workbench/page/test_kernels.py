@@ -261,6 +261,8 @@ def test_the_sass_of_the_line_under_the_cursor_in_two_clicks(opened, cuda, two_t
     with_op = {line for line, _ in kernel.line_map}
     at = max((n for n in lines if n in with_op and n < 60), key=lambda n: len(lines[n]))
     page = opened(two_targets.cuda)
+    # Advice comes when the rest is drawn, and moves what stands below it.
+    page.wait("#cw-view-overview h2:has-text('Findings'):not(:has-text('looking'))")
     page.locate(f'#cw-view-overview .kernel:has-text("{kernel.name}")').click()  # 1
     page.drawn("code")
     page.wait_query("kernel", str(kernel.id))
