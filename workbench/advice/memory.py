@@ -148,11 +148,10 @@ def _holding(program: Program, part: str) -> tuple[Gesture, ...]:
     made = last_stage(program.stages, Recompute)
     if made is not None:
         return (option(made.pass_name, "budget", part),)
-    name, ordered = Recompute.name(), last_stage(program.stages, OrderLaunches)
-    if program.bench.row(name) is not None:
-        return skip(name, False), option(name, "budget", part)
-    behind = OrderLaunches.name() if ordered is None else ordered.pass_name
-    return insert(behind, name), option(name, "budget", part)
+    name = Recompute.name()
+    there = program.bench.row(name) is not None
+    added = skip(name, False) if there else insert(OrderLaunches.name(), name)
+    return added, option(name, "budget", part)
 
 
 def recomputed(program: Program) -> Iterator[Finding]:
