@@ -48,16 +48,28 @@ class RecordingFile:
         self.path = Path(path)
         self._lock = threading.RLock()
         self._kept: sqlite3.Connection | None = None
+        self._kept_of: tuple[int, ...] | None = None
         self._active: sqlite3.Connection | None = None
         check_header(self.path)
         with self.guard():
-            self._keep_or_close(*self._checked())
+            stamp = self.stamp
+            self._keep_or_close(*self._checked(), stamp)
 
     def close(self) -> None:
         with self._lock:
             if self._kept is not None:
                 self._kept.close()
                 self._kept = None
+
+    @property
+    def stamp(self) -> tuple[int, ...] | None:
+        """Differs when the file was written: inode, size in bytes, time of the last change in ns;
+        None where it is gone."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -82,20 +94,27 @@ class RecordingFile:
     def connection(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees the file as it is now; one thread at a time."""
         with self._lock, self.guard():
+            if self._active is None and self.stamp not in (None, self._kept_of):
+                # Copied over, maybe: a connection may have read half of it, or keep what was there.
+                self.close()
             current = self._kept or self._active
             if current is not None:
                 yield current
                 return
+            stamp = self.stamp
             connection, live = self._checked()
             self._active = connection
             try:
                 yield connection
             finally:
                 self._active = None
-                self._keep_or_close(connection, live)
+                self._keep_or_close(connection, live, stamp)
 
-    def _keep_or_close(self, connection: sqlite3.Connection, live: bool) -> None:
-        """Keep a connection to a recording that is complete.
+    def _keep_or_close(
+        self, connection: sqlite3.Connection, live: bool, of: tuple[int, ...] | None
+    ) -> None:
+        """Keep a connection to a recording that is complete, as long as its file is the same
+        (``of``: its stamp before it was read).
 
         A writer that has said that it is finished may be about to put the file together: until
         then a connection that stays would be in its way.
@@ -103,7 +122,7 @@ class RecordingFile:
         if live or Path(f"{self.path}-wal").exists():
             connection.close()
         else:
-            self._kept = connection
+            self._kept, self._kept_of = connection, of
 
     def rows(self, columns: str, statement: str, parameters: tuple = ()) -> list[tuple]:
         """The rows of a statement.  ``columns`` has a letter for each: ``i`` integer, ``f`` number,

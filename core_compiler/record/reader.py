@@ -142,6 +142,12 @@ class Recording:
     def close(self) -> None:
         self._file.close()
 
+    @property
+    def stamp(self) -> tuple[int, ...] | None:
+        """Differs when the file was written: inode, size in bytes, time of the last change in ns;
+        None where it is gone."""
+        return self._file.stamp
+
     def __enter__(self) -> Recording:
         return self
 

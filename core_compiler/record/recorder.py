@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import secrets
 import sqlite3
 import threading
 import time
@@ -78,6 +79,8 @@ class Recorder(Observer):
             db.execute("PRAGMA wal_autocheckpoint = 4000")
             db.execute("PRAGMA cache_size = -65536")
             schema.create(db)
+            id = json.dumps(secrets.token_hex(8))
+            db.execute("INSERT INTO meta VALUES ('id', ?)", (id,))
         except (OSError, sqlite3.Error) as problem:
             if db is not None:  # half a schema is no recording
                 db.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ from workbench.views.reading import Run
 if TYPE_CHECKING:
     from workbench.app.page import Page
 
+#: How long a file may hold no recording before the page says so: one that is being written anew or
+#: copied over holds half of one (seconds).
+PATIENCE = 3.0
+
 
 class Growth:
     """Looks at it when it is told to.  ``lost``: what is shown, and was deleted meanwhile."""
@@ -26,13 +31,14 @@ class Growth:
         self._held: set[Compile] = set()  # that were shown, and wait for what they are told
         self._seen: list[tuple] = []  # how far the recordings had come that are shown
         self._looking = False
+        self._broken: dict[Run, float] = {}  # that cannot be read, and when that was to be told
 
     def look(self) -> None:
         """Show what has grown, and how what has ended did."""
         page = self._page
         page.guard(self._look_for_files)
-        live = any(run.live for run in self._runs())
-        if not self._looking and (page.job is not None or live or self._seen != self._versions()):
+        news = any(run.live or run.is_touched or run in self._broken for run in self._runs())
+        if not self._looking and (page.job is not None or news or self._seen != self._versions()):
             self._looking = True
             page.in_turn(self._looked, self._read)
 
@@ -73,17 +79,57 @@ class Growth:
         before, self._seen = self._seen, self._versions()
         return before != self._seen
 
-    def _read(self) -> str:
-        """In the page's thread: how far the recordings are; what a search tells of itself."""
+    def _read(self) -> tuple[str, list[tuple[Run, Run]]]:
+        """In the page's thread: how far the recordings are; what a search tells of itself; those
+        that were written anew, with what is there now."""
+        page, anew = self._page, []
         for run in self._runs():
-            run.refresh()
-        page = self._page
+            try:
+                run.refresh()
+                self._broken.pop(run, None)
+            except UserError:
+                if (found := self._opened(run)) is not None:
+                    anew.append((run, found))
         telling = page.job_facts() is not None and page.searches.runs(searches.TELLING)
-        return page.shown.choices(searches.TELLING) if telling else ""
+        return page.shown.choices(searches.TELLING) if telling else "", anew
+
+    def _opened(self, run: Run) -> Run | None:
+        """What lies in the place of a recording; None as long as that cannot be read, which is told
+        once."""
+        try:
+            found = self._page.workspace.acquire(run.path)
+        except UserError:
+            until = self._broken.setdefault(run, time.monotonic() + PATIENCE)
+            if time.monotonic() < until:
+                return None
+            self._broken[run] = float("inf")
+            raise
+        self._broken.pop(run, None)
+        if found is run:  # it was there after all
+            self._page.workspace.release(found)
+            return None
+        return found
+
+    def _take_anew(self, old: Run, new: Run) -> None:
+        """Show what was written in the place of a recording."""
+        page = self._page
+        if old not in (page.run, page.other):  # the page has gone elsewhere
+            page.workspace.release(new)
+            return
+        page.workspace.release(old)
+        if old is page.other:
+            page.other = new
+            page.refresh()
+        if old is page.run:
+            page.take(new)
+        page.tell({"what": "The recording was written anew: this is the new one.",
+                   "where": new.path.name})  # fmt: skip
 
     def _looked(self, result: Result) -> None:
         self._looking = False
-        telling, page = result(), self._page
+        (telling, anew), page = result(), self._page
+        for old, new in anew:
+            self._take_anew(old, new)
         if page.run is None and page.job is not None:
             path = page.job.path
             if path.exists() and page.job.running:

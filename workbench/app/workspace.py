@@ -96,7 +96,7 @@ class Workspace:
         try:
             run.refresh(wait=False)  # who looks at it sees to it that it grows
         except UserError:
-            # Written anew in place (`cp`): a connection that has read half of it stays broken.
+            # Another recording was written there, by now or in part.
             with self._lock:
                 if (entry := self._open.get(key)) is not None and entry[0] is run:
                     self._replaced.append(self._open.pop(key))
@@ -110,7 +110,7 @@ class Workspace:
     def _opened(self, key: Path) -> Run:
         with self._lock:
             entry = self._open.pop(key, None)
-            if entry is not None and not _same_file(entry[0], key):
+            if entry is not None and not key.exists():
                 self._replaced.append(entry)  # some may show it still
                 entry = None
             if entry is not None:
@@ -288,11 +288,3 @@ def _target_names(group: str) -> list[str]:
     from importlib.metadata import entry_points
 
     return sorted({point.name for point in entry_points(group=group)} | {"cpu"})
-
-
-def _same_file(run: Run, path: Path) -> bool:
-    """Whether the path still is the file that was opened (a recording may be written anew)."""
-    try:
-        return path.stat().st_ino == run.inode
-    except OSError:
-        return False

@@ -79,12 +79,16 @@ class Workbench:
         made.observer = Observers(made.observer, _Follower(weakref.ref(self), made))
 
     def reload(self) -> None:
-        """Show what the compilation has done meanwhile."""
-        if self._compilation is None:
-            self.run.refresh()
-        else:
-            old = self.run
+        """Show what the compilation has done meanwhile, or what the file holds by now."""
+        old = self.run
+        if self._compilation is not None:
             self.run = self._record()
+        else:
+            try:
+                old.refresh()
+            except UserError:  # another recording lies there
+                self.run = Run(old.path)
+        if self.run is not old:
             old.close()
         self._showing.clear()
         self.refresh()

@@ -45,7 +45,7 @@ def same_ops(first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Same] 
 
 def same_in_stages(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
     """The ops that a stage of ``run`` and one of ``other`` both have, those inside others too."""
-    key = "same ops", str(other.path), other.inode, stages
+    key = "same ops", str(other.path), other.identity, stages
     return run.kept(key, lambda: same_ops(
         list(run.index(stages[0]).module.walk()), list(other.index(stages[1]).module.walk()),
         same_meaning(run, other, stages)))  # fmt: skip
@@ -60,7 +60,7 @@ def same_values(first: Module, second: Module) -> list[Same]:
 def same_meaning(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
     """The values of a stage of ``run`` and of one of ``other`` that carry the meaning of one value
     of the import, by the recorded value maps; each value once, what is certain first."""
-    key = "same meaning", str(other.path), other.inode, stages
+    key = "same meaning", str(other.path), other.identity, stages
     return run.kept(key, lambda: _same_meaning(run, other, stages))
 
 

@@ -313,12 +313,27 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     ];
   }
 
+  // What comes meanwhile (advice, a kernel's time) does not move what is under the hand: it waits
+  // while a button is down, and grows upward where the pointer is below it.
+  let pressed = false;
+  let waiting = false;
+  const release = () => setTimeout(() => { // behind the click
+    pressed = false;
+    if (waiting) draw();
+  });
+  page.addEventListener('pointerdown', (event) => { pressed = event.button === 0; });
+  for (const end of ['pointerup', 'pointercancel']) window.addEventListener(end, release);
+  later(() => ['pointerup', 'pointercancel'].forEach((end) => window.removeEventListener(end, release)));
+  const below = () => page.querySelector(':scope > .two')?.getBoundingClientRect().top ?? 0;
+
   function draw() {
     const data = shown;
-    if (!data) return;
+    waiting = pressed;
+    if (!data || waiting) return;
     const top = page.scrollTop;
+    const over = page.querySelector(':scope > .two:hover') ? below() : null;
     keepingFocus(page, ['data-pass', 'data-key'], () => page.replaceChildren(...(data.two ? ofTwo(data) : ofOne(data)).filter(Boolean)));
-    page.scrollTop = top;
+    page.scrollTop = over === null ? top : top + below() - over;
   }
   let width = 0;
   const observer = new ResizeObserver(() => {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff
 from core_compiler.ir.events import Diagnostic, IterationRecord
@@ -37,13 +38,15 @@ KEPT_BYTES = 64 << 20
 _VERSION = """SELECT (SELECT count(*) FROM stage), (SELECT count(*) FROM check_result),
   (SELECT count(*) FROM kernel), (SELECT count(*) FROM buffer), (SELECT max(id) FROM timing),
   (SELECT count(*) FROM figure), (SELECT max(id) FROM event), (SELECT max(id) FROM iteration),
-  (SELECT value FROM meta WHERE key = 'status')"""
+  (SELECT value FROM meta WHERE key = 'status'),
+  (SELECT value FROM meta WHERE key IN ('id', 'began') ORDER BY key DESC)"""
 
 
 @dataclass(frozen=True)
 class Version:
     """How far a recording has grown: counts of what it holds (``timings``, ``event``,
-    ``iterations``: the last id).  Equal versions, equal content."""
+    ``iterations``: the last id), and which it is (by when it began, before they had an ``id``).
+    Equal versions, equal content."""
 
     stages: int
     checks: int
@@ -54,6 +57,7 @@ class Version:
     event: int | None
     iterations: int | None
     status: str | None
+    id: str | None
 
     @property
     def compiled(self) -> Version:
@@ -82,7 +86,7 @@ class Run:
         """``folders``: whether the folder of a training run, which the recording names, is read."""
         self.path, self.folders = Path(path), folders
         self.recording = Recording.open(path)
-        self.inode = self.path.stat().st_ino
+        self._stamp = self.recording.stamp
         self.lock = threading.RLock()
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._packed: OrderedDict[Hashable, tuple[str, bytes]] = OrderedDict()
@@ -104,11 +108,16 @@ class Run:
 
     def refresh(self, wait: bool = True) -> bool:
         """Look whether the recording has grown; True where something is new.  ``wait``: also while
-        somebody else derives something from it."""
+        somebody else derives something from it.  UserError where the file holds another recording
+        by now, or none that can be read: it is to be opened anew."""
         if not self.lock.acquire(blocking=wait):
             return False
         try:
+            self._stamp = self.recording.stamp
             version, status = self._read_version(), self.recording.status
+            if self.identity not in (None, version.id):
+                raise UserError("another recording lies there by now", self.path.name,
+                                "open it again")  # fmt: skip
             if version == self.version and status == self.status:
                 return False
             self.version, self.status = version, status
@@ -117,6 +126,16 @@ class Run:
             return True
         finally:
             self.lock.release()
+
+    @property
+    def identity(self) -> str | None:
+        """The same for all that are opened of one recording, whatever file it lies in."""
+        return self.version.id
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether its file was written since the last refresh."""
+        return self.recording.stamp not in (None, self._stamp)
 
     def _read_version(self) -> Version:
         return Version(*self.recording.query(_VERSION).rows[0])

@@ -67,7 +67,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   // -- what was read of each run ----------------------------------------------------------------
 
   function fresh(run) {
-    return { of: run && `${run.path} ${run.inode}`, last: 0, asked: 0, number: [], ...Object.fromEntries(COLUMNS.map((name) => [name, []])) };
+    return { of: run && `${run.path} ${run.recording}`, last: 0, asked: 0, number: [], ...Object.fromEntries(COLUMNS.map((name) => [name, []])) };
   }
 
   function at(store, number) {
@@ -99,7 +99,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function fetchRows() {
     for (const side of ['a', 'b']) {
       const run = data[side];
-      if (stores[side].of !== (run && `${run.path} ${run.inode}`)) stores[side] = fresh(run);
+      if (stores[side].of !== (run && `${run.path} ${run.recording}`)) stores[side] = fresh(run);
       const store = stores[side];
       if (!run || store.last >= run.last || store.asked) continue;
       asked += 1;

@@ -108,7 +108,7 @@ def about(run: Run) -> dict[str, Any]:
     mean = sum(recent) / len(recent) if recent else 0.0
     done = 0 if last is None else last.number
     return {
-        "name": run.path.name, "path": str(run.path), "inode": run.inode,
+        "name": run.path.name, "path": str(run.path), "recording": run.identity,
         "model": str(meta.get("model", run.path.stem)), "target": str(meta.get("target", "")),
         "status": run.status, "message": str(meta.get("message") or ""),
         "done": done, "wanted": wanted, "batch": batch, "count": len(rows),
@@ -139,7 +139,7 @@ def together(run: Run, other: Run) -> dict[str, Any]:
     """How far two runs have the same bits.  ``by``: what says so: ``receipts`` (each root covers
     all before it), ``losses`` where there are none, or "" where nothing can be compared, and
     ``why``; ``first`` and ``last`` iteration compared; ``parts``: the first that differs."""
-    return run.kept(("together", grown(run), other.path, other.inode, grown(other)),
+    return run.kept(("together", grown(run), other.path, other.identity, grown(other)),
                     lambda: _together(run, other))  # fmt: skip
 
 

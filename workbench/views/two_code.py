@@ -174,7 +174,7 @@ def _parts(
 ) -> tuple[list[Part], list[str]]:
     """The texts that both have, and in words which of them are too long to compare."""
     key = ("code beside", kernel.id, run.version.kernels, run.version.stages, str(other.path),
-           other.inode, tuple(each.kernel.id for each in partners))  # fmt: skip
+           other.identity, tuple(each.kernel.id for each in partners))  # fmt: skip
     return run.kept(key, lambda: _made(run, other, kernel, partners))
 
 

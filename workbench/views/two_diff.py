@@ -88,7 +88,7 @@ def partner(run: Run, other: Run, stage: int) -> tuple[int, bool]:
 
 def _aligned(run: Run, other: Run, stage: int, there: int) -> tuple[AlignedLines, int]:
     """The lines of both, and how many ops are matched by structure alone."""
-    key = "aligned with", str(other.path), other.inode, stage, there
+    key = "aligned with", str(other.path), other.identity, stage, there
     return run.kept(key, lambda: _align(run, other, stage, there))
 
 

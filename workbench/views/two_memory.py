@@ -67,7 +67,7 @@ def same_buffers(run: Run, other: Run) -> list[Same]:
     """The buffers (ids) of both that hold the same, each once: what carries the meaning of one
     imported value, what has the same name, what launches that compute the same write, what ops that
     are the same define (constants)."""
-    key = "same buffers", str(other.path), other.inode, run.version, other.version
+    key = "same buffers", str(other.path), other.identity, run.version, other.version
     return run.kept(key, lambda: _same_buffers(run, other))
 
 

@@ -143,7 +143,7 @@ def _part(
 def _matched(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
     """The values (ids) of two stages that mean the same, each in one match: those that carry the
     meaning of one value of the import first, then what passes made of the same nodes."""
-    key = "same values", str(other.path), other.inode, stages
+    key = "same values", str(other.path), other.identity, stages
     return run.kept(key, lambda: _match(run, other, stages))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -21,18 +22,24 @@ FINDING = "#cw-view-overview [data-hazard='unfused chain']"
 EVIDENCE = "#cw-view-overview .evidence"
 
 
-@pytest.mark.playwright
-def test_a_button_makes_the_run_with_a_launch_less(own_server, tab, tmp_path):
-    """The recording stands for its model: nothing but our own compiler is needed."""
-    path = tmp_path / "chain.run"
+def _chain(folder: Path) -> Path:
+    """Two launches where one would do."""
+    path = folder / "chain.run"
     edit = PipelineEdit(skip=("fuse_elementwise",))
     module = program(lambda b, x: b.exp(b.tanh(x)), "256x256xf32")
     made = compiler.start(module, "cpu", Options(edit=edit))
     while made.next is not None and made.next.label != "generate_code":
         made.step()
     with Recorder(path) as recorder:
-        made.tell(recorder, spec=str(tmp_path / "gone.onnx"), model="chain", kind="onnx",
+        made.tell(recorder, spec=str(folder / "gone.onnx"), model="chain", kind="onnx",
                   target="cpu", edit={"skip": list(edit.skip)})  # fmt: skip
+    return path
+
+
+@pytest.mark.playwright
+def test_a_button_makes_the_run_with_a_launch_less(own_server, tab, tmp_path):
+    """The recording stands for its model: nothing but our own compiler is needed."""
+    path = _chain(tmp_path)
     server = own_server()
     page = tab(f"{server.url}?run={quote(str(path))}")
     page.wait(FINDING)
@@ -45,6 +52,35 @@ def test_a_button_makes_the_run_with_a_launch_less(own_server, tab, tmp_path):
     assert [len(work(each)) for each in (run, tried)] == [2, 1]
     run.close()
     tried.close()
+    assert page.errors == []
+
+
+LATE = """
+import time
+from workbench.views import overview
+found = overview.advise
+overview.advise = lambda run: (time.sleep(3), found(run))[1]
+"""
+
+
+@pytest.mark.playwright
+def test_advice_does_not_move_what_is_under_the_hand(own_server, tab, tmp_path):
+    """It comes when the page is drawn: what is below it stays where the pointer is, and what is
+    pressed is not taken away before it is a click."""
+    path = _chain(tmp_path)
+    page = tab(f"{own_server(before=LATE).url}?run={quote(str(path))}&panes=overview")
+    page.page.set_viewport_size({"width": 1000, "height": 420})
+    bar = page.locate("#cw-view-overview [data-pass='2']")
+    bar.hover()
+    before = bar.bounding_box()
+    assert page.locate(FINDING).count() == 0, "advice was there before the pointer"
+    page.wait(FINDING, state="attached")
+    assert abs(bar.bounding_box()["y"] - before["y"]) <= 1
+    page.page.mouse.down()
+    page.page.set_viewport_size({"width": 994, "height": 420})  # it is drawn anew
+    page.page.wait_for_timeout(200)
+    page.page.mouse.up()
+    page.wait_query("stage", "2")
     assert page.errors == []
 
 
