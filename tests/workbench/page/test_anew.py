@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from core_compiler import compiler
+from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
 
@@ -72,6 +73,36 @@ def test_the_other_of_two_too(server, tab, two, tmp_path):
     _copied(two[1], path)
     page.wait("#cw-view-compare:has-text('two')")
     page.wait(f"{TOLD}:has-text('{ANEW}')")
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_newer_copies_of_one_that_grows_are_followed(server, tab, tmp_path):
+    """As `rsync` leaves them, of a compile on another machine: it is the same recording."""
+    there, path = tmp_path / "there.run", tmp_path / "here.run"
+    made = compiler.start(program(lambda b, x: b.exp(b.tanh(x)), "256x256xf32"), "cpu")
+
+    def copy() -> None:
+        new = tmp_path / "copy.run"
+        with Recording.open(there) as recording:
+            recording.export(new)
+        os.replace(new, path)
+
+    with Recorder(there) as recorder:
+        made.tell(recorder, spec="grows", model="grows", kind="onnx", target="cpu", edit={})
+        made.step()
+        copy()
+        page = tab(f"{server.url}?run={quote(str(path))}&panes=overview")
+        page.wait("#cw-rail .pass[data-stage='1']")
+        assert page.locate("#cw-rail .pass[data-stage='3']").count() == 0
+        made.step()
+        made.step()
+        copy()
+        page.wait("#cw-rail .pass[data-stage='3']")
+        made.finish()
+    copy()
+    page.wait("#cw-view-overview .status.finished")
+    assert page.locate(TOLD).is_hidden()
     assert page.errors == []
 
 
