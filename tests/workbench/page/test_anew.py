@@ -19,10 +19,9 @@ ANEW = "written anew"
 
 
 def _recorded(path: Path, name: str, function) -> Path:
-    made = compiler.start(program(function, "256x256xf32"), "cpu")
+    made = compiler.start(program(function, "256x256xf32"), "cpu").finish()
     with Recorder(path) as recorder:
         made.tell(recorder, spec=name, model=name, kind="onnx", target="cpu", edit={})
-        made.finish()
     return path
 
 
@@ -90,15 +89,15 @@ def test_newer_copies_of_one_that_grows_are_followed(server, tab, tmp_path):
 
     with Recorder(there) as recorder:
         made.tell(recorder, spec="grows", model="grows", kind="onnx", target="cpu", edit={})
-        made.step()
+        made.observer = recorder
         copy()
         page = tab(f"{server.url}?run={quote(str(path))}&panes=overview")
-        page.wait("#cw-rail .pass[data-stage='1']")
-        assert page.locate("#cw-rail .pass[data-stage='3']").count() == 0
+        page.wait("#cw-view-overview .status.recording")
+        page.wait("#cw-rail :text('0 of 0')")
         made.step()
         made.step()
         copy()
-        page.wait("#cw-rail .pass[data-stage='3']")
+        page.wait("#cw-rail :text('of 2')")
         made.finish()
     copy()
     page.wait("#cw-view-overview .status.finished")
