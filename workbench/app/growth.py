@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from core_compiler.errors import UserError
@@ -20,6 +22,16 @@ if TYPE_CHECKING:
 #: How long a file may hold no recording before the page says so: one that is being written anew or
 #: copied over holds half of one (seconds).
 PATIENCE = 3.0
+
+
+@dataclass
+class _News:
+    """``anew``: recordings that others were written in the place of, with these; ``problem``: why
+    one cannot be read any more; ``telling``: what a search tells of itself."""
+
+    anew: list[tuple[Run, Run]] = field(default_factory=list)
+    problem: UserError | None = None
+    telling: str = ""
 
 
 class Growth:
@@ -79,36 +91,34 @@ class Growth:
         before, self._seen = self._seen, self._versions()
         return before != self._seen
 
-    def _read(self) -> tuple[str, list[tuple[Run, Run]]]:
-        """In the page's thread: how far the recordings are; what a search tells of itself; those
-        that were written anew, with what is there now."""
-        page, anew = self._page, []
+    def _read(self) -> _News:
+        """In the page's thread: how far the recordings are, and what else is new."""
+        page, news = self._page, _News()
         for run in self._runs():
             try:
                 run.refresh()
                 self._broken.pop(run, None)
             except UserError:
-                if (found := self._opened(run)) is not None:
-                    anew.append((run, found))
-        telling = page.job_facts() is not None and page.searches.runs(searches.TELLING)
-        return page.shown.choices(searches.TELLING) if telling else "", anew
+                self._open_anew(run, news)
+        if page.job_facts() is not None and page.searches.runs(searches.TELLING):
+            news.telling = page.shown.choices(searches.TELLING)
+        return news
 
-    def _opened(self, run: Run) -> Run | None:
-        """What lies in the place of a recording; None as long as that cannot be read, which is told
-        once."""
+    def _open_anew(self, run: Run, news: _News) -> None:
+        """Open what lies in the place of a recording.  As long as that cannot be read it may be
+        half written: what is wrong with it is told once, and not at once."""
+        workspace = self._page.workspace
         try:
-            found = self._page.workspace.acquire(run.path)
-        except UserError:
-            until = self._broken.setdefault(run, time.monotonic() + PATIENCE)
-            if time.monotonic() < until:
-                return None
-            self._broken[run] = float("inf")
-            raise
+            found = workspace.acquire(run.path)
+        except UserError as problem:
+            if time.monotonic() > self._broken.setdefault(run, time.monotonic() + PATIENCE):
+                self._broken[run], news.problem = math.inf, problem
+            return
         self._broken.pop(run, None)
         if found is run:  # it was there after all
-            self._page.workspace.release(found)
-            return None
-        return found
+            workspace.release(found)
+        else:
+            news.anew.append((run, found))
 
     def _take_anew(self, old: Run, new: Run) -> None:
         """Show what was written in the place of a recording."""
@@ -127,9 +137,11 @@ class Growth:
 
     def _looked(self, result: Result) -> None:
         self._looking = False
-        (telling, anew), page = result(), self._page
-        for old, new in anew:
+        news, page = result(), self._page
+        for old, new in news.anew:
             self._take_anew(old, new)
+        if news.problem is not None:
+            page.tell(news.problem.to_json()["error"], error=True)
         if page.run is None and page.job is not None:
             path = page.job.path
             if path.exists() and page.job.running:
@@ -144,8 +156,8 @@ class Growth:
             page.refresh()
         elif page.job_facts() is not None:
             page.show_bar()
-            if telling and page.searches.runs(searches.TELLING):
-                page.browser.set(searches.TELLING, detail=telling)
+            if news.telling and page.searches.runs(searches.TELLING):
+                page.browser.set(searches.TELLING, detail=news.telling)
         if page.job is not None and not page.job.running:
             self._ended()
 
