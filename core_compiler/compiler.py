@@ -44,6 +44,7 @@ from core_compiler.pipelines import (
     build,
     check,
 )
+from core_compiler.runtime import heap
 from core_compiler.stage import Stage, module_figures
 from core_compiler.stage_checks import StageChecks
 from core_compiler.training.config import Training
@@ -487,6 +488,9 @@ class Compilation:
         if error is not None:
             self.accumulated[at] = error
             self.observer.figures({f"accumulated_error/{at}": error})
+        if self.next is None:  # nothing is left to check: what stages computed can be gigabytes
+            self._checks = None
+            heap.trim()
 
 
 class InvalidModule(UserError):

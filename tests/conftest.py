@@ -53,7 +53,8 @@ def pytest_collection_finish() -> None:
 
 
 #: What a process of the run may hold before the collector is called (bytes): it counts objects, and
-#: a few of them can hold the weights of a model.
+#: a few of them can hold the weights of a model.  What it frees is given back: what glibc keeps of
+#: large models counts too, and another thread's allocations have no use for it.
 MOST = 2 << 30
 _allowed = MOST
 
@@ -62,7 +63,10 @@ def pytest_runtest_teardown() -> None:
     global _allowed
     here = psutil.Process().memory_info
     if here().rss > _allowed:
+        from core_compiler.runtime import heap  # (not before the variables above are set)
+
         gc.collect()
+        heap.trim()
         _allowed = here().rss + MOST
 
 

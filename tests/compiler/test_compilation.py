@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import re
+from functools import reduce
+from types import FunctionType, ModuleType
 
 import numpy as np
 import pytest
@@ -92,6 +95,32 @@ def test_every_rewrite_is_checked(finished):
     assert counts["failed"] == counts["unchecked"] == 0
     assert counts["bitwise"] > 20
     assert all(error < 1e-5 for error in finished.accumulated.values())
+
+
+def test_a_finished_compile_keeps_no_values_of_its_checks():
+    """Of a large model they are many times its weights."""
+    x = np.ones((256, 256), np.float32)
+    deep = program(lambda b, v: reduce(lambda v, _: b.sqrt(b.exp(v)), range(20), v), "256x256xf32")
+    made = start(deep, [x], check=True)
+    while made.next.label != "generate_code":
+        made.step()
+    assert held(made) > 20 * x.nbytes
+    made.finish()
+    assert summary(made.checks)["bitwise"] > 0
+    assert held(made) <= 2 * x.nbytes
+
+
+def held(root) -> int:
+    """Bytes of all arrays that an object leads to."""
+    seen, left, arrays = {id(root)}, [root], {}
+    while left:
+        for found in gc.get_referents(left.pop()):
+            if isinstance(found, np.ndarray):
+                arrays[found.__array_interface__["data"][0]] = found.nbytes
+            elif id(found) not in seen and not isinstance(found, (type, ModuleType, FunctionType)):
+                seen.add(id(found))
+                left.append(found)
+    return sum(arrays.values())
 
 
 @pytest.mark.parametrize("pass_", [broken.Nudge()], ids=lambda p: p.name())
