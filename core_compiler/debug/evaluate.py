@@ -16,7 +16,8 @@ MEANING_IN_REGION = frozenset({"core.group", "target.launch"})
 
 
 class Evaluator:
-    """Evaluates ops, with results shared by identity of inputs and a bound on kept bytes.
+    """Evaluates ops, with results shared by identity of inputs and a bound (``keep_bytes``) on the
+    bytes of results that are kept; their inputs are kept with them, up to as much again.
 
     Two ops of the same kind and attributes on the very same arrays give the same arrays back, so
     that a rewrite which only regroups ops costs nothing to check.
