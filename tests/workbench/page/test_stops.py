@@ -146,7 +146,9 @@ def test_a_compile_is_stepped_through_in_the_page(own_server, tab):
         each.wait(f"#cw-bar .held b:not(:text-is('{third}'))")
     assert other.text("#cw-bar .held b") == page.text("#cw-bar .held b")
     page.press("1")
+    before = page.text("#cw-bar .held")
     page.press("A")
+    page.wait(f"#cw-bar .held:not(:text-is('{before}'))")  # while it runs no key steps it
     page.wait("#cw-rail .pass.on:not(.same)")
     for _ in range(10):  # rewrite by rewrite, until one is left in the middle of a pass
         before = page.text("#cw-bar .held")
