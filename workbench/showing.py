@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +43,14 @@ class Showing:
 
     def __init__(self) -> None:
         self._shown: dict[tuple[str, ...], Hashable] = {}
+        self._heard: dict[str, int] = {}
+
+    def hear(self, name: str, chosen: Mapping[str, Any]) -> None:
+        """View ``name`` wrote a selection.  What it is sent from now on says so with its number
+        ``n``: a view that has written another meanwhile leaves an older answer out."""
+        number = chosen.get("n")
+        if isinstance(number, int):
+            self._heard[name] = number
 
     def clear(self) -> None:
         """Nothing is shown any more."""
@@ -110,7 +118,7 @@ class Showing:
             yield made
         chosen = views.selection(name, run, sight, other)
         if chosen is not None:
-            yield Update(name, {"selection": chosen})
+            yield Update(name, {"selection": {**chosen, "n": self._heard.get(name, 0)}})
 
 
 def _slot(update: Update) -> tuple[str, ...]:

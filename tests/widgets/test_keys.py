@@ -156,3 +156,33 @@ def test_an_open_menu_stays_while_data_arrive(open_page: Open) -> None:
     shown.settle()
     assert shown.view().get_attribute("data-ready") == "2"
     assert item.is_visible() and item.evaluate(focused)
+
+
+def test_an_older_answer_does_not_undo_a_newer_choice(open_page: Open) -> None:
+    """Keys are quicker than a host that counts what it is told."""
+    shown = open_page(page([("diff", diff_data(40))]))
+
+    def host(**selection: Any) -> None:
+        shown.tab.evaluate("(s) => workbench.models[0].receive('selection', s)", selection)
+
+    def marked() -> str:
+        return shown.view().locator(".lines .selected").first.inner_text()
+
+    host(op=0, n=0)
+    shown.focus(".lines")
+    press(shown, *["Shift+ArrowDown"] * 2)
+    written = shown.trait("selection")
+    assert written == {"op": 2, "n": 2}
+    there = marked()
+    host(op=1, n=1)
+    assert marked() == there, "the host has not heard of the second key yet"
+    press(shown, "Shift+ArrowDown")
+    assert shown.trait("selection") == {"op": 3, "n": 3}, "keys go on from what is shown"
+    there = marked()
+    host(op=2, n=2)
+    host(op=3, n=3)
+    assert marked() == there
+    host(op=0, n=3)
+    assert marked() != there, "what the host knows better, and what other views choose"
+    press(shown, "Shift+ArrowDown")
+    assert shown.trait("selection") == {"op": 1, "n": 4}

@@ -199,6 +199,7 @@ class Shown:
 
     def _on_selection(self, name: str, event: Any) -> None:
         chosen = dict(event.new or {})
+        self._showing.hear(name, chosen)
         run = self._page.run
         if run is None or chosen == self._selections.get(name):
             return

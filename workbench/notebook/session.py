@@ -307,6 +307,7 @@ class Workbench:
 
     def chosen(self, view: str, selection: Mapping[str, Any]) -> None:
         """What a view of `widgets` says is selected."""
+        self._showing.hear(view, selection)
         self.move(lambda: moves.chosen_in(self.run, self.sight, view, dict(selection)))
 
     def remember(self, view: str, state: Mapping[str, Any]) -> None:

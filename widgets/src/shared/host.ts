@@ -22,6 +22,9 @@ export interface Selection {
   line?: { pane: number; line: number };
 }
 
+/** A selection as it travels: `n` counts what the view has chosen, where the host counts too. */
+type Numbered = Selection & { n?: number };
+
 /** Panel hands dictionaries over as Map; everything here works on plain objects. */
 function plain(value: unknown): unknown {
   if (value instanceof Map) {
@@ -47,13 +50,28 @@ export class Link {
   private readonly session = Math.random().toString(36).slice(2, 10);
   private nextId = 1;
   private written = new Map<string, string>();
+  /** What was chosen here last, which the host may not have heard of yet. */
+  private chosen: Numbered = {};
 
   constructor(readonly model: Model) {
     this.watch('response', () => this.receive());
   }
 
   read<T>(name: string): T {
-    return plain(this.model.get(name)) as T;
+    if (name !== 'selection') return plain(this.model.get(name)) as T;
+    const { n: _n, ...selection } = this.isOlder() ? this.chosen : this.numbered();
+    return selection as T;
+  }
+
+  private numbered(): Numbered {
+    return (plain(this.model.get('selection')) ?? {}) as Numbered;
+  }
+
+  /** Whether the selection answers less than what was chosen here: an answer to that comes yet.  A
+   * host that gives no numbers has no such order. */
+  private isOlder(): boolean {
+    const { n } = this.numbered();
+    return n !== undefined && n < (this.chosen.n ?? 0);
   }
 
   dict<T extends object>(name: string): T {
@@ -65,14 +83,23 @@ export class Link {
     const text = JSON.stringify(value);
     if (JSON.stringify(this.read(name)) === text) return;
     this.written.set(name, text);
-    this.model.set(name, value);
+    this.model.set(name, name === 'selection' ? this.count(value as Selection) : value);
     this.model.save_changes();
   }
 
-  /** Calls back when the host changed the trait; our own writes do not come back. */
+  private count(selection: Selection): Numbered {
+    const { n } = this.numbered();
+    if (n === undefined) return selection;
+    this.chosen = { ...selection, n: Math.max(n, this.chosen.n ?? 0) + 1 };
+    return this.chosen;
+  }
+
+  /** Calls back when the host changed the trait; our own writes do not come back, nor do answers to
+   * a selection that is no longer the last one made here: keys are quicker than any host. */
   watch(name: string, callback: () => void): void {
     const event = `change:${name}`;
     const guarded = () => {
+      if (name === 'selection' && this.isOlder()) return;
       const own = this.written.get(name);
       if (own !== undefined && own === JSON.stringify(this.read(name))) return;
       this.written.delete(name);
