@@ -45,10 +45,11 @@ class Showing:
         self._shown: dict[tuple[str, ...], Hashable] = {}
         self._heard: dict[str, int] = {}
 
-    def hear(self, name: str, chosen: Mapping[str, Any]) -> None:
-        """View ``name`` wrote a selection.  What it is sent from now on says so with its number
-        ``n``: a view that has written another meanwhile leaves an older answer out."""
-        number = chosen.get("n")
+    def hear(self, name: str, told: Mapping[str, Any]) -> None:
+        """Component ``name`` told a selection or a command.  The selection that it is sent from now
+        on says so with its number ``n``: where it has chosen again meanwhile, it leaves an older
+        answer out."""
+        number = told.get("n")
         if isinstance(number, int):
             self._heard[name] = number
 
@@ -72,7 +73,7 @@ class Showing:
         with run.lock:
             shown = {"stage": run.stage_number(sight.stage), "rewrite": sight.rewrite,
                      "stops": list(sight.stops)}  # fmt: skip
-        yield Update("rail", {"selection": shown})
+        yield self._answer("rail", shown)
         yield from self._part("rail", passes.key, passes.data, "data", sight, run)
         panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
         for name in panes:
@@ -118,7 +119,10 @@ class Showing:
             yield made
         chosen = views.selection(name, run, sight, other)
         if chosen is not None:
-            yield Update(name, {"selection": {**chosen, "n": self._heard.get(name, 0)}})
+            yield self._answer(name, chosen)
+
+    def _answer(self, name: str, chosen: Mapping[str, Any]) -> Update:
+        return Update(name, {"selection": {**chosen, "n": self._heard.get(name, 0)}})
 
 
 def _slot(update: Update) -> tuple[str, ...]:

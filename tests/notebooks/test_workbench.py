@@ -32,10 +32,13 @@ def test_the_selection_is_the_same_everywhere():
     op = c.stages[0].module.main.body.ops[1]
     w.select(op=op, stage=0)
     assert w.op is op and w.stage == 0
-    assert graph.view.selection == diff.view.selection == {"op": w.selection["op"]}
-    graph.view.selection = {"op": w.selection["op"] + 1}  # as a click in the browser does
+    shown = {"op": w.selection["op"], "n": 0}
+    assert graph.view.selection == diff.view.selection == shown
+    graph.view.selection = {"op": shown["op"] + 1, "n": 1}  # as a click in the browser does
     assert w.op is c.stages[0].module.main.body.ops[2]
-    assert diff.view.selection == graph.view.selection
+    assert diff.view.selection == {"op": w.selection["op"], "n": 0}, "it chose nothing itself"
+    w.select(op=op)
+    assert graph.view.selection == {**shown, "n": 1}, "a later choice than the click"
 
 
 def test_an_op_is_found_in_every_stage_and_as_a_kernel():
@@ -68,6 +71,7 @@ def test_commands_of_views_move_and_nonsense_does_not():
     row = json.loads(kernels.view.data)["rows"][0]
     kernels.view.command = json.dumps({"name": "select", "kernel": row["id"], "n": 1})
     assert w.selection["kernel"] == row["id"]
+    assert kernels.view.selection["n"] == 1, "the browser learns what this answers"
     for nonsense in ("{", "[]", '{"name": "open", "what": "/etc/passwd"}', '{"name": "home"}'):
         kernels.view.command = nonsense
     assert w.selection["kernel"] == row["id"]

@@ -89,8 +89,8 @@ class Page:
     # -- listening -------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        for root in self.roots.values():
-            root.param.watch(self._on_command, "command")
+        for name, root in self.roots.items():
+            root.param.watch(partial(self._on_command, name), "command")
         self.shown.listen()
         self.document.add_periodic_callback(self._poll, POLL)
         self.document.on_session_destroyed(self._close)
@@ -103,9 +103,10 @@ class Page:
             if run is not None:
                 self.workspace.release(run)
 
-    def _on_command(self, event: Any) -> None:
+    def _on_command(self, teller: str, event: Any) -> None:
         try:
             command = json.loads(event.new)
+            self.shown.hear(teller, command)
             command.pop("n", None)
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):

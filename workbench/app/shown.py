@@ -197,9 +197,13 @@ class Shown:
 
     # -- what they tell --------------------------------------------------------------------------
 
+    def hear(self, name: str, told: Mapping[str, Any]) -> None:
+        """Component ``name`` told something that may choose, with a number."""
+        self._showing.hear(name, told)
+
     def _on_selection(self, name: str, event: Any) -> None:
         chosen = dict(event.new or {})
-        self._showing.hear(name, chosen)
+        self.hear(name, chosen)
         run = self._page.run
         if run is None or chosen == self._selections.get(name):
             return

@@ -78,7 +78,7 @@ class Pane:
 
     def _on_command(self, change: Mapping[str, Any]) -> None:
         if change["new"]:
-            self._owner.command(change["new"])
+            self._owner.command(self.name, change["new"])
 
     def _on_selection(self, change: Mapping[str, Any]) -> None:
         if not self._owner.refreshing:

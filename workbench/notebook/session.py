@@ -270,10 +270,11 @@ class Workbench:
 
     # -- what the browser tells --------------------------------------------------------------------
 
-    def command(self, text: str) -> None:
+    def command(self, view: str, text: str) -> None:
         """A command of a view (JSON); those that are the page's own do nothing here."""
         try:
             command = json.loads(text)
+            self._showing.hear(view, command)
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
@@ -318,16 +319,15 @@ class Workbench:
         try:
             with self.run.lock:
                 sight = move()
-        except moves.Nowhere as end:
-            self._tell(str(end))
-            return
-        except UserError as error:
-            self._tell(f"{error}")
-            return
+        except (moves.Nowhere, UserError) as error:
+            told = str(error)
         except Exception as error:
-            self._tell(unexpected(error)["what"])
+            told = unexpected(error)["what"]
+        else:
+            self._go(sight)
             return
-        self._go(sight)
+        self.refresh()  # a view shows at once what was chosen in it
+        self._tell(told)
 
     def _tell(self, text: str) -> None:
         if self._controls is not None:

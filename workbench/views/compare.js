@@ -26,7 +26,7 @@ tr.section td { background: var(--page); color: var(--muted); font-weight: 600; 
 const SECTIONS = { speed: 'Speed', memory: 'Memory', work: 'Work', numbers: 'Numbers' };
 const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
 
-export default component(STYLE, ({ model, root, watch, send }) => {
+export default component(STYLE, ({ model, root, watch, send, selection }) => {
   let data = null;
   let library = [];
   let state = {};
@@ -161,7 +161,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       kernel('a'), kernel('b'),
       ...['a', 'b'].flatMap((letter) => needs.filter(([name]) => has(letter, name)).map((each) => plain_(letter, ...each))),
     ];
-    const on = (plain(model.get('selection')) ?? {}).kernel;
+    const on = selection().kernel;
     const [node, csv] = table('kernels', columns, rows, (row) => {
       const id = row.a?.kernels[0]?.id;
       if (id === undefined || id === null) return null;
@@ -226,7 +226,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   watch('detail', () => { library = json(model, 'detail')?.recordings ?? []; draw(); });
   watch('data', () => { data = json(model, 'data'); draw(); });
   watch('selection', () => {
-    const on = (plain(model.get('selection')) ?? {}).kernel;
+    const on = selection().kernel;
     for (const row of scroll.querySelectorAll('tr[data-kernel]')) {
       row.classList.toggle('on', Number(row.dataset.kernel) === on);
       row.setAttribute('aria-selected', String(Number(row.dataset.kernel) === on));

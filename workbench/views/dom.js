@@ -172,16 +172,22 @@ async function copyText(content, button, shown) {
   setTimeout(() => { button.textContent = label; }, 1500);
 }
 
-/** The keys that walk rows of a table: arrows, Home, End go to a row that can be chosen
- * (`places`, from `at()`), Enter does `enter`. */
-function walkRows(scroll, { at, places, go, enter }) {
+/** The keys that walk the rows of a table: arrows, Home, End go to a row that can be chosen, from
+ * the one that is on (`on()`: whether a row is); Enter does `enter`. */
+function walkRows(scroll, { rows, on, can = () => true, go, enter }) {
+  let came = -1; // rows may be on together, as both results of an op are: then the one that keys came to
   scroll.addEventListener('keydown', (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const now = at(), all = places();
-    const to = { ArrowDown: all.find((i) => i > now), ArrowUp: all.findLast((i) => i < now), Home: all[0], End: all[all.length - 1] }[event.key];
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('.sort')) return;
+    const all = rows(), isOn = on();
+    const now = all[came] && isOn(all[came]) ? came : all.findIndex(isOn);
+    const free = [...all.keys()].filter((i) => can(all[i]));
+    const to = { ArrowDown: free.find((i) => i > now), ArrowUp: free.findLast((i) => i < now), Home: free[0], End: free.at(-1) }[event.key];
     if (event.key === 'Enter') enter();
     else if (to === undefined) return;
-    else go(to);
+    else {
+      came = to;
+      go(all[to]);
+    }
     event.preventDefault();
     event.stopPropagation();
   });
@@ -273,13 +279,38 @@ const mayChange = () => document.documentElement.dataset.role !== 'viewer';
 
 let commandNumber = 0;
 
-function sender(model) {
-  return (name, more) => {
-    commandNumber += 1;
-    const busy = document.getElementById('cw-busy');
-    busy?.classList.add('on');
-    model.set('command', JSON.stringify({ ...more, name, n: Date.now() * 1000 + (commandNumber % 1000) }));
-    model.save_changes();
+/** Sends a command; its number, which the host's selection has when it answers that. */
+function command(model, name, more) {
+  commandNumber += 1;
+  const n = Date.now() * 1000 + (commandNumber % 1000);
+  const busy = document.getElementById('cw-busy');
+  busy?.classList.add('on');
+  model.set('command', JSON.stringify({ ...more, name, n }));
+  model.save_changes();
+  return n;
+}
+
+/** What is selected as soon as a command is sent, as far as a component knows it. */
+const CHOSEN = {
+  select: ({ op, kernel }) => ({ ...(op === undefined ? {} : { op, ops: [op] }), ...(kernel === undefined ? {} : { kernel }) }),
+  go: ({ stage, rewrite }) => ({ stage, rewrite }),
+  rewrite: ({ index }) => ({ rewrite: index }),
+};
+
+/** The selection as a component sees it: the host's, and until that answers what was chosen here
+ * last, that: keys are quicker than any host.  `waits`: no answer yet.  A report's has no numbers,
+ * and is there at once. */
+function selecting(model) {
+  let sent = 0, ahead = {};
+  const said = () => plain(model.get('selection')) ?? {};
+  const waits = () => (said().n ?? sent) < sent;
+  return {
+    waits,
+    selection: () => (waits() ? { ...said(), ...ahead } : said()),
+    chose: (chosen, n) => {
+      ahead = waits() ? { ...ahead, ...chosen } : chosen;
+      sent = n;
+    },
   };
 }
 
@@ -292,6 +323,8 @@ function component(style, create) {
       const root = h('div', { class: 'root' });
       el.append(sheet, root);
       const undo = [];
+      const { waits, selection, chose } = selecting(model);
+      const selected = [];
       const watch = (name, run) => {
         const guarded = () => {
           try {
@@ -302,12 +335,21 @@ function component(style, create) {
               `This part of the page failed: ${error.message}. The others go on; reload to try again.`));
           }
         };
-        model.on(`change:${name}`, guarded);
-        undo.push(() => model.off(`change:${name}`, guarded));
+        const changed = name === 'selection' ? () => waits() || guarded() : guarded;
+        if (name === 'selection') selected.push(guarded);
+        model.on(`change:${name}`, changed);
+        undo.push(() => model.off(`change:${name}`, changed));
         guarded();
       };
+      const send = (name, more) => {
+        const n = command(model, name, more);
+        const chosen = CHOSEN[name]?.(more);
+        if (!chosen) return;
+        chose(chosen, n);
+        if (waits()) selected.forEach((run) => run());
+      };
       const later = (cleanup) => undo.push(cleanup);
-      create({ model, root, watch, later, send: sender(model) });
+      create({ model, root, watch, later, send, selection, waits });
       return () => undo.forEach((each) => each());
     },
   };

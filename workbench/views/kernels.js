@@ -72,7 +72,7 @@ const MARGIN = { left: 58, right: 14, top: 12, bottom: 34 };
 const perSecond = (giga, unit) => (giga >= 1e3 ? `${number(giga / 1e3)} T${unit}/s` : `${number(giga)} G${unit}/s`);
 const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
 
-export default component(STYLE, ({ model, root, watch, later, send }) => {
+export default component(STYLE, ({ model, root, watch, later, send, selection }) => {
   let data = { rows: [] };
   let order = null;
   let mode = 'both';
@@ -86,7 +86,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const space = h('div', { class: 'body' }, scroll, chart);
   const why = h('div', { class: 'why', role: 'note', hidden: true });
   let both = {};
-  const two = twoKernels({ model, send, remember: (next) => { both = next; remember(); } });
+  const two = twoKernels({ selection, send, remember: (next) => { both = next; remember(); } });
   root.append(bar, why, space);
   const saves = downloadMenu(() => [csvItem('Table', 'kernels', table), ...pictureItems('Roofline', 'roofline', !chart.hidden && chart.querySelector('svg'))]);
   const said = () => !data.measured;
@@ -101,7 +101,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const rank = (row) => row[name] ?? (TEXTS.has(name) ? '' : -Infinity);
     return [...data.rows].sort((a, b) => (rank(a) < rank(b) ? -sign : rank(a) > rank(b) ? sign : 0));
   };
-  const chosen = () => (plain(model.get('selection')) ?? {}).kernel;
+  const chosen = () => selection().kernel;
   const shown = (row, name) => (row[name] === null ? null : row[name] * (SCALE[name] ?? 1));
 
   function cell(row, [name, , , , kind]) {
@@ -234,7 +234,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       .map(([cx, cy, r]) => [cx - r, cy - r, cx + r, cy + r]);
     const taken = [];
     roofLabels(inside, roofs, { x, y, xs, ys, width, height }, discs, taken);
-    const { op } = plain(model.get('selection')) ?? {};
+    const { op } = selection();
     const mark = (p, name, more) => {
       const [cx, cy] = [x(p.x), y(p.y)];
       const node = svg('circle', { cx, cy, 'data-mark': name, role: 'button', 'aria-label': [p.row.name, ...told(p)].join(', '), ...more,

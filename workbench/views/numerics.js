@@ -45,7 +45,7 @@ const CHECKS = columnsOf('numerics', ['rewrite', 'left'], 'error', 'ulps', 'tole
 const BESIDE = columnsOf('numerics', 'place', ['name', 'left'], ['node', 'left'], 'apart', 'apart_absolute', 'apart_one', 'theirs', 'ours', ['element', 'left'], ['line', 'left']);
 const VALUES = columnsOf('numerics', 'place', ['name', 'left'], ['bins', 'left'], 'minimum', 'maximum', 'mean', 'largest', 'nan', 'inf', ['line', 'left']);
 
-export default component(STYLE, ({ model, root, watch, later, send }) => {
+export default component(STYLE, ({ model, root, watch, later, send, selection }) => {
   let data = null;
   let list = [];
   let drawn = 0;
@@ -60,7 +60,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const none = h('div', { class: 'none' });
   const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Table: up and down select, Enter shows the rewrite or the op' },
     h('table', {}, h('thead', {}, head), body), none);
-  const two = twoNumbers({ model, send, remember: (both) => keep({ both }) });
+  const two = twoNumbers({ selection, send, remember: (both) => keep({ both }) });
   root.append(bar, told, chart, tools, scroll);
   const filter = h('input', { type: 'search', placeholder: 'filter', 'aria-label': 'Filter the table by name, op or line', input: () => { kept.words = filter.value; fill(); } });
 
@@ -72,7 +72,6 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   };
   const columns = () => ({ checks: CHECKS, values: VALUES, beside: BESIDE })[tab()];
   const framework = () => data.framework.name;
-  const chosen = () => plain(model.get('selection')) ?? {};
   // Values with NaN or Inf stand first: where nothing was chosen, the stage that has them is shown.
   const worstStage = () => (data.values[0]?.nan || data.values[0]?.inf ? data.values[0].stage : data.value_stages[0]?.[0]);
   const stageShown = () => (data.value_stages.some(([s]) => s === kept.stage) ? kept.stage : worstStage());
@@ -264,14 +263,15 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const on = (row, at) => (tab() === 'checks' && row.rewrite !== null ? row.rewrite === at.rewrite : row.op !== null && (at.ops ?? []).includes(row.op));
 
   function line(row, i) {
-    const at = chosen();
-    return h('tr', { class: on(row, at) ? 'on' : '', 'data-row': i, 'data-verdict': row.verdict, 'aria-selected': String(on(row, at)), click: () => { choose(i); scroll.focus({ preventScroll: true }); } },
+    const at = selection();
+    return h('tr', { class: on(row, at) ? 'on' : '', 'data-row': i, 'data-verdict': row.verdict, 'aria-selected': String(on(row, at)), click: () => { choose(row); scroll.focus({ preventScroll: true }); } },
       columns().map((column) => cell(row, column)));
   }
 
-  function choose(i) {
-    const row = list[i];
-    if (!row) return;
+  // An input of the model has no op: there is nothing to select.
+  const can = (row) => row.op !== null || (tab() === 'checks' && row.rewrite !== null);
+
+  function choose(row) {
     if (tab() === 'checks' && row.rewrite !== null) send('rewrite', row.op === null ? { index: row.rewrite } : { index: row.rewrite, op: row.op });
     else if (row.op !== null) send('select', { op: row.op });
   }
@@ -308,7 +308,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       two.mark();
       return;
     }
-    const at = chosen();
+    const at = selection();
     const place = list.findIndex((row) => on(row, at));
     if (place >= drawn) more(place + SHOWN);
     [...body.children].forEach((node, i) => {
@@ -341,16 +341,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   scroll.addEventListener('scroll', () => {
     if (drawn < list.length && scroll.scrollTop + scroll.clientHeight > scroll.scrollHeight - 300) more();
   });
-  scroll.addEventListener('keydown', (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('.sort')) return;
-    const at = chosen();
-    const place = list.findIndex((row) => on(row, at));
-    const to = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: list.length - 1 }[event.key];
-    if (event.key === 'Enter') send('show', { view: tab() === 'checks' ? 'diff' : 'graph' });
-    else if (to === undefined || !list[to]) return;
-    else choose(to);
-    event.preventDefault();
-    event.stopPropagation();
+  walkRows(scroll, {
+    rows: () => list, on: () => { const now = selection(); return (row) => on(row, now); }, can, go: choose,
+    enter: () => send('show', { view: tab() === 'checks' ? 'diff' : 'graph' }),
   });
 
   const redraw = () => {

@@ -28,7 +28,7 @@ const PAIR_TABLE = `${PAIR}
  * chosen and `choose(row)`; `enter()`; where it has them `change(row, name)` (B − A), `guess(row)`
  * and `least(row, side, name)`: a figure is no measured one.
  */
-function pairTable({ model, remember, what }) {
+function pairTable({ selection, remember, what }) {
   let data = null;
   let list = [];
   let words = '';
@@ -40,7 +40,6 @@ function pairTable({ model, remember, what }) {
   const root = h('div', { class: 'two' }, bar, scroll);
   const saves = downloadMenu(() => [csvItem(what.csv[0], what.csv[1], sheet)]);
   const filter = h('input', { type: 'search', placeholder: 'filter', 'aria-label': what.filter, input: () => { words = filter.value; fill(); } });
-  const selection = () => plain(model.get('selection')) ?? {};
   /** B − A; what one side does not have counts as nothing there. */
   const change = what.change ?? ((row, name) => {
     const [a, b] = ['a', 'b'].map((side) => (row[side] ? row[side][name] ?? null : 0));
@@ -117,9 +116,7 @@ function pairTable({ model, remember, what }) {
   const sheet = () => [COLUMNS.map((each) => each.id), list.map((row) => COLUMNS.map((each) => each.value(row)))];
 
   walkRows(scroll, {
-    at: () => { const at = selection(); return list.findIndex((row) => what.on(row, at)); },
-    places: () => list.map((row, i) => (what.can(row) ? i : -1)).filter((i) => i >= 0),
-    go: (to) => what.choose(list[to]), enter: () => what.enter(),
+    rows: () => list, on: () => { const now = selection(); return (row) => what.on(row, now); }, can: what.can, go: what.choose, enter: what.enter,
   });
 
   return {

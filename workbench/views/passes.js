@@ -40,7 +40,7 @@ const WINDOW = 12;
 /* What the passes of a half work on; the meaning half needs no word where nothing comes before. */
 const HALVES = { source: 'on the ONNX graph', meaning: 'on tensor ops', implementation: 'for this target' };
 
-export default component(STYLE, ({ model, root, watch, send }) => {
+export default component(STYLE, ({ model, root, watch, send, selection }) => {
   const open = new Set();
   let data = { stages: [] };
   let detail = { rewrites: [], total: 0, stage: -1 };
@@ -91,7 +91,6 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       h('button', { title: 'Run on to the next breakpoint  (r)', click: () => send('step', { what: 'stop', by: 1 }) }, 'run ›'));
   }
 
-  const selection = () => plain(model.get('selection')) ?? {};
   const title = (s) =>
     `${String(s.index).padStart(2, '0')} ${s.name}\n${s.summary}\n${plural(s.rewrites, 'rewrite')}, ` +
     `${count(s.ops)} ops after it, ${seconds(s.seconds)}` + (s.check ? `\nchecks: ${checks(s.check)}` : '');

@@ -54,7 +54,7 @@ const HALVES = {
 };
 const SILENCE = 10000;
 
-export default component(STYLE, ({ model, root, watch, later, send }) => {
+export default component(STYLE, ({ model, root, watch, later, send, selection }) => {
   let data = null;
   let shown = null;
   let refused = null;
@@ -328,7 +328,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function choose(label, follow) {
     chosen = label;
     const stage = data.did[label]?.stage;
-    if (follow && stage !== undefined && stage !== plain(model.get('selection'))?.stage) send('go', { stage, rewrite: null });
+    if (follow && stage !== undefined && stage !== selection().stage) send('go', { stage, rewrite: null });
     drawList();
     drawSide();
     list.querySelector('.row.on')?.scrollIntoView({ block: 'nearest' });
@@ -509,14 +509,14 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         act({ do: 'show' }, { keep: false });
       }
     }
-    const stage = plain(model.get('selection'))?.stage;
+    const stage = selection().stage;
     const of = Object.keys(data.did).find((label) => data.did[label].stage === stage);
     if (!shown.rows.some((row) => row.label === chosen)) chosen = of ?? shown.rows[0]?.label ?? '';
     draw();
   });
   watch('selection', () => {
     if (!data) return;
-    const stage = plain(model.get('selection'))?.stage;
+    const stage = selection().stage;
     const label = Object.keys(data.did).find((name) => data.did[name].stage === stage)?.replace(/\+$/, '');
     if (label && data.did[chosen]?.stage !== stage && shown.rows.some((row) => row.label === label)) choose(label, false);
   });

@@ -57,7 +57,7 @@ tbody tr { cursor: pointer; } tbody tr:hover { background: var(--raised); } tbod
 const COLUMNS = columnsOf('rewrites', ['n', 'num'], ['rule', 'rule'], ['name', 'name'], ['place', 'place'], ['before', 'num'], ['us', 'num'], 'verdict', ['note', 'place']);
 const RANK = { failed: 3, within: 2, bitwise: 1, unchecked: 0 };
 
-export default component(STYLE, ({ model, root, watch, later, send }) => {
+export default component(STYLE, ({ model, root, watch, later, send, selection }) => {
   let data = null;
   let mode = {};
   let order = ['n', 1];
@@ -73,10 +73,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     h('table', {}, h('thead', {}, head), rows), none);
   const detail = h('div', { class: 'detail', tabindex: 0, role: 'region', 'aria-label': 'The rewrite' });
   const body = h('div', { class: 'body' }, list, detail);
-  const two = twoRewrites({ model, send, remember: (both) => remember({ both }) });
+  const two = twoRewrites({ selection, send, remember: (both) => remember({ both }) });
   root.append(bar, body);
 
-  const chosen = () => plain(model.get('selection')) ?? {};
   const asking = () => Boolean(mode.why);
   const remember = (change) => {
     mode = { ...mode, ...change };
@@ -139,9 +138,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   const saves = downloadMenu(() => {
-    const { detail: found } = chosen();
+    const { detail: found } = selection();
     const [old, now] = asking() ? [] : ['old', 'new'].map((side) => detail.querySelector(`.${side} .drawing svg`));
-    const answered_ = asking() ? chosen().why?.answers ?? [] : [];
+    const answered_ = asking() ? selection().why?.answers ?? [] : [];
     return [
       csvItem('List', `rewrites-${data.stage}-${data.name}`, () => {
         const names = ['n', 'rule', 'name', 'place', 'scope', 'before', 'after', 'us', 'verdict', 'error', 'note'];
@@ -153,7 +152,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   });
 
   function mark(reveal) {
-    const { rewrite } = chosen();
+    const { rewrite } = selection();
     for (const row of rows.children) {
       const on = Number(row.dataset.rewrite) === rewrite;
       row.classList.toggle('on', on);
@@ -303,12 +302,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (!known.size) return [sentence];
     const escaped = [...known.keys()].sort((a, b) => b.length - a.length).map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
     return sentence.split(new RegExp(`(${escaped.join('|')})(?![\\w.])`)).map((part) => (known.has(part)
-      ? h('span', { class: 'link mono', ...press(() => send('follow', { go: { op: known.get(part), state: { rewrites: { ...mode, why: { ...mode.why, a: chosen().why?.a?.op, b: chosen().why?.b?.op ?? null } } } } })) }, part) : part));
+      ? h('span', { class: 'link mono', ...press(() => send('follow', { go: { op: known.get(part), state: { rewrites: { ...mode, why: { ...mode.why, a: selection().why?.a?.op, b: selection().why?.b?.op ?? null } } } } })) }, part) : part));
   }
 
   // -- together -----------------------------------------------------------------------------------------
   function drawDetail() {
-    const { detail: found, why } = chosen();
+    const { detail: found, why } = selection();
     list.hidden = asking() && body.classList.contains('narrow');
     const now = JSON.stringify(asking() ? [why, mode.why] : found);
     if (now === shownDetail) return;
@@ -327,16 +326,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     drawDetail();
   }
 
-  list.addEventListener('keydown', (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !data || event.target.closest('.sort')) return;
-    const some = listed();
-    const at = some.findIndex((row) => row.n === chosen().rewrite);
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: some.length - 1 }[event.key];
-    if (event.key === 'Enter') send('show', { view: 'graph', beside: 'rewrites' });
-    else if (to === undefined) return;
-    else if (some[to]) send('rewrite', { index: some[to].n });
-    event.preventDefault();
-    event.stopPropagation();
+  walkRows(list, {
+    rows: () => (data ? listed() : []), on: () => { const { rewrite } = selection(); return (row) => row.n === rewrite; },
+    go: (row) => send('rewrite', { index: row.n }),
+    enter: () => send('show', { view: 'graph', beside: 'rewrites' }),
   });
 
   const observer = new ResizeObserver(() => {

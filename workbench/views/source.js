@@ -50,7 +50,7 @@ const SHARED = explain('source', 'us');
 const LONG = 3000;
 const AROUND = 2;
 
-export default component(STYLE, ({ model, root, watch, later, send }) => {
+export default component(STYLE, ({ model, root, watch, later, send, selection, waits }) => {
   let data = null;
   let file = null;
   let rows = new Map();
@@ -67,10 +67,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     h('table', {}, h('thead', {}, head), body));
   const hot = h('div', { class: 'hot', role: 'region', 'aria-label': 'Hottest lines' });
   const panes = h('div', { class: 'body' }, scroll, hot);
-  const two = twoSource({ model, send, remember: (both) => setMode({ both }) });
+  const two = twoSource({ selection, send, remember: (both) => setMode({ both }) });
   root.append(bar, panes);
 
-  const chosen = () => plain(model.get('selection')) ?? {};
   const setMode = (change) => {
     mode = { ...mode, ...change };
     model.set('state', mode);
@@ -255,7 +254,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   /** To the line where the dearest op below a call stands; `came` leads back. */
   function into(row) {
-    const { lines: places } = chosen();
+    const { lines: places } = selection();
     if (!isCall(row) || !places?.length || same(places[0], at)) return;
     came.push(at);
     [at] = places;
@@ -271,7 +270,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   function mark(reveal) {
-    const { lines: places = [], path = [], nodes = [], node } = chosen();
+    const { lines: places = [], path = [], nodes = [], node } = selection();
     for (const each of body.querySelectorAll('tr.on, tr.path, tr.also')) each.classList.remove('on', 'path', 'also');
     const add = (place, name) => { if (place[0] === file.path) lines.get(place[1])?.classList.add(name); };
     for (const place of path) add(place, 'path');
@@ -290,7 +289,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       two.mark();
       return;
     }
-    const { lines: places = [], path = [], node } = chosen();
+    if (waits()) { // chosen here; what else it leads to is not known yet
+      mark(false);
+      return;
+    }
+    const { lines: places = [], path = [], node } = selection();
     if (!node) {
       if (at === null && data.hottest.length) {
         at = [data.hottest[0].file, data.hottest[0].line];
@@ -299,7 +302,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       } else mark(false);
       return;
     }
-    const here = file.path === '' ? [['', node], ...(chosen().nodes ?? []).map((n) => ['', n])] : [...path, ...places];
+    const here = file.path === '' ? [['', node], ...(selection().nodes ?? []).map((n) => ['', n])] : [...path, ...places];
     if (at && at[0] === file.path && here.some((place) => same(place, at))) {
       mark(false);
       return;

@@ -2,7 +2,7 @@
 
 const TWO_STYLE = PAIR_TABLE;
 
-function twoKernels({ model, send, remember }) {
+function twoKernels({ selection, send, remember }) {
   const has = (row, id) => id !== undefined && (row.a?.kernels ?? []).some((each) => each.id === id);
   const names = (side) => (side ? side.kernels.map((each) => each.name).join(', ') : '');
   const HINTS = { us: explain('compare', 'us') };
@@ -17,7 +17,7 @@ function twoKernels({ model, send, remember }) {
       h('span', {}, `${matched}${alone.map(([n, letter]) => `; ${count(n)} only in ${letter}`).join('')}`)];
   }
 
-  return pairTable({ model, remember, what: {
+  return pairTable({ selection, remember, what: {
     csv: ['Kernels of both', 'kernels-of-two'], order: ['us_d', -1], facts,
     region: 'Kernels of both recordings: up and down select a kernel of A, Enter shows its code',
     filter: 'Filter by what is computed, kernel or line',

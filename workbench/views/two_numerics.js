@@ -24,7 +24,7 @@ function apart(a, b) {
 }
 const shorter = (text) => text.replace(/e\+?(-?)0*/, 'e$1');
 
-function twoNumbers({ model, send, remember }) {
+function twoNumbers({ selection, send, remember }) {
   const COLUMNS = columnsOf('numerics', 'place', ['name', 'left'], ['side', 'left'], 'minimum', 'maximum', 'mean', 'nan', 'inf', 'difference', 'relative');
   const EXACT = columnsOf('numerics', 'unequal', 'apart_ulps');
   const LAST = columnsOf('numerics', ['match', 'left'], ['line', 'left']);
@@ -47,7 +47,6 @@ function twoNumbers({ model, send, remember }) {
 
   const part = () => (data.parts.some((each) => each.name === state.part) ? state.part : data.first?.part ?? data.parts[data.parts.length - 1].name);
   const columns = () => [...COLUMNS, ...(data.exact ? EXACT : []), ...LAST];
-  const chosen = () => plain(model.get('selection')) ?? {};
   const on = (row, at) => row.a.op !== null && (at.ops ?? []).includes(row.a.op);
   const isFirst = (row) => Boolean(data.first) && row.part === data.first.part && row.a.value === data.first.a.value;
 
@@ -157,7 +156,7 @@ function twoNumbers({ model, send, remember }) {
     return [h('tr', {}, top), h('tr', {}, below)];
   }
 
-  const body = (row, i) => h('tbody', { class: `${on(row, chosen()) ? 'on' : ''}${isFirst(row) ? ' first' : ''}`, 'data-row': i, 'data-differs': String(row.differs), 'data-how': row.how,
+  const body = (row, i) => h('tbody', { class: `${on(row, selection()) ? 'on' : ''}${isFirst(row) ? ' first' : ''}`, 'data-row': i, 'data-differs': String(row.differs), 'data-how': row.how,
     click: () => { choose(row); scroll.focus({ preventScroll: true }); } }, cells(row));
 
   function choose(row) {
@@ -189,7 +188,7 @@ function twoNumbers({ model, send, remember }) {
 
   function mark() {
     if (!data) return;
-    const at = chosen();
+    const at = selection();
     const place = list.findIndex((row) => on(row, at));
     if (place >= drawn) more(place + SHOWN);
     table.querySelectorAll('tbody').forEach((each, i) => each.classList.toggle('on', on(list[i], at)));
@@ -207,10 +206,9 @@ function twoNumbers({ model, send, remember }) {
     if (drawn < list.length && scroll.scrollTop + scroll.clientHeight > scroll.scrollHeight - 300) more();
   });
   walkRows(scroll, {
-    at: () => { const now = chosen(); return list.findIndex((row) => on(row, now)); },
-    // What has no op (an input of the model) cannot be selected: it is passed over.
-    places: () => list.map((row, i) => (row.a.op === null ? -1 : i)).filter((i) => i >= 0),
-    go: (to) => choose(list[to]), enter: () => send('show', { view: 'graph' }),
+    rows: () => list, on: () => { const now = selection(); return (row) => on(row, now); },
+    can: (row) => row.a.op !== null, // an input of the model has none: nothing to select
+    go: choose, enter: () => send('show', { view: 'graph' }),
   });
 
   return {

@@ -1,9 +1,9 @@
 // Lines of the model in two recordings: what each costs, A | B | difference.
 
-function twoSource({ model, send, remember }) {
+function twoSource({ selection, send, remember }) {
   const group = (name, title, unit, scale, hint, whole = false) => ({ name, title, unit, scale, whole, hint });
   const places = (at) => (at.lines ?? []);
-  return pairTable({ model, remember, what: {
+  return pairTable({ selection, remember, what: {
     csv: ['Lines of both', 'lines-of-two'], order: ['us_d', -1],
     region: 'Lines of both recordings: up and down select the dearest op of a line of A, Enter shows its code',
     filter: 'Filter by text, file or line',

@@ -122,6 +122,60 @@ def test_arrow_keys_walk_the_passes_also_those_that_are_folded(opened, recording
     page.stage(len(changed) - 1)
 
 
+#: Presses a key in a list some times before anybody can answer.
+QUICKLY = """(list, [key, times]) => {
+  const press = () => list.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+  for (let i = 0; i < times; i += 1) press();
+  return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+}"""
+
+
+@pytest.mark.parametrize(
+    ("view", "row", "name"),
+    slow_but(
+        (("rail", ".pass", "stage"),),
+        [
+            ("rail", ".pass", "stage"),
+            ("kernels", "tbody tr", "kernel"),
+            ("numerics", "tbody tr", "row"),
+            ("rewrites", "tbody tr", "rewrite"),
+            ("source", "tr.ops", "line"),
+        ],
+    ),
+)
+def test_keys_that_are_quicker_than_the_host_are_all_heard(
+    server, tab, recording, two_blocks, view, row, name
+):
+    """The answer to a key comes after the next key, which goes on from where that one led."""
+    path = two_blocks.run if view == "source" else recording  # it has more lines
+    with Recording.open(path) as run:
+        stages = [str(s.index) for s in run.stages()]
+        most = max(run.stages(), key=lambda s: s.rewrites).index
+    panes = "graph" if view == "rail" else view
+    page = tab(f"{server.url}?run={quote(str(path))}&stage={most}&panes={panes}")
+    root = "#cw-rail" if view == "rail" else f"#cw-view-{view}"
+    page.wait(f"{root} {row}")
+    at = page.locate(f"{root} .list, {root} .scroll").first
+    ids = stages
+    if view != "rail":  # where passes are folded
+        every = "(list, [row, name]) => [...list.querySelectorAll(row)].map((e) => e.dataset[name])"
+        ids = at.evaluate(every, [row, name])
+    at.focus()
+
+    def marked():
+        return at.locator(f"{row}.on").first.get_attribute(f"data-{name}")
+
+    page.press("Home")
+    page.wait(f'{root} {row}.on[data-{name}="{ids[0]}"]')
+    page.wait("#cw-busy:not(.on)", state="attached")
+    for key, wanted in (("ArrowDown", ids[4]), ("ArrowUp", ids[0])):
+        at.evaluate(QUICKLY, [key, 4])
+        assert marked() == wanted
+        page.wait("#cw-busy:not(.on)", state="attached")
+        assert marked() == wanted
+    assert page.errors == []
+
+
 @pytest.mark.slow
 def test_what_a_row_leads_to_by_keys(opened, recording):
     """A line of the source to its worst check; a kernel to the op of its line."""
