@@ -271,8 +271,9 @@ class Tab:
         self.wait(f"#cw-view-{view} .cw[data-ready]", state="visible")
 
     def stage(self, number: int) -> None:
-        """Wait until the rail marks a stage as shown."""
+        """Wait until a stage is shown: the rail marks it at once, the page works on until it is."""
         self.wait(f'#cw-rail .pass.on[data-stage="{number}"]')
+        self.wait("#cw-busy:not(.on)", state="attached")
 
     def query(self, name: str) -> str | None:
         return self.page.evaluate("(n) => new URLSearchParams(location.search).get(n)", name)

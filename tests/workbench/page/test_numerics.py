@@ -230,13 +230,12 @@ def test_rows_select_their_rewrite_and_its_op(opened, file):
     stage = next(s.index for s in file.stages() if s.pass_name == "fold_batch_norm")
     page = opened(f"&panes=numerics,diff&stage={stage}")
     page.locate(f"{VIEW} tbody td:first-child").first.click()
-    page.wait(f"{VIEW} tr.on")
+    page.wait("#cw-inspector h3:has-text('Rewrite')")
     number = page.query("rewrite")
     carrier = page.query("op")
     (row,) = (r for r in file.rewrites(stage) if str(r.number) == number)
     assert file.value(file.value_id(row.check.value)) in row.rewrite.values
     assert carrier in {str(file.op_id(op)) for op in row.rewrite.new}
-    page.wait("#cw-inspector h3:has-text('Rewrite')")
     page.press("ArrowDown")
     page.page.wait_for_function(
         "(n) => new URLSearchParams(location.search).get('rewrite') !== n", arg=number
@@ -264,8 +263,8 @@ def test_values_are_sorted_filtered_and_followed(opened, tab, file):
     assert rows.count() == len(relus)
     rows.first.locator("td").nth(1).click()
     page.wait(f"{VIEW} tr.on")
-    assert page.query("op") in {str(file.op_id(op)) for op in relus}
     page.wait("#cw-inspector .head b:has-text('core.relu')")
+    assert page.query("op") in {str(file.op_id(op)) for op in relus}
     # What was set is in the link.
     again = tab(page.page.url)
     again.wait(f"{VIEW} th[data-column=largest][aria-sort=descending]")
