@@ -176,7 +176,7 @@ def test_diff_of_100_000_lines_builds_few_rows(open_page: Open) -> None:
     assert rows.count() < 120
     shown.focus(".lines")
     shown.tab.keyboard.press("End")
-    shown.tab.wait_for_timeout(500)
+    rows.filter(has_text="%94999").last.wait_for()
     assert rows.count() < 120
     assert "%94999" in rows.last.inner_text()
 
