@@ -273,9 +273,15 @@ class Tab:
     def stage(self, number: int) -> None:
         """Wait until a stage is shown: the rail marks it at once, the page works on until it is."""
         self.wait(f'#cw-rail .pass.on[data-stage="{number}"]')
+        self.rest()
+
+    def rest(self) -> None:
+        """Wait until the page shows all of what was asked for, its address included."""
         self.wait("#cw-busy:not(.on)", state="attached")
 
     def query(self, name: str) -> str | None:
+        """A field of the address, of what is shown in the end."""
+        self.rest()
         return self.page.evaluate("(n) => new URLSearchParams(location.search).get(n)", name)
 
     def wait_query(self, name: str, value: str | None, partly: bool = False) -> None:

@@ -167,11 +167,11 @@ def test_keys_that_are_quicker_than_the_host_are_all_heard(
 
     page.press("Home")
     page.wait(f'{root} {row}.on[data-{name}="{ids[0]}"]')
-    page.wait("#cw-busy:not(.on)", state="attached")
+    page.rest()
     for key, wanted in (("ArrowDown", ids[4]), ("ArrowUp", ids[0])):
         at.evaluate(QUICKLY, [key, 4])
         assert marked() == wanted
-        page.wait("#cw-busy:not(.on)", state="attached")
+        page.rest()
         assert marked() == wanted
     assert page.errors == []
 
@@ -267,7 +267,7 @@ def test_an_open_menu_stays_while_its_view_is_drawn_again(opened, recording):
     page.stage(second)
     for view, way, stage in (("source", "back", first), ("rewrites", "forward", second)):
         menu = f"#cw-view-{view} [role=menu]"
-        page.wait("#cw-busy:not(.on)", state="attached")
+        page.rest()
         page.locate(f"#cw-view-{view} button.save").focus()
         page.press("Enter")
         page.page.wait_for_function(f"() => ({FOCUSED})()?.getAttribute('role') === 'menuitem'")

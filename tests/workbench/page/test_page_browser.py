@@ -335,7 +335,7 @@ def test_nothing_is_asked_from_outside(opened):
     for view in VIEWS:
         page.show(view)
         page.wait(f"#cw-view-{view}.left")
-        page.wait("#cw-busy:not(.on)", state="attached")
+        page.rest()
         page.page.wait_for_timeout(100)
     hosts = {urlparse(u).hostname for u in page.requests if not u.startswith(("data:", "blob:"))}
     assert hosts == {"127.0.0.1"}
@@ -376,7 +376,7 @@ def test_a_message_that_panel_forgets_arrives_all_the_same(own_server, tab, reco
     for view in ("graph", "diff", "code", "memory"):
         page.show(view)
         page.drawn(view)
-        page.wait("#cw-busy:not(.on)", state="attached")
+        page.rest()
 
 
 def test_a_server_that_comes_back_shows_the_same_sight(own_server, tab, recording):
