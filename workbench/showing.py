@@ -50,8 +50,8 @@ class Showing:
         on says so with its number ``n``: where it has chosen again meanwhile, it leaves an older
         answer out."""
         number = told.get("n")
-        if isinstance(number, int):
-            self._heard[name] = number
+        if isinstance(number, int):  # of two browsers at one notebook the larger: neither waits
+            self._heard[name] = max(number, self._heard.get(name, 0))
 
     def clear(self) -> None:
         """Nothing is shown any more."""

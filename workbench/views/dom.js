@@ -173,13 +173,13 @@ async function copyText(content, button, shown) {
 }
 
 /** The keys that walk the rows of a table: arrows, Home, End go to a row that can be chosen, from
- * the one that is on (`on()`: whether a row is); Enter does `enter`. */
-function walkRows(scroll, { rows, on, can = () => true, go, enter }) {
+ * the one that is `on` in the selection; Enter does `enter`. */
+function walkRows(scroll, { selection, rows, on, can = () => true, go, enter }) {
   let came = -1; // rows may be on together, as both results of an op are: then the one that keys came to
   scroll.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('.sort')) return;
-    const all = rows(), isOn = on();
-    const now = all[came] && isOn(all[came]) ? came : all.findIndex(isOn);
+    const all = rows(), at = selection();
+    const now = all[came] && on(all[came], at) ? came : all.findIndex((row) => on(row, at));
     const free = [...all.keys()].filter((i) => can(all[i]));
     const to = { ArrowDown: free.find((i) => i > now), ArrowUp: free.findLast((i) => i < now), Home: free[0], End: free.at(-1) }[event.key];
     if (event.key === 'Enter') enter();

@@ -344,21 +344,20 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   // -- keys and state -----------------------------------------------------------------------------
 
+  const code = () => send('show', { view: 'code' });
   function onKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const list = rows();
-    const at = list.findIndex((row) => row.id === chosen());
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: list.length - 1 }[event.key];
-    if (event.target.closest('.sort')) return; // Enter and Space sort
-    if (event.key === 'Enter' || event.key === 'c') send('show', { view: 'code' });
-    else if (event.key === 'l' && list[at]?.op !== undefined && list[at].place) send('select', { op: list[at].op });
-    else if (to === undefined || !list[to]) return;
-    else send('select', { kernel: list[to].id });
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('.sort')) return; // Enter and Space sort
+    const row = data.rows.find(({ id }) => id === chosen());
+    if (event.key === 'c') code();
+    else if (event.key === 'l' && row?.op !== undefined && row.place) send('select', { op: row.op });
+    else return;
     event.preventDefault();
     event.stopPropagation();
   }
-  scroll.addEventListener('keydown', onKey);
-  chart.addEventListener('keydown', onKey);
+  for (const part of [scroll, chart]) {
+    walkRows(part, { selection, rows, on: (row, { kernel }) => row.id === kernel, go: (row) => send('select', { kernel: row.id }), enter: code });
+    part.addEventListener('keydown', onKey);
+  }
 
   function remember() {
     model.set('state', { ...(mode === 'both' ? {} : { mode }), ...(order ? { order } : {}), ...(Object.keys(both).length ? { both } : {}) });

@@ -342,7 +342,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (drawn < list.length && scroll.scrollTop + scroll.clientHeight > scroll.scrollHeight - 300) more();
   });
   walkRows(scroll, {
-    rows: () => list, on: () => { const now = selection(); return (row) => on(row, now); }, can, go: choose,
+    selection, rows: () => list, on, can, go: choose,
     enter: () => send('show', { view: tab() === 'checks' ? 'diff' : 'graph' }),
   });
 

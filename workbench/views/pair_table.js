@@ -116,7 +116,7 @@ function pairTable({ selection, remember, what }) {
   const sheet = () => [COLUMNS.map((each) => each.id), list.map((row) => COLUMNS.map((each) => each.value(row)))];
 
   walkRows(scroll, {
-    rows: () => list, on: () => { const now = selection(); return (row) => what.on(row, now); }, can: what.can, go: what.choose, enter: what.enter,
+    selection, rows: () => list, on: what.on, can: what.can, go: what.choose, enter: what.enter,
   });
 
   return {

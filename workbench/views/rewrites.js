@@ -327,7 +327,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   walkRows(list, {
-    rows: () => (data ? listed() : []), on: () => { const { rewrite } = selection(); return (row) => row.n === rewrite; },
+    selection, rows: () => (data ? listed() : []), on: (row, { rewrite }) => row.n === rewrite,
     go: (row) => send('rewrite', { index: row.n }),
     enter: () => send('show', { view: 'graph', beside: 'rewrites' }),
   });

@@ -206,7 +206,7 @@ function twoNumbers({ selection, send, remember }) {
     if (drawn < list.length && scroll.scrollTop + scroll.clientHeight > scroll.scrollHeight - 300) more();
   });
   walkRows(scroll, {
-    rows: () => list, on: () => { const now = selection(); return (row) => on(row, now); },
+    selection, rows: () => list, on,
     can: (row) => row.a.op !== null, // an input of the model has none: nothing to select
     go: choose, enter: () => send('show', { view: 'graph' }),
   });
