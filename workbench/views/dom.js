@@ -290,7 +290,7 @@ function command(model, name, more) {
   return n;
 }
 
-/** What is selected as soon as a command is sent, as far as a component knows it. */
+/** What is selected as soon as a command is sent. */
 const CHOSEN = {
   select: ({ op, kernel }) => ({ ...(op === undefined ? {} : { op, ops: [op] }), ...(kernel === undefined ? {} : { kernel }) }),
   go: ({ stage, rewrite }) => ({ stage, rewrite }),
@@ -298,8 +298,7 @@ const CHOSEN = {
 };
 
 /** The selection as a component sees it: the host's, and until that answers what was chosen here
- * last, that: keys are quicker than any host.  `waits`: no answer yet.  A report's has no numbers,
- * and is there at once. */
+ * last, that: keys are quicker than any host.  A report's has no numbers, and is there at once. */
 function selecting(model) {
   let sent = 0, ahead = {};
   const said = () => plain(model.get('selection')) ?? {};
@@ -341,15 +340,16 @@ function component(style, create) {
         undo.push(() => model.off(`change:${name}`, changed));
         guarded();
       };
-      const send = (name, more) => {
+      // `known`: what else is selected then, which the component marks.
+      const send = (name, more, known = {}) => {
         const n = command(model, name, more);
         const chosen = CHOSEN[name]?.(more);
         if (!chosen) return;
-        chose(chosen, n);
+        chose({ ...chosen, ...known }, n);
         if (waits()) selected.forEach((run) => run());
       };
       const later = (cleanup) => undo.push(cleanup);
-      create({ model, root, watch, later, send, selection, waits });
+      create({ model, root, watch, later, send, selection });
       return () => undo.forEach((each) => each());
     },
   };

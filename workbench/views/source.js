@@ -50,7 +50,7 @@ const SHARED = explain('source', 'us');
 const LONG = 3000;
 const AROUND = 2;
 
-export default component(STYLE, ({ model, root, watch, later, send, selection, waits }) => {
+export default component(STYLE, ({ model, root, watch, later, send, selection }) => {
   let data = null;
   let file = null;
   let rows = new Map();
@@ -60,6 +60,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection, w
   let height = 0;
   let mode = {};
   const came = []; // the calls that were gone into
+  let wanted = null; // the call to go into as soon as the host has said where it leads
   const bar = h('div', { class: 'bar' });
   const head = h('tr');
   const body = h('tbody');
@@ -247,15 +248,18 @@ export default component(STYLE, ({ model, root, watch, later, send, selection, w
     }
     mark(false);
     scroll.focus({ preventScroll: true });
-    if (row.op !== null) send('select', row.kernel === null ? { op: row.op } : { op: row.op, kernel: row.kernel });
+    wanted = null;
+    const known = file.path === '' ? { lines: [], nodes: [row.line] } : isCall(row) ? { path: [at], lines: [] } : { path: [], lines: [at] };
+    if (row.op !== null) send('select', row.kernel === null ? { op: row.op } : { op: row.op, kernel: row.kernel }, known);
   }
 
   const showCheck = ({ check }) => send('follow', { go: { stage: check.stage, rewrite: check.rewrite, open: 'rewrites', beside: 'source' } });
 
   /** To the line where the dearest op below a call stands; `came` leads back. */
   function into(row) {
-    const { lines: places } = selection();
-    if (!isCall(row) || !places?.length || same(places[0], at)) return;
+    const { lines: places = [] } = selection();
+    wanted = isCall(row) && !places.length ? row : null;
+    if (!isCall(row) || !places.length || same(places[0], at)) return;
     came.push(at);
     [at] = places;
     open(at[0]);
@@ -289,10 +293,6 @@ export default component(STYLE, ({ model, root, watch, later, send, selection, w
       two.mark();
       return;
     }
-    if (waits()) { // chosen here; what else it leads to is not known yet
-      mark(false);
-      return;
-    }
     const { lines: places = [], path = [], node } = selection();
     if (!node) {
       if (at === null && data.hottest.length) {
@@ -305,8 +305,10 @@ export default component(STYLE, ({ model, root, watch, later, send, selection, w
     const here = file.path === '' ? [['', node], ...(selection().nodes ?? []).map((n) => ['', n])] : [...path, ...places];
     if (at && at[0] === file.path && here.some((place) => same(place, at))) {
       mark(false);
+      if (wanted) into(wanted);
       return;
     }
+    wanted = null;
     at = file.path === '' && !places.some((p) => data.files.some((f) => f.path === p[0])) ? ['', node] : places[0] ?? ['', node];
     if (file.path === '' && mode.file === '') at = ['', node];
     open(at[0]);

@@ -22,7 +22,7 @@ function twoRewrites({ selection, send, remember }) {
     marks: (row) => ({ 'data-rule': row.rule }),
     on: (row, at) => Boolean(row.a) && row.a.stage === at.stage && (at.rule == null || at.rule === row.rule),
     can: (row) => Boolean(row.a),
-    choose: (row) => send('go', { stage: row.a.stage, rewrite: row.a.first }),
+    choose: (row) => send('go', { stage: row.a.stage, rewrite: row.a.first }, { rule: row.rule }),
     enter: () => send('show', { view: 'graph', beside: 'rewrites' }),
   } });
 }

@@ -21,7 +21,8 @@ function twoSource({ selection, send, remember }) {
     marks: (row) => ({ 'data-line': row.line }),
     on: (row, at) => Boolean(row.a) && (places(at).length ? places(at).some(([file, line]) => file === row.file && line === row.a.line) : row.file === '' && (at.nodes ?? []).includes(row.a.line)),
     can: (row) => (row.a?.op ?? null) !== null,
-    choose: (row) => send('select', row.a.kernel === null ? { op: row.a.op } : { op: row.a.op, kernel: row.a.kernel }),
+    choose: (row) => send('select', row.a.kernel === null ? { op: row.a.op } : { op: row.a.op, kernel: row.a.kernel },
+      row.file === '' ? { lines: [], nodes: [row.a.line] } : { lines: [[row.file, row.a.line]] }),
     enter: () => send('show', { view: 'code', beside: 'source' }),
   } });
 }

@@ -248,6 +248,19 @@ class Tab:
     def press(self, key: str) -> None:
         self.page.keyboard.press(key)
 
+    def quickly(self, at: Any, *keys: str) -> None:
+        """Press keys in a list one after the other, before anybody can answer."""
+        at.evaluate(
+            """(list, keys) => {
+                for (const key of keys) {
+                    list.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+                }
+                const frame = (then) => requestAnimationFrame(then);
+                return new Promise((done) => frame(() => frame(done)));
+            }""",
+            keys,
+        )
+
     def type(self, text: str) -> None:
         self.page.keyboard.type(text)
 

@@ -122,14 +122,6 @@ def test_arrow_keys_walk_the_passes_also_those_that_are_folded(opened, recording
     page.stage(len(changed) - 1)
 
 
-#: Presses a key in a list some times before anybody can answer.
-QUICKLY = """(list, [key, times]) => {
-  const press = () => list.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
-  for (let i = 0; i < times; i += 1) press();
-  return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-}"""
-
-
 @pytest.mark.parametrize(
     ("view", "row", "name"),
     slow_but(
@@ -169,10 +161,38 @@ def test_keys_that_are_quicker_than_the_host_are_all_heard(
     page.wait(f'{root} {row}.on[data-{name}="{ids[0]}"]')
     page.rest()
     for key, wanted in (("ArrowDown", ids[4]), ("ArrowUp", ids[0])):
-        at.evaluate(QUICKLY, [key, 4])
+        page.quickly(at, *[key] * 4)
         assert marked() == wanted
         page.rest()
         assert marked() == wanted
+    assert page.errors == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["kernels", "rewrites", "source"])
+def test_so_they_are_in_the_tables_of_two_recordings(library, tab, view):
+    page = tab(f'{library.url}?run=cpu.run&other=cuda.run&panes={view}&{view}.view={{"ab":true}}')
+    root = f"#cw-view-{view}"
+    page.wait(f"{root} .two tbody tr")
+    at = page.locate(f"{root} .scroll:visible").first
+    at.focus()
+    which = """(list) => [...list.querySelectorAll('tbody tr')]
+        .map((row, i) => (row.classList.contains('on') ? i : -1)).filter((i) => i >= 0)"""
+    walked = []
+    page.press("Home")
+    for _ in range(4):  # each after the answer to the one before
+        page.wait(f"{root} tr.on")
+        page.rest()
+        walked.append(at.evaluate(which))
+        page.press("ArrowDown")
+    page.rest()
+    page.press("Home")
+    page.rest()
+    assert at.evaluate(which) == walked[0]
+    page.quickly(at, *["ArrowDown"] * 3)
+    assert at.evaluate(which) == walked[3]
+    page.rest()
+    assert at.evaluate(which) == walked[3]
     assert page.errors == []
 
 

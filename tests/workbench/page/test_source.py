@@ -229,6 +229,14 @@ def test_a_call_shows_what_is_below_it_and_leads_there(opened, run, two_blocks):
     page.wait(f"{call[:-1]}].on")
     page.press("ArrowRight")
     page.wait(f'{VIEW} tr.on[data-line="{node.place[1]}"]')
+    # Before anybody has said where the call leads: it is gone into when that is known.
+    page.press("Home")
+    page.rest()
+    source_lines = page.locate(f"{VIEW} .scroll").first
+    numbers = page.locate(f"{VIEW} tr.ops").evaluate_all("(all) => all.map((e) => +e.dataset.line)")
+    down = numbers.index(LINES["y = self.first(x)"])
+    page.quickly(source_lines, *["ArrowDown"] * down, "ArrowRight")
+    page.wait(f'{VIEW} tr.on[data-line="{node.place[1]}"]')
     assert page.errors == []
 
 
