@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler import __version__, targets
+from core_compiler.arrays import as_numpy, to_torch
 from core_compiler.compiler import Compilation, Options, start
 from core_compiler.errors import UserError
 from core_compiler.frontends import text
@@ -329,7 +330,7 @@ def _from_torch(
                         "give them: compile(model, (x,))")  # fmt: skip
     import torch
 
-    tensors = [x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x)) for x in inputs]
+    tensors = [x if isinstance(x, torch.Tensor) else to_torch(np.array(x)) for x in inputs]
     before = model.training
     try:
         made = import_module(model.train(training), tensors, name=name, training=training)
@@ -352,20 +353,15 @@ def _sizes(program: Any, arrays: Sequence[np.ndarray] | None) -> dict[str, int]:
 
 
 def _arrays(inputs: Sequence | None) -> list[np.ndarray] | None:
-    """Copies as NumPy arrays, without importing a framework that the inputs are not of."""
+    """Copies as NumPy arrays."""
     if inputs is None:
         return None
     made = []
     for place, given in enumerate(inputs):
-        if type(given).__module__.partition(".")[0] == "torch":
-            from core_compiler.frontends.pytorch.tensors import to_numpy
-
-            made.append(to_numpy(given).copy())
-        else:
-            try:
-                made.append(np.array(given))
-            except ValueError:  # of several shapes
-                raise UserError(f"example input {place} is no array", "compile",
-                                "give tensors of known sizes; sequences of tensors go to the "
-                                "frontend's import_file") from None  # fmt: skip
+        try:
+            made.append(np.array(as_numpy(given)))
+        except ValueError:  # of several shapes
+            raise UserError(f"example input {place} is no array", "compile",
+                            "give tensors of known sizes; sequences of tensors go to the "
+                            "frontend's import_file") from None  # fmt: skip
     return made

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from core_compiler.arrays import to_torch
 from core_compiler.errors import UserError, raised_at
 from workbench.models import Model, load, need
 
@@ -110,11 +111,11 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
         raise UserError("torch cannot run it", wanted.text, fix)
     if compiled:
         module = torch.compile(module)
-    from core_compiler.frontends.pytorch.tensors import from_numpy, to_numpy
+    from core_compiler.frontends.pytorch.tensors import to_numpy
 
     def run(*arrays):
         with torch.no_grad():
-            made = module(*map(from_numpy, arrays))
+            made = module(*map(to_torch, arrays))
         leaves = torch.utils._pytree.tree_leaves(made)
         return tuple(to_numpy(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
 

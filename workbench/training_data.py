@@ -130,7 +130,7 @@ def _safetensors(path: Path) -> Mapping[str, np.ndarray]:
 
     try:
         return load_file(path)
-    except SafetensorError as error:
+    except (SafetensorError, AttributeError) as error:  # AttributeError: NumPy has no such dtype
         raise ValueError(error) from None
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from core_compiler.arrays import to_torch
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.runtime.profiler import Timing
 
@@ -101,7 +102,7 @@ def _torch(model, inputs: Sequence, threads: int) -> Callable[[], object]:
         import torch
     except ImportError:
         raise _absent("torch") from None
-    tensors = [x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x)) for x in inputs]
+    tensors = [x if isinstance(x, torch.Tensor) else to_torch(np.array(x)) for x in inputs]
 
     def run() -> object:
         if torch.get_num_threads() != threads:

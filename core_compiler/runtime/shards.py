@@ -15,6 +15,7 @@ import numpy as np
 
 from core_compiler.errors import InternalError
 from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.kernels.reference.dtypes import cast, widen
 from core_compiler.runtime.device import Executable, Parts, Watcher
 
 #: From what each of the caller's shards brings to a round, in their order, to the sums over all.
@@ -27,23 +28,26 @@ class ShardWatcher(Watcher, Protocol):
 
 class Tree:
     """A sum over shards that arrive in their order, with as few arrays kept as the tree allows:
-    the same bits as :func:`tree_sum` of all."""
+    the same bits as :func:`tree_sum` of all, which rounds once, so what is kept is wide."""
 
     def __init__(self) -> None:
         self._held: list[tuple[int, Sequence[np.ndarray]]] = []  # of how many shards, their sums
+        self._dtypes: list[np.dtype] = []
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
         """One more shard; its arrays may change afterwards."""
+        self._dtypes = [a.dtype for a in arrays]
         count, made = 1, arrays
         while self._held and self._held[-1][0] == count:
             count, made = 2 * count, self._joined(made)
-        self._held.append((count, [np.array(a) for a in made] if count == 1 else made))
+        self._held.append((count, [np.array(widen(a)) for a in made] if count == 1 else made))
 
     def total(self) -> Sequence[np.ndarray]:
         _, made = self._held.pop()
         while self._held:
             made = self._joined(made)
-        return made
+        pairs = zip(made, self._dtypes, strict=True)
+        return [a if a.dtype == dtype else cast(a, dtype) for a, dtype in pairs]
 
     def _joined(self, right: Sequence[np.ndarray]) -> list[np.ndarray]:
         _, left = self._held.pop()

@@ -149,7 +149,7 @@ def fit(
     dataset, an iterable: see :meth:`Data.of`) in the order that ``seed`` fixes.
 
     ``folder``: where a checkpoint is written after every ``every`` iterations, at the end, and when
-    the run is interrupted (then :class:`Stopped` is raised);
+    the run is interrupted (then :class:`Stopped` is raised) or cannot go on;
     ``resume``: go on from the newest one there (a folder that has some is refused otherwise).  The
     batches depend on the iteration alone, so a resumed run ends in the bits of one that was never
     stopped.  One that was begun with other seeds, shards or by another version of the numerics
@@ -211,6 +211,10 @@ def fit(
             if plan.folder is None:
                 raise
             raise _stopped(step, plan.folder, plan.seed, held, history) from None
+        except UserError:  # a loss that is not finite, workers that are lost
+            if plan.folder is not None:
+                _save_done(step, plan.folder, plan.seed, held, history)
+            raise
     return history
 
 
@@ -233,17 +237,24 @@ class Stopped(KeyboardInterrupt):
 def _stopped(
     step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
 ) -> Stopped:  # fmt: skip
-    """Keeps the iterations that were done since the newest checkpoint."""
-    problem = ""
-    with held_back():
-        path = folder / checkpoint.name_of(step.iteration)
-        if step.iteration > history.first and not path.exists():
-            try:
-                save(step, path, seed, data.place)
-            except UserError as error:
-                problem = str(error)
+    problem = _save_done(step, folder, seed, data, history)
     found = checkpoint.newest(folder)
     return Stopped(step.iteration, checkpoint.number_of(found) if found else 0, problem)
+
+
+def _save_done(
+    step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
+) -> str:  # fmt: skip
+    """Keeps the iterations that were done since the newest checkpoint; why that could not be."""
+    path = folder / checkpoint.name_of(step.iteration)
+    if step.iteration <= history.first or path.exists():
+        return ""
+    with held_back():
+        try:
+            save(step, path, seed, data.place)
+        except UserError as error:
+            return str(error)
+    return ""
 
 
 def _check(step: TrainingStep, data: Data | Stream, plan: Plan) -> None:
@@ -329,6 +340,10 @@ def iterate(
             save(step, folder / checkpoint.name_of(number + 1), plan.seed, data.place)
         if lost is not None:
             raise lost
+    if folder is not None and 0 < step.iteration == plan.iterations:
+        path = folder / checkpoint.name_of(step.iteration)
+        if not path.exists():  # who had done the last iteration was lost before it wrote
+            save(step, path, plan.seed, data.place)
 
 
 #: Where a receipt has the place of data that are read as a stream.

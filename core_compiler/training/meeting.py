@@ -36,6 +36,10 @@ class Apart(Exception):
     """A worker is gone; nobody goes on."""
 
 
+class Unreached(Exception):
+    """A worker does not reach the hub: it has been given up, or its address leads elsewhere."""
+
+
 @dataclass(frozen=True)
 class Place:
     """What a worker needs to find the others: the hub's address, the shared file with its token,
@@ -88,12 +92,18 @@ class Hub:
         self._thread.start()
         return self
 
-    def __exit__(self, *failed) -> None:
+    def stop(self) -> None:
+        """Send all home, also those that are still to come: one of them will not."""
+        if self._stop:
+            return
         self._stop = True
         with _quiet():  # the thread may wait for a worker that never came
-            socket.create_connection(self.place.address, timeout=1).close()
+            socket.create_connection(self._listener.address, timeout=1).close()
         self._thread.join(10)
         self._listener.close()
+
+    def __exit__(self, *failed) -> None:
+        self.stop()
         Path(self.place.path).unlink(missing_ok=True)
 
     def _serve(self) -> None:
@@ -103,6 +113,8 @@ class Hub:
                 with _quiet():
                     seat: Any = self._listener.accept()
                     seats[seat] = seat.recv()
+            if self._stop:
+                return
             Path(self.place.path).unlink(missing_ok=True)  # all have it mapped: none is left over
             near = [seat for seat, is_near in seats.items() if is_near]
             for seat in seats:
@@ -170,8 +182,12 @@ class Seat:
     def __init__(self, place: Place, own: Sequence[int], shared: bool = True):
         self.place, self.own = place, own
         self._block = _near(place) if shared else None
-        self._hub = Client(place.address, authkey=place.key)
-        self._hub.send(self._block is not None)
+        try:
+            self._hub = Client(place.address, authkey=place.key)
+            self._hub.send(self._block is not None)
+        except (OSError, EOFError) as error:
+            host, port = place.address
+            raise Unreached(f"{host}:{port}: {error or 'it was closed'}") from None
         self.index, self.near = self._receive()
 
     def tell(self, what: Any) -> None:

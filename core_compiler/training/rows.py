@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import as_numpy
 from core_compiler.errors import UserError, raised_at
 
 
@@ -99,7 +100,7 @@ def _at(wanted: Sequence[Wanted], place: int) -> np.dtype | None:
 
 def _array(what: Any, dtype: np.dtype | None, where: str) -> np.ndarray:
     try:
-        made = np.asarray(what.detach() if hasattr(what, "detach") else what)
+        made = as_numpy(what)
     except Exception as error:
         raise UserError(f"{where} is no array ({type(error).__name__}: {error})", "data",
                         "give numbers of one shape") from None  # fmt: skip

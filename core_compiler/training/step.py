@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import as_numpy
 from core_compiler.errors import UserError
 from core_compiler.ir import Op
 from core_compiler.runtime.device import Executable, Held
@@ -145,7 +146,7 @@ class TrainingStep:
             wanted = ", ".join(self.roles.arguments[i][1] for i in self.roles.numbers("batch"))
             raise UserError(f"{len(batch)} tensors given, a batch is {wanted}", "training step",
                             "give the model's inputs, then the targets")  # fmt: skip
-        arrays = [np.asarray(b) for b in batch]
+        arrays = [as_numpy(b) for b in batch]
         rows = self.rows
         loss = rows.index(("loss", -1))
         nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
@@ -339,7 +340,7 @@ class TrainingStep:
                 raise UserError(f"the step has no {name!r}", "load_state_dict",
                                 "give the names of state_dict or whole_state")  # fmt: skip
             place = self._places[own]
-            array, old = np.asarray(given), self.state[place]
+            array, old = as_numpy(given), self.state[place]
             if array.shape != old.shape or array.dtype != old.dtype:
                 raise UserError(f"{name} is {array.dtype}{list(array.shape)}, wanted "
                                 f"{old.dtype}{list(old.shape)}", "load_state_dict",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from core_compiler.arrays import as_numpy, to_torch
 from core_compiler.errors import UserError
 from core_compiler.training.loss_scale import SKIPPED
 from core_compiler.training.optimizers import (
@@ -65,7 +66,7 @@ def state_of(step: TrainingStep, names: Sequence[str] | None = None) -> dict[str
         if not slots or not (done or isinstance(optimizer, Adagrad)):  # torch's has none at first
             continue
         counted = {} if isinstance(optimizer, SGD) else {STEP: torch.tensor(float(done))}
-        made = {n: torch.from_numpy(held[f"{step.called(name)}.{n}"]) for n in slots}
+        made = {n: to_torch(held[f"{step.called(name)}.{n}"]) for n in slots}
         rows[place] = counted | made
     return {"state": rows, "param_groups": [{**group, "params": list(range(len(order)))}]}
 
@@ -178,4 +179,4 @@ def _array(held: Any, step: TrainingStep, name: str, start: float) -> np.ndarray
     if held is None:
         like = step.named_state()[name]
         return np.full(like.shape, start, like.dtype)
-    return np.asarray(held.detach().cpu() if hasattr(held, "detach") else held)
+    return as_numpy(held)

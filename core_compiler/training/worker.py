@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from core_compiler.training import checkpoint
 from core_compiler.training.data import Data
 from core_compiler.training.fit import History, Plan, Progress, iterate
 from core_compiler.training.joint import names
-from core_compiler.training.meeting import Apart, Place, Seat
+from core_compiler.training.meeting import Apart, Place, Seat, Unreached
 from core_compiler.training.package import Package, PackedStep
 from core_compiler.training.step import LossNotFinite
 from core_compiler.training.stream import Stream
@@ -38,7 +39,12 @@ def train(
     ``own``: the numbers of this worker's shards, the first worker's from 0 on; ``state``: a
     checkpoint to begin with, or None to go on from this process's own.
     """
-    seat = Seat(place, own, shared)
+    try:
+        seat = Seat(place, own, shared)
+    except (Apart, Unreached) as error:
+        step = _STEPS.get(job.run)
+        iteration = step.iteration if step else None
+        return {"ended": "apart", "iteration": iteration, "told": [], "unreached": str(error)}
     try:
         return _train(job, package, data, seat, state)
     finally:
@@ -80,10 +86,24 @@ def _step(job: Job, package: Package, seat: Seat, state: bytes | None) -> Packed
     return step
 
 
-def state_of(run: str) -> bytes:
-    """The state of this process's step, as a checkpoint."""
-    step = _STEPS[run]
+def iteration_of(run: str) -> int | None:
+    """How far this process's step has come; None where it has none yet."""
+    step = _STEPS.get(run)
+    return None if step is None else step.iteration
+
+
+def state_of(run: str) -> bytes | None:
+    """The state of this process's step, as a checkpoint; None where it has none yet."""
+    step = _STEPS.get(run)
+    if step is None:
+        return None
     return checkpoint.encoded(step.whole_state(), {"iteration": step.iteration})
+
+
+def dask_setup(_: Any) -> None:
+    """Called in a worker of our own: it is in the terminal's process group, but what Ctrl-C ends is
+    told to it by the process that began the run, which wants its state first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def forget(run: str) -> None:

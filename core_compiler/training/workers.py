@@ -76,7 +76,8 @@ class _Crew:
         if scheduler is None:
             self.cluster = LocalCluster(
                 n_workers=workers, threads_per_worker=1, processes=True, memory_limit=0,
-                dashboard_address=None, silence_logs=CRITICAL,
+                dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+                silence_logs=CRITICAL, preload=[worker.__name__],
             )  # fmt: skip
         try:
             self.client = Client(self.cluster or scheduler, timeout=CONNECT, set_as_default=False)
@@ -118,24 +119,44 @@ class _Crew:
             allow_other_workers=False,
         )  # fmt: skip
 
-    def ends(self, tasks: Mapping[str, Any], look: Callable[[], None]) -> dict[str, Any]:
+    def ends(
+        self, tasks: Mapping[str, Any], look: Callable[[], None] = lambda: None,
+        well: Callable[[Any], bool] = lambda made: True, lost: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:  # fmt: skip
         """What the tasks return, by address, once each has ended or its worker is gone; ``look``
-        is called in between."""
+        is called in between, ``lost`` when one did not end ``well``: others may wait for it.
+        Raises what the first of them failed with."""
+        found: dict[str, Any] = {}
+        failed: BaseException | None = None
+        left = dict(tasks)
         while True:
             look()
             there = set(self.addresses())
-            if all(task.done() or address not in there for address, task in tasks.items()):
+            for address, task in list(left.items()):
+                if not task.done() and address in there:
+                    continue
+                del left[address]
+                if task.done() and task.status == "finished":
+                    found[address] = task.result()
+                    if not well(found[address]):
+                        lost()
+                    continue
+                if task.done() and task.status == "error" and address in there:
+                    failed = failed or _failed(task.exception())
+                else:
+                    task.cancel()
+                lost()
+            if not left:
                 break
             time.sleep(LOOK)
-        found = {}
-        for address, task in tasks.items():
-            if task.done() and task.status == "finished":
-                found[address] = task.result()
-            elif task.done() and task.status == "error" and address in there:
-                raise _failed(task.exception())
-            else:
-                task.cancel()
+        if failed is not None:
+            raise failed
         return found
+
+
+def _well(end: Mapping[str, Any]) -> bool:
+    """Whether a worker has done all that it was to do."""
+    return end["ended"] != "apart"
 
 
 def _failed(error: BaseException) -> BaseException:
@@ -163,7 +184,11 @@ class _Run:
         kept: dict[str, int] = {}  # workers that have a state -> its iteration
         reached, vain = self.step.iteration, 0
         while True:
-            there = self.crew.wait()
+            try:
+                there = self.crew.wait()
+            except (UserError, KeyboardInterrupt):
+                self._take([a for a in kept if a in self.crew.addresses()])
+                raise
             kept = {a: i for a, i in kept.items() if a in there}
             chosen = [*kept, *(a for a in there if a not in kept)][: self.crew.wanted]
             newest = max(kept.values(), default=self.step.iteration)
@@ -179,13 +204,17 @@ class _Run:
             except (UserError, KeyboardInterrupt):
                 self._take(chosen)
                 raise
-            if len(ends) == len(chosen) and all(e["ended"] != "apart" for e in ends.values()):
+            if len(ends) == len(chosen) and all(map(_well, ends.values())):
                 break
-            kept = {a: end["iteration"] for a, end in ends.items()}
+            kept = {a: end["iteration"] for a, end in ends.items() if end["iteration"] is not None}
             further = max(kept.values(), default=reached)
             reached, vain = max(reached, further), vain + 1 if further <= reached else 0
             if vain == ATTEMPTS:
                 self._take(chosen)
+                if why := next((w for e in ends.values() if (w := e.get("unreached"))), ""):
+                    raise UserError(f"a worker does not reach this process at {why}", "workers",
+                                    "give --scheduler an address of this machine that all workers "
+                                    "reach")  # fmt: skip
                 raise UserError(f"workers were lost {vain} times in iteration {reached + 1}",
                                 "workers", "see why they end (memory?); resume from a "
                                 "checkpoint with fewer")  # fmt: skip
@@ -209,7 +238,7 @@ class _Run:
                 tasks[address] = self.crew.submit(
                     address, worker.train, self.job, package, data, hub.place, own, given
                 )
-            ends = self.crew.ends(tasks, self._look)
+            ends = self.crew.ends(tasks, self._look, _well, hub.stop)
         for end in ends.values():  # what was told when nobody heard it any more
             for row in end["told"]:
                 self.heard.put(row)
@@ -239,14 +268,18 @@ class _Run:
         return checkpoint.encoded(self.step.whole_state(), {"iteration": self.step.iteration})
 
     def _state_of(self, address: str) -> bytes | None:
-        task = self.crew.submit(address, worker.state_of, self.job.run)
-        return self.crew.ends({address: task}, lambda: None).get(address)
+        return self._each([address], worker.state_of).get(address)
 
     def _take(self, addresses: Sequence[str]) -> None:
         """The step gets the state that the workers have; they let go of it."""
         self._look()
-        held = next((h for a in addresses if (h := self._state_of(a)) is not None), None)
-        if held is not None:
-            self.step.load_state_dict(checkpoint.decoded(held, "a worker's state")[0])
-        tasks = {a: self.crew.submit(a, worker.forget, self.job.run) for a in addresses}
-        self.crew.ends(tasks, lambda: None)
+        reached = {a: i for a, i in self._each(addresses, worker.iteration_of).items() if i}
+        for address in sorted(reached, key=reached.__getitem__, reverse=True):  # it may end now
+            if (held := self._state_of(address)) is not None:
+                self.step.load_state_dict(checkpoint.decoded(held, "a worker's state")[0])
+                break
+        self._each(addresses, worker.forget)
+
+    def _each(self, addresses: Sequence[str], function: Callable[[str], Any]) -> dict[str, Any]:
+        """What a function of the run returns in each worker that is still there."""
+        return self.crew.ends({a: self.crew.submit(a, function, self.job.run) for a in addresses})

@@ -18,6 +18,7 @@ from core_compiler.training.config import Training
 from core_compiler.training.data import Data
 from core_compiler.training.fit import fit, restore
 from core_compiler.training.optimizers import Adam
+from core_compiler.training.step import NotFinite
 
 
 def _model():
@@ -111,7 +112,28 @@ def test_a_loss_that_is_no_number_stops_at_the_op_that_made_it():
     assert step.digest == before and step.iteration == 1
 
 
+def test_what_was_done_before_a_loss_that_is_no_number_is_kept(tmp_path):
+    x, y = np.ones((9, 2), np.float32), np.ones((9, 1), np.float32)
+    x[4] = -1  # in one batch of three
+    step = cc.compile(Rooted(), (x[:3], y[:3]), training=Training("mse"))
+    with pytest.raises(NotFinite) as told:
+        fit(step, (x, y), iterations=9, batch=3, seed=3, folder=tmp_path)
+    done = told.value.iteration - 1
+    assert step.iteration == done > 0
+    assert [p.name for p in tmp_path.iterdir()] == [checkpoint.name_of(done)]
+    digest = step.digest
+    restore(step, tmp_path / checkpoint.name_of(done), 3)
+    assert step.digest == digest
+
+
 # -- checkpoints --
+
+
+def test_a_run_that_is_done_has_its_checkpoint(fresh, tmp_path):
+    """As where a worker had done the last iteration and was lost before it wrote."""
+    fit(fresh, _data(), iterations=2, batch=5)
+    fit(fresh, _data(), iterations=2, batch=5, folder=tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == [checkpoint.name_of(2)]
 
 
 def test_a_resumed_run_has_the_bits_of_a_whole_one(fresh, tmp_path):

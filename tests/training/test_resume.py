@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shlex
@@ -15,12 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import core_compiler as cc
+from core_compiler.arrays import to_torch
 from core_compiler.errors import UserError
 from core_compiler.record import Recorder, Recording
 from core_compiler.training import checkpoint, files, receipts
 from core_compiler.training.config import Training
 from core_compiler.training.fit import History, Stopped, fit, restore
 from core_compiler.training.receipts import Book
+from tests.slow import slow_but
 from workbench.cli import main
 
 MODEL = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--batch", "8", "--seed", "3",
@@ -54,6 +57,40 @@ def _bytes(folder: Path) -> dict[str, bytes]:
 
 def _full(descriptor) -> None:
     raise OSError(28, "No space left on device")
+
+
+def _narrow(dtype: torch.dtype, shards: int = 1):
+    """A step whose parameters and optimiser state are narrow, the module and its data."""
+    torch.manual_seed(2)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.GELU(), torch.nn.Linear(6, 3))
+    model = model.to(dtype)
+    x, y = map(torch.as_tensor, _data())
+    data = x.to(dtype), y
+    training = Training(optimizer="adam", shards=shards)
+    return cc.compile(copy.deepcopy(model), (data[0][:8], y[:8]), training=training), model, data
+
+
+@pytest.mark.parametrize("dtype", slow_but((torch.bfloat16,), [torch.bfloat16, torch.float16]))
+def test_a_run_of_narrow_parameters_is_gone_on_from(dtype, tmp_path):
+    """NumPy has no bf16 of its own: files, torch's state and batches of tensors all keep it."""
+    step, model, data = _narrow(dtype)
+    first = step.whole_state()
+    fit(step, data, iterations=4, batch=8)
+    whole = step.digest
+    step.load_state_dict(first)
+    fit(step, data, iterations=2, batch=8, folder=tmp_path)
+    state, held = step.state_dict(), step.optimizer_state_dict()
+    step.load_state_dict(first)
+    fit(step, data, iterations=4, batch=8, folder=tmp_path, resume=True)
+    assert step.digest == whole
+
+    optimizer = torch.optim.Adam(model.parameters())
+    optimizer.load_state_dict(held)
+    model.load_state_dict({name: to_torch(array) for name, array in state.items()})
+    step.load_state_dict(model.state_dict())
+    step.load_optimizer_state_dict(optimizer.state_dict())
+    fit(step, data, iterations=4, batch=8)
+    assert step.digest == whole
 
 
 # -- what is refused -------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.ir.text import print_module
 from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.kernels.reference.dtypes import DTYPES
 from core_compiler.runtime.shards import join_here
 from core_compiler.training import losses, optimizers
 from core_compiler.training.config import Training
@@ -57,17 +58,18 @@ class Sharded:
         return self.state[self.names.index(name)]
 
 
-@given(st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_shards_that_arrive_one_after_another_are_added_by_the_tree(count, seed):
+@given(st.integers(1, 40), st.integers(0, 2**32 - 1), st.sampled_from(["f32", "f16", "bf16"]))
+def test_shards_that_arrive_one_after_another_are_added_by_the_tree(count, seed, dtype):
     random = np.random.default_rng(seed)
-    held = [random.standard_normal(37).astype(np.float32) for _ in range(count)]
-    wanted = list(held)
+    held = [random.standard_normal(37).astype(DTYPES[dtype]) for _ in range(count)]
+    wanted = [a.astype(np.float32) for a in held]  # rounded once, in the end
     while len(wanted) > 1:  # the definition: neighbours, the last one alone goes up
         pairs = [wanted[i] + wanted[i + 1] for i in range(0, len(wanted) - 1, 2)]
         wanted = pairs + wanted[len(wanted) - len(wanted) % 2 :]
-    np.testing.assert_array_equal(tree_sum(held), wanted[0])
     (made,) = join_here([a] for a in held)
-    np.testing.assert_array_equal(made, wanted[0])
+    for found in (tree_sum(held), made):
+        assert found.dtype == DTYPES[dtype]
+        np.testing.assert_array_equal(found, wanted[0].astype(DTYPES[dtype]))
 
 
 @pytest.mark.parametrize("shards", [2, 4])

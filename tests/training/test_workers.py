@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +19,17 @@ import torch
 from torch.nn import functional
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.errors import STOPPED, UserError
 from core_compiler.kernels.reference.collective import tree_sum
 from core_compiler.record import Recorder, Recording
-from core_compiler.training import receipts
+from core_compiler.training import checkpoint, receipts
 from core_compiler.training.config import Training
 from core_compiler.training.fit import fit
-from core_compiler.training.meeting import Apart, Hub, Seat, stride_of
+from core_compiler.training.inject import Injection
+from core_compiler.training.meeting import Apart, Hub, Seat, Unreached, stride_of
+from core_compiler.training.optimizers import SGD
 from core_compiler.training.receipts import Book
+from core_compiler.training.workers import _Crew
 from tests.slow import slow_but
 from workbench.cli import main
 
@@ -89,6 +97,21 @@ def test_workers_change_no_bit(workers, norm, alone, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_workers_change_no_bit_of_narrow_parameters(dtype):
+    """Gradients over four shards are added in f32 and rounded once, whoever adds them."""
+    digests = set()
+    for workers in (1, 2):
+        x, y = map(torch.as_tensor, _data())
+        data = x.to(dtype), y
+        step = cc.compile(_model(norm=False).to(dtype), (data[0][:8], y[:8]), threads=1,
+                          training=Training(optimizer=SGD(0.5), shards=4))  # fmt: skip
+        fit(step, data, iterations=6, batch=8, workers=workers)
+        digests.add(step.digest)
+    assert len(digests) == 1
+
+
+@pytest.mark.slow
 def test_eight_workers_have_the_bits_of_one(capsys):
     digests = set()
     for workers in ("1", "8"):
@@ -121,10 +144,7 @@ def test_killed_workers_cost_no_bit(when, alone, tmp_path):
 
     def watch(progress):
         if progress.iteration == 3 and not killed:
-            children = [
-                int(p.name) for p in Path("/proc").iterdir()
-                if p.name.isdigit() and _is_worker(int(p.name))
-            ]  # fmt: skip
+            children = list(filter(_is_worker, _processes()))
             assert children
             for process in children if when == "all" else children[:1]:
                 os.kill(process, signal.SIGKILL)
@@ -135,6 +155,95 @@ def test_killed_workers_cost_no_bit(when, alone, tmp_path):
                   folder=tmp_path, every=2)  # fmt: skip
     assert killed
     assert (history.loss, step.digest) == alone[True]
+
+
+class Deadly(Injection):
+    """Injects nothing; the first worker that reads it does not get as far as the meeting."""
+
+    def probe(self, names, probes):
+        return None
+
+    def __reduce__(self):
+        return _deadly, (os.environ["DEADLY"], os.getpid())
+
+
+def _deadly(path: str, parent: int) -> Injection:
+    if os.getpid() != parent:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+            os._exit(9)
+    return Deadly("none", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_nobody_waits_for_one_that_never_came(alone, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEADLY", str(tmp_path / "once"))
+    step = _step()
+    history = fit(step, _data(), iterations=6, batch=8, seed=5, workers=2,
+                  inject=Deadly("none", 1))  # fmt: skip
+    assert (history.loss, step.digest) == alone[True]
+
+
+@pytest.mark.slow
+def test_workers_that_do_not_reach_the_run_say_where(monkeypatch):
+    class Elsewhere(Hub):
+        def __enter__(self):
+            made = super().__enter__()
+            self.place = replace(self.place, address=("127.0.0.1", 9))
+            return made
+
+    monkeypatch.setattr("core_compiler.training.workers.Hub", Elsewhere)
+    step = _step()
+    with pytest.raises(UserError, match=r"does not reach this process at 127.+:9: .*refused"):
+        fit(step, _data(), iterations=6, batch=8, workers=2)
+    assert step.iteration == 0
+
+
+@pytest.mark.slow
+def test_where_a_worker_does_not_come_back_the_others_state_is_kept(tmp_path, monkeypatch):
+    def watch(progress):
+        if progress.iteration == 3:
+            monkeypatch.setattr(_Crew, "wait", gone)
+            os.kill(next(filter(_is_worker, _processes())), signal.SIGKILL)
+
+    def gone(crew):
+        raise UserError("1 of 2 workers are there", "workers", "start more")
+
+    step = _step()
+    with pytest.raises(UserError, match="1 of 2 workers"):
+        fit(step, _data(), iterations=60, batch=8, seed=5, workers=2, watch=watch, folder=tmp_path)
+    assert step.iteration >= 3
+    found = checkpoint.newest(tmp_path)
+    assert found is not None and checkpoint.number_of(found) == step.iteration
+    again = _step()
+    fit(again, _data(), iterations=step.iteration, batch=8, seed=5)
+    assert again.digest == step.digest
+
+
+@pytest.mark.slow
+def test_ctrl_c_reaches_all_processes_and_nothing_is_lost(tmp_path):
+    """A terminal sends it to the whole process group."""
+    words = ["train", "digits-mlp", "--width", "0.1", "--batch", "8", "--shards", "2", "--folder",
+             str(tmp_path / "run"), "--receipts", "state"]  # fmt: skip
+    command = [sys.executable, "-c", "import sys; from workbench.cli import main; sys.exit(main())"]
+    run = subprocess.Popen([*command, *words, "--workers", "2", "--iterations", "100000"],
+                           start_new_session=True, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    book = tmp_path / "run" / receipts.FILE
+    while run.poll() is None and not (book.exists() and len(book.read_text().splitlines()) > 4):
+        time.sleep(0.05)
+    os.killpg(run.pid, signal.SIGINT)
+    _, said = run.communicate(timeout=120)
+    assert run.returncode == STOPPED, said
+    found = checkpoint.newest(tmp_path / "run")
+    assert found is not None, said
+    done = checkpoint.number_of(found)
+    assert done >= 4 and f"kept up to iteration {done}" in said
+    assert max(Book.read(book).receipts) == done
+
+
+def _processes() -> list[int]:
+    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
 
 
 def _is_worker(process: int) -> bool:
@@ -222,6 +331,26 @@ def test_near_and_far_workers_get_the_trees_sums(shared):
             for a, b in zip(made, want, strict=True):
                 np.testing.assert_array_equal(a, b)
     assert not Path(hub.place.path).exists()
+
+
+def test_all_are_sent_home_where_one_will_not_come():
+    """Those that are there already, and those that come later."""
+    ended: list[str] = []
+    with Hub(3, 3, 64, print) as hub:
+
+        def wait() -> None:
+            try:
+                Seat(hub.place, range(1))
+            except (Apart, Unreached) as error:
+                ended.append(type(error).__name__)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.2)  # it is there, or not yet: both end
+        hub.stop()
+        thread.join(20)
+        wait()
+    assert len(ended) == 2 and ended[1] == "Unreached"
 
 
 def test_when_one_goes_the_others_are_sent_home():

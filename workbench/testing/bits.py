@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import as_numpy
+
 #: Differing places that a message shows in full.
 SHOWN = 3
 
@@ -51,7 +53,7 @@ def _differences(
         for number, (a, b) in enumerate(zip(actual, expected, strict=False)):
             yield from _differences(a, b, f"{place}[{number}]", payloads)
     elif _is_numbers(actual) and _is_numbers(expected):
-        a, b = _array(actual), _array(expected)
+        a, b = as_numpy(actual), as_numpy(expected)
         yield from ((place, text) for text in _of_arrays(a, b, payloads))
     elif type(actual) is not type(expected):
         yield place, f"{_said(actual)}, expected {_said(expected)}"
@@ -61,7 +63,7 @@ def _differences(
 
 def _said(value: Any) -> str:
     if _is_numbers(value):
-        array = _array(value)
+        array = as_numpy(value)
         return f"{array.dtype} {array.shape}"
     if _is_sequence(value) or _is_mapping(value):
         return f"{type(value).__name__} of {len(value)}"
@@ -78,16 +80,6 @@ def _is_sequence(value: Any) -> bool:
 
 def _is_numbers(value: Any) -> bool:
     return isinstance(value, int | float | complex) or hasattr(value, "__array__")
-
-
-def _array(value: Any) -> np.ndarray:
-    if type(value).__module__.partition(".")[0] == "torch":
-        if value.dtype.is_complex:
-            return value.detach().cpu().resolve_conj().numpy()
-        from core_compiler.frontends.pytorch.tensors import to_numpy
-
-        return to_numpy(value)
-    return np.asarray(value)
 
 
 def _of_arrays(a: np.ndarray, b: np.ndarray, payloads: bool) -> Iterator[str]:

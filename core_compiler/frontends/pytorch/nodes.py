@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.frontends.pytorch.tensors import from_numpy, to_numpy
+from core_compiler.arrays import to_torch
+from core_compiler.frontends.pytorch.tensors import to_numpy
 from core_compiler.ir.framework import TellNode
 
 
@@ -43,7 +44,7 @@ def _arguments(program, inputs: Sequence[np.ndarray]) -> list[Any]:
             held = states[spec.target]
             found.append(held.clone() if kind == "BUFFER" else held)
         elif hasattr(node.meta.get("val"), "shape"):
-            found.append(from_numpy(next(given)))
+            found.append(to_torch(next(given)))
         else:
             found.append(getattr(spec.arg, "value", node.meta.get("val")))
     return found

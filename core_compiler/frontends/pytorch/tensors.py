@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import ml_dtypes
 import numpy as np
 
+from core_compiler.arrays import as_numpy
 from core_compiler.errors import UserError
 from core_compiler.ir import DType, dtype
 
@@ -19,12 +19,6 @@ _NAMES = {
 
 #: Of complex dtypes the dtype of the two parts.
 _PARTS = {"complex32": "f16", "complex64": "f32", "complex128": "f64"}
-
-_VIEWED = {
-    "bf16": ("int16", ml_dtypes.bfloat16), "f8E4M3FN": ("uint8", ml_dtypes.float8_e4m3fn),
-    "f8E4M3FNUZ": ("uint8", ml_dtypes.float8_e4m3fnuz), "f8E5M2": ("uint8", ml_dtypes.float8_e5m2),
-    "f8E5M2FNUZ": ("uint8", ml_dtypes.float8_e5m2fnuz),
-}  # fmt: skip
 
 
 def dtype_of(torch_dtype) -> DType:
@@ -49,26 +43,9 @@ def memory_of(held) -> tuple:
 
 
 def to_numpy(held) -> np.ndarray:
-    """A torch tensor as a NumPy array with the same bits."""
-    import torch
-
-    held = held.detach().contiguous().cpu()
-    name = dtype_of(held.dtype).name
-    if name in _VIEWED:
-        bits, kind = _VIEWED[name]
-        return held.view(getattr(torch, bits)).numpy().view(kind)
-    return held.numpy()
-
-
-def from_numpy(held: np.ndarray):
-    """A NumPy array as a torch tensor with the same bits; it shares memory where it may."""
-    import torch
-
-    name = dtype(held.dtype).name
-    if name in _VIEWED:
-        bits = torch.from_numpy(held.view(_VIEWED[name][0]))
-        return bits.view(next(getattr(torch, t) for t, n in _NAMES.items() if n == name))
-    return torch.from_numpy(held)
+    """A torch tensor as a NumPy array with the same bits; KeyError as above."""
+    dtype_of(held.dtype)
+    return as_numpy(held)
 
 
 def lent(name: str, held) -> tuple[np.ndarray, Callable[[], None] | None]:

@@ -1,0 +1,45 @@
+"""Arrays of callers: NumPy's, and tensors of torch, which is not imported for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+#: Dtypes of torch that NumPy has none of its own for -> integers of as many bits, and ml_dtypes'.
+_NARROW = {
+    "bfloat16": ("int16", ml_dtypes.bfloat16),
+    "float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
+    "float8_e4m3fnuz": ("uint8", ml_dtypes.float8_e4m3fnuz),
+    "float8_e5m2": ("uint8", ml_dtypes.float8_e5m2),
+    "float8_e5m2fnuz": ("uint8", ml_dtypes.float8_e5m2fnuz),
+}
+
+
+def as_numpy(given: Any) -> np.ndarray:
+    """An array with the same bits, in the same memory where that may be; a tensor of torch may be
+    on a device, part of a graph, and of any dtype."""
+    if not any((b.__module__, b.__name__) == ("torch", "Tensor") for b in type(given).__mro__):
+        return np.asarray(given)
+    held = given.detach().cpu()
+    if held.dtype.is_complex:
+        return held.resolve_conj().numpy()
+    held = held.contiguous()
+    name = str(held.dtype).removeprefix("torch.")
+    if name in _NARROW:
+        import torch
+
+        bits, kind = _NARROW[name]
+        return held.view(getattr(torch, bits)).numpy().view(kind)
+    return held.numpy()
+
+
+def to_torch(held: np.ndarray) -> Any:
+    """An array as a tensor of torch with the same bits; it shares memory where it may."""
+    import torch
+
+    for name, (bits, kind) in _NARROW.items():
+        if held.dtype == kind:
+            return torch.from_numpy(held.view(bits)).view(getattr(torch, name))
+    return torch.from_numpy(held)
