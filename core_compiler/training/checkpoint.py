@@ -8,6 +8,7 @@ shards, and of data that are read as a stream where they stand.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -97,20 +98,16 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
                         "check the disk") from None  # fmt: skip
 
 
-#: How checkpoints are called.
-PATTERN = "iteration-*.safetensors"
-
-
 def name_of(iteration: int) -> str:
     return f"iteration-{iteration:08d}.safetensors"
 
 
-def number_of(path: Path) -> int:
-    """The iteration after which a checkpoint was written, by its name."""
-    return int(path.stem.rpartition("-")[2])
+def all_of(folder: Path) -> dict[int, Path]:
+    """The checkpoints of a folder by the iteration after which each was written, in order."""
+    named = {p: re.fullmatch(r"iteration-(\d+)\.safetensors", p.name) for p in folder.glob("*")}
+    return dict(sorted((int(match[1]), path) for path, match in named.items() if match))
 
 
 def newest(folder: Path) -> Path | None:
     """The checkpoint of the latest iteration in a folder."""
-    found = sorted(folder.glob(PATTERN))
-    return found[-1] if found else None
+    return next(reversed(all_of(folder).values()), None)

@@ -1,18 +1,55 @@
-"""Files of a run's folder: each is written whole or not at all."""
+"""Files of a run's folder: each is written whole or not at all, by one run at a time."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from core_compiler.errors import UserError
+
+#: How files end that are being written.
+_DRAFT = ".draft"
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Nobody else runs in the folder meanwhile, UserError where somebody does; it is made where it
+    is not there, and not left behind empty.  What killed runs had begun to write is gone."""
+    fresh = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise UserError(f"the folder cannot be used: {error.strerror}", str(folder),
+                        "choose another folder") from None  # fmt: skip
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError("another run is writing into the folder", str(folder),
+                            "wait for its end, or choose another folder") from None  # fmt: skip
+        except OSError as error:  # some file systems of networks know no locks
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL):
+                raise
+        else:
+            for draft in folder.glob(f".*{_DRAFT}"):
+                draft.unlink(missing_ok=True)
+        yield
+    finally:
+        if fresh:
+            with suppress(OSError):
+                folder.rmdir()
+        os.close(number)
 
 
 def write(path: Path, data: bytes, what: str) -> None:
     """Write a file beside its place and rename it: an older one of its name stays until the new
     one is on the disk.  UserError, which names ``what`` it is, where the disk refuses it."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}{_DRAFT}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(draft, "wb") as out:

@@ -14,7 +14,7 @@ from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.runtime.interrupts import held_back
-from core_compiler.training import checkpoint, receipts, run_file
+from core_compiler.training import checkpoint, files, receipts, run_file
 from core_compiler.training.data import Data, for_step
 from core_compiler.training.inject import Injection
 from core_compiler.training.loss_scale import SCALE, SKIPPED
@@ -187,6 +187,9 @@ def fit(
     plan.check_folder(resume)
     history = History(step.iteration)
     with ExitStack() as stack:
+        if plan.folder is not None:
+            stack.enter_context(files.alone(plan.folder))
+            plan.check_folder(resume)  # another run may have ended there meanwhile
         if observer is not None:
             facts = {**plan.facts(), "workers": workers}
             history.hear = stack.enter_context(Telling(observer, step, facts)).add
@@ -238,8 +241,7 @@ def _stopped(
     step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
 ) -> Stopped:  # fmt: skip
     problem = _save_done(step, folder, seed, data, history)
-    found = checkpoint.newest(folder)
-    return Stopped(step.iteration, checkpoint.number_of(found) if found else 0, problem)
+    return Stopped(step.iteration, max(checkpoint.all_of(folder), default=0), problem)
 
 
 def _save_done(
@@ -270,7 +272,7 @@ def _check(step: TrainingStep, data: Data | Stream, plan: Plan) -> None:
         receipts.need_gradients(step.probes)
     path = plan.folder / receipts.FILE
     if step.iteration and path.exists():
-        receipts.check_leaves(path, plan.leaves)
+        receipts.check_head(path, step.identity, plan.leaves)
 
 
 class Share(Protocol):
@@ -302,7 +304,7 @@ def iterate(
         if folder is not None:
             path = folder / receipts.FILE
             if step.iteration and path.exists():
-                recorder.before = receipts.keep(path, step.iteration, plan.leaves)
+                recorder.before = receipts.keep(path, step.iteration)
             else:
                 receipts.begin(path, step.identity, step.names, plan.leaves)
     for number in range(step.iteration, plan.iterations):

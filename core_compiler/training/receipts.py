@@ -284,20 +284,22 @@ def begin(path: Path, identity: str, names: Sequence[Named], leaves: str = "fast
     files.write(path, (json.dumps(head) + "\n").encode(), "the file of receipts")
 
 
-def check_leaves(path: Path, leaves: str) -> None:
-    """UserError where the receipts of a run have other ``leaves``."""
+def check_head(path: Path, identity: str, leaves: str) -> None:
+    """UserError where a run that goes on could not add to the receipts that are there."""
     with suppress(OSError, ValueError, AttributeError):  # what is damaged is said by who reads it
         with open(path) as file:
-            found = json.loads(file.readline()).get("leaves", "fast")
+            head = json.loads(file.readline())
+        if head.get("identity", identity) != identity:
+            raise UserError("the receipts there are of another training step", str(path),
+                            "choose another folder")  # fmt: skip
+        found = head.get("leaves", "fast")
         if found != leaves:
             raise UserError(f"the run's receipts hash by {found}, not by {leaves}", str(path),
                             f"go on with --leaves {found}")  # fmt: skip
 
 
-def keep(path: Path, last: int, leaves: str = "fast") -> str:
-    """Drop the receipts after iteration ``last`` (a run goes on from there); the last root.
-    UserError where they have other ``leaves``."""
-    check_leaves(path, leaves)
+def keep(path: Path, last: int) -> str:
+    """Drop the receipts after iteration ``last`` (a run goes on from there); the last root."""
     book = Book.read(path)
     text = path.read_text()
     kept = [r for r in book.receipts.values() if r.iteration <= last]

@@ -94,8 +94,7 @@ class Run:
         step, data = self._open()
         found = [
             (number, path) for folder in (self.folder, *also)
-            for path in folder.glob(checkpoint.PATTERN)
-            if (number := checkpoint.number_of(path)) < iteration
+            for number, path in checkpoint.all_of(folder).items() if number < iteration
         ]  # fmt: skip
         if found:
             number, path = max(found, key=lambda f: f[0])

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.record import Recording
-from core_compiler.training import checkpoint, files
+from core_compiler.training import checkpoint, files, receipts
 from core_compiler.training.config import Training
 from core_compiler.training.data import Data
 from core_compiler.training.fit import fit, restore
 from core_compiler.training.optimizers import Adam
+from core_compiler.training.receipts import Book
 from core_compiler.training.step import NotFinite
 
 
@@ -127,6 +128,52 @@ def test_what_was_done_before_a_loss_that_is_no_number_is_kept(tmp_path):
 
 
 # -- checkpoints --
+
+
+def test_two_runs_are_not_mixed_in_a_folder(fresh, tmp_path):
+    folder = tmp_path / "run"
+
+    def another(progress) -> None:
+        with pytest.raises(UserError, match="another run is writing into the folder"):
+            fit(fresh, _data(), iterations=9, batch=5, folder=folder, receipts="state")
+
+    history = fit(fresh, _data(), iterations=2, batch=5, folder=folder, receipts="state",
+                  watch=another)  # fmt: skip
+    assert len(history.loss) == 2
+    assert list(Book.read(folder / receipts.FILE).receipts) == [1, 2]
+
+
+def test_receipts_of_another_step_are_not_added_to(fresh, tmp_path):
+    receipts.begin(tmp_path / receipts.FILE, "another", ())
+    fit(fresh, _data(), iterations=1, batch=5)
+    with pytest.raises(UserError, match="receipts there are of another training step"):
+        fit(fresh, _data(), iterations=2, batch=5, folder=tmp_path, receipts="state")
+    assert Book.read(tmp_path / receipts.FILE).identity == "another"
+
+
+def test_a_refused_run_leaves_no_folder(fresh, tmp_path):
+    with pytest.raises(UserError, match="no op is called"):
+        fit(fresh, _data(), iterations=2, batch=5, folder=tmp_path / "a" / "b", inject="x.y:1")
+    assert not (tmp_path / "a" / "b").exists()
+
+
+def test_what_a_killed_run_had_begun_to_write_is_taken_away(fresh, tmp_path, monkeypatch):
+    def killed(descriptor) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "fsync", killed)
+        patch.setattr(files.Path, "unlink", lambda *given, **more: None)
+        with pytest.raises(SystemExit):
+            fit(fresh, _data(), iterations=1, batch=5, folder=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    for name in ("iteration-best.safetensors", "iteration-00000009.safetensors.bak", ".mine"):
+        (tmp_path / name).write_bytes(b"of a person")
+    fit(fresh, _data(), iterations=2, batch=5, folder=tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".mine", checkpoint.name_of(2), "iteration-00000009.safetensors.bak",
+        "iteration-best.safetensors",
+    ]  # fmt: skip
 
 
 def test_a_run_that_is_done_has_its_checkpoint(fresh, tmp_path):

@@ -179,11 +179,11 @@ def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
     from core_compiler.training import checkpoint
     from core_compiler.training.fit import Stopped
 
-    newest = checkpoint.newest(Path(arguments.folder)) if arguments.folder else None
+    kept = max(checkpoint.all_of(Path(arguments.folder)), default=0) if arguments.folder else 0
     problem = stop.problem if isinstance(stop, Stopped) else ""
-    if newest is None:
+    if not kept:
         return UserError("stopped", problem, "nothing was kept", STOPPED) if problem else None
-    said = f"stopped; the run is kept up to iteration {checkpoint.number_of(newest)}"
+    said = f"stopped; the run is kept up to iteration {kept}"
     if problem:
         said += f" (of {stop.iteration}: {problem})"  # type: ignore[attr-defined]
     if arguments.output and Path(arguments.output).exists():
