@@ -24,14 +24,14 @@ _LIKE = tuple(
 )
 #: Lists of a result by what they hold.
 _LISTS = {"element": int, "numbers": float, "history": str, "kernels": str, "how": str,
-          "missing": str}  # fmt: skip
-_PAIRS = ("numbers", "kernels", "how", "missing")
+          "missing": str, "passing": str}  # fmt: skip
+_PAIRS = ("numbers", "kernels", "how", "missing", "passing")
 
 
 def _sound(found: Mapping[str, Any]) -> dict[str, Any] | None:
     like = _LIKE["pass" in found]
     try:
-        found = {"missing": ["", ""], **found}  # which results of before lack
+        found = {"missing": ["", ""], "passing": ["", ""], **found}  # results of before lack them
         made = {name: type(part)(found[name]) for name, part in like.items()}
         for name in made.keys() & _LISTS.keys():
             made[name] = [_LISTS[name](each) for each in made[name]]

@@ -7,7 +7,7 @@ machine (its target is not here, or nothing says how) its receipts are what is k
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.kernels.reference.difference import first_element
+from core_compiler.kernels.reference.digest import same_bits
 from core_compiler.training.probes import Named, Probe, meaning_of
-from core_compiler.training.receipts import Book
+from core_compiler.training.receipts import Book, Receipt
 from core_compiler.training.replay import Run, first, mismatch
 
 
@@ -27,7 +28,9 @@ class Difference:
     differs; ``element``: its first element that does, with what the runs have there and how many
     representable numbers lie between (``count`` 0: not known); ``lasting``: whether the state
     differs afterwards; ``missing``: why the one or the other run cannot be done again here, so that
-    op or element are not known ("": it can)."""
+    op or element are not known ("": it can); ``passing``: what the receipts of the one or the other
+    say and does not come again when the run is done again here ("": all comes): a fault of that
+    moment or machine, so that no element differs."""
 
     iteration: int
     lasting: bool
@@ -41,6 +44,7 @@ class Difference:
     history: tuple[str, ...] = ()
     kernels: tuple[str, str] = ("", "")
     missing: tuple[str, str] = ("", "")
+    passing: tuple[str, str] = ("", "")
 
     def to_json(self) -> dict[str, Any]:
         held = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -103,11 +107,14 @@ def diverge(
     key = first(iteration, one.ops, other.ops)
     both = a.folder, b.folder
     if key is None:
-        x_ops, y_ops = (_known(run, iteration, both) for run in (a, b))
-        key = first(iteration, x_ops, y_ops)
+        receipts = one, other
+        again = [_again(run, iteration, both) for run in (a, b)]
+        x, y = ((r or kept).ops for r, kept in zip(again, receipts, strict=True))
+        key = first(iteration, x, y)
         if key is None:
-            missing = _missing(a, b) if not (x_ops and y_ops) else ("", "")
-            return Difference(iteration, lasting, value=found.leaf, missing=missing)
+            missing = _missing(a, b) if not (x and y) else ("", "")
+            return Difference(iteration, lasting, value=found.leaf, missing=missing,
+                              passing=_passing(receipts, again))  # fmt: skip
     named: Named = a.book.names[int(key.split("/")[1])]
     values = [_value(run, iteration, key, both) for run in (a, b)]
     known = [(run, value[0]) for run, value in zip((a, b), values, strict=True) if value]
@@ -119,18 +126,21 @@ def diverge(
     )  # fmt: skip
     if len(known) < 2:
         return made
-    index, numbers, apart, count = first_element(*(value[1] for value in values if value))
+    arrays = [value[1] for value in values if value]
+    if same_bits(*arrays):
+        again = [_again(run, iteration, both) for run in (a, b)]
+        return replace(made, passing=_passing((one, other), again))
+    index, numbers, apart, count = first_element(*arrays)
     return replace(made, element=index, numbers=numbers, ulps=apart, count=count)
 
 
-def _known(run: Run, iteration: int, folders: tuple[Path, ...]) -> dict[str, str]:
-    """The hashes of an iteration's values: of the iteration done again, else those of its
-    receipt."""
+def _again(run: Run, iteration: int, folders: tuple[Path, ...]) -> Receipt | None:
+    """The receipt of an iteration done again; None where this machine cannot do that."""
     try:
-        return run.receipt(iteration, folders).ops
+        return run.receipt(iteration, folders)
     except UserError as error:
         _need_elsewhere(run, error)
-        return run.book.receipts[iteration].ops
+        return None
 
 
 def _value(
@@ -153,6 +163,12 @@ def _need_elsewhere(run: Run, error: UserError) -> None:
 
 def _missing(a: Run, b: Run) -> tuple[str, str]:
     x, y = (run.refused.what if run.refused is not None else "" for run in (a, b))
+    return x, y
+
+
+def _passing(kept: Iterable[Receipt], again: Iterable[Receipt | None]) -> tuple[str, str]:
+    """What of two receipts is not in those of the iteration done again."""
+    x, y = ((r and mismatch(k, r)) or "" for k, r in zip(kept, again, strict=True))
     return x, y
 
 

@@ -130,6 +130,22 @@ def test_one_whose_effect_vanishes_is_no_lasting_difference(lab: Lab):
     pytest.fail("every element's rounding lasts")
 
 
+@pytest.mark.parametrize(("ops_every", "kind"), [(1, "value"), (0, "state")])
+def test_a_fault_that_does_not_come_again_is_said(lab: Lab, ops_every, kind):
+    """A bit that memory lost: receipts have it, the same iteration done again has not."""
+    op = _op(lab, "core.conv#2")
+    struck = lab.run(f"struck {ops_every}", inject=f"{op}:3", ops_every=ops_every)
+    struck = Run(struck.folder, lab.plain.plan, struck.opened)
+    sound = lab.detailed if ops_every else lab.plain
+    for runs, place in (((sound, struck), 1), ((struck, sound), 0)):
+        found = diverge(*runs)
+        assert found is not None and found.lasting
+        assert (found.iteration, found.count, found.missing) == (3, 0, ("", ""))
+        assert found.op == (op if ops_every else "")
+        assert found.passing[place].startswith(f"{kind} ")
+        assert found.passing[1 - place] == ""
+
+
 def test_receipts_of_gradients_have_one_of_every_parameter(tmp_path):
     """Also where kernels that make a gradient could use it up themselves: of one shard."""
     rng = np.random.default_rng(0)

@@ -84,6 +84,19 @@ def no_gpu(monkeypatch) -> None:
 # -- a run of another machine ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kept", ["values", "flipped"])
+def test_a_fault_that_does_not_come_again_is_told(lab, tmp_path, capsys, kept):
+    struck = changed(getattr(lab, kept), tmp_path / "struck", inject="")
+    code, found = told(capsys, "diverge", str(lab.named), str(struck))
+    assert code == 1
+    assert (found["iteration"], found["element"], found["ulps"]) == (2, None, None)
+    assert found["missing"] == ["", ""] and found["passing"][0] == "" != found["passing"][1]
+    assert main(["diverge", str(lab.named), str(struck)]) == 1
+    said = capsys.readouterr().out
+    assert f"the second  done again, {found['passing'][1]} is not what the receipts say" in said
+    assert "a fault of that moment or machine" in said
+
+
 @pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_receipts_of_the_other_machine_say_the_op(lab, no_gpu, capsys, turned):
     """The values of the run that can be done again are compared with the hashes of the other."""

@@ -70,11 +70,19 @@ def _remedy(found, one, other) -> list[str]:
 
 def _text(d, remedy) -> str:
     after = "" if d.lasting else ", with no lasting difference: the state is the same afterwards"
+    passing = [
+        f"  {which:<10}  done again, {what} is not what the receipts say"
+        for which, what in zip(("the first", "the second"), d.passing, strict=True)
+        if what
+    ]
+    if passing:
+        passing.append("              a fault of that moment or machine: neither run repeats it")
     if not d.op and not remedy:
-        return f"iteration {d.iteration}: {d.value} differs, and no op does{after}"
+        said = f"iteration {d.iteration}: {d.value} differs, and no op does{after}"
+        return "\n".join([said, *passing])
     said = f"{d.op} is the first op that differs" if d.op else (
         f"{d.value} is the first that differs by the receipts")  # fmt: skip
-    lines = [f"iteration {d.iteration}: {said}{after}"]
+    lines = [f"iteration {d.iteration}: {said}{after}", *passing]
     if d.origin:
         lines.append(f"  comes from  {d.origin}")
     kernels = " and ".join(dict.fromkeys(filter(None, d.kernels)))

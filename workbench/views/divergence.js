@@ -80,8 +80,9 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const kept = h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run && data.again ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Look again') : null);
     if ('pass' in found) return changed(found, row, kept);
     const missing = (found.missing ?? []).map((why, i) => why && `${'AB'[i]} cannot be done again here: ${why}. `).join('');
+    const passing = (found.passing ?? []).map((what, i) => what && `Done again, ${what} of ${'AB'[i]} is not what its receipt says: a fault of that moment or machine, which does not come again. `).join('');
     if (!found.op && missing) return h('div', { class: 'box', 'data-result': 'missing' }, h('b', {}, 'The op is not known'), `${missing}By the receipts ${found.value} is the first that differs.`, kept);
-    if (!found.op) return h('div', { class: 'box', 'data-result': 'none' }, h('b', {}, 'No op differs'), `Done again, every value of iteration ${count(found.iteration)} is the same in both runs; what differs is ${found.value}.`, kept);
+    if (!found.op) return h('div', { class: 'box', 'data-result': 'none' }, h('b', {}, 'No op differs'), `Done again, every value of iteration ${count(found.iteration)} is the same in both runs; what differs is ${found.value}. ${passing}`, kept);
     const op = found.id === null ? h('b', { class: 'mono' }, found.op)
       : h('b', { class: 'mono' }, link(found.op, { op: found.id, stage: found.stage, panes: ['divergence', 'graph'], open: 'graph', beside: 'divergence' }, 'Select this op: graph, source and IR diff follow'));
     const kernel = (name, id, other) => (!name ? '–' : other ? h('span', { class: 'mono' }, name) : id === null ? h('span', { class: 'mono' }, name) : link(name, { kernel: id, open: 'code', beside: 'divergence' }, 'The code of this kernel'));
@@ -95,7 +96,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       found.count ? row('elements that differ', count(found.count)) : null,
       found.count ? row('kernels', h('span', { class: 'side' }, 'A ', kernel(found.kernels[0], found.kernel_ids[0])), 'B ', found.kernels[1] === found.kernels[0] ? h('span', { class: 'muted' }, 'the same') : kernel(found.kernels[1], found.kernel_ids[1], true)) : null,
       found.history.length ? row('made by', h('div', { class: 'steps', title: 'The rules that made the op, the last one first' }, found.history.map((each) => h('span', {}, each)))) : null),
-    found.count ? null : h('p', { class: 'muted' }, `Its numbers are not known. ${missing || 'The iteration cannot be done again here.'}`),
+    found.count ? null : h('p', { class: 'muted' }, `Its numbers are not known. ${missing || passing || 'The iteration cannot be done again here.'}`),
     kept);
   }
 
