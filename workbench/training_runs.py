@@ -101,15 +101,21 @@ def save(arguments: Namespace, edit: PipelineEdit) -> None:
 
 
 def check_resumed(arguments: Namespace) -> None:
-    """UserError where a run would go on with other files than it was begun with."""
-    held = arguments_of(Path(arguments.folder)).get(_FILES)
-    if not isinstance(held, list) or not held:
-        return
-    for path, digest in training_files.listed(arguments.model, arguments.data):
-        if digest not in {begun for _, begun in held}:
-            raise UserError("the run was begun with another file", path,
-                            "resume with the one of before, or begin another run in another "
-                            "folder")  # fmt: skip
+    """UserError where a run would go on with other files or first parameters than it was begun
+    with: neither is in the numerics identity."""
+    fix = "resume with what it was begun with, or begin another run in another folder"
+    begun = arguments_of(Path(arguments.folder))
+    held, here = begun.get(_FILES), training_files.listed(arguments.model, arguments.data)
+    if isinstance(held, list):
+        for ours, others, said in ((here, held, "with another file"), (held, here, "with a file")):
+            known = {digest for _, digest in others}
+            if path := next((path for path, digest in ours if digest not in known), None):
+                raise UserError(f"the run was begun {said}", path, fix)
+    first = begun.get("initialize", arguments.initialize)
+    if first != arguments.initialize:
+        was, given = (" ".join(words) or "none" for words in (first, arguments.initialize))
+        raise UserError(f"the run was begun with --initialize {was}, given {given}",
+                        arguments.folder, fix)  # fmt: skip
 
 
 def is_run(folder: Path) -> bool:

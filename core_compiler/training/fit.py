@@ -198,6 +198,7 @@ def fit(
             held.begin_at(restore(step, found, seed).get(DATA))
         history.first = step.iteration
         _check(step, held, plan)
+        _check_injected(plan, step.iteration)
         if begun is not None:
             begun()
         elif plan.folder is not None and (task or plan.has_receipts):
@@ -273,6 +274,25 @@ def _check(step: TrainingStep, data: Data | Stream, plan: Plan) -> None:
     path = plan.folder / receipts.FILE
     if step.iteration and path.exists():
         receipts.check_head(path, step.identity, plan.leaves)
+
+
+def _check_injected(plan: Plan, done: int) -> None:
+    """UserError where the folder would say of the iterations that are done another injection than
+    they had."""
+    if not done or plan.folder is None:
+        return
+    try:
+        said = run_file.read(plan.folder).get("inject")
+        begun = Injection.of(str(said)) if said else None
+    except UserError:  # nothing says how the run was begun
+        return
+    before, now = (i if i is not None and i.iteration <= done else None
+                   for i in (begun, plan.inject))  # fmt: skip
+    if before != now:
+        was, given = ("none" if i is None else str(i) for i in (before, now))
+        raise UserError(f"the iterations that are done have the injection {was}, given {given}",
+                        str(plan.folder), "resume with what the run was begun with, or begin "
+                        "another run in another folder")  # fmt: skip
 
 
 class Share(Protocol):

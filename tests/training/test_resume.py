@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import shlex
+import shutil
 import signal
 from pathlib import Path
 
@@ -210,6 +211,28 @@ def test_a_refused_command_leaves_the_folder_as_it_was(words, message, run, caps
 # -- full disks ------------------------------------------------------------------------------------
 
 
+def test_what_the_identity_does_not_name_is_compared_too(run, capsys):
+    """An injection in an iteration that is done, and what parameters were at first: `verify` would
+    do the run again with them."""
+    before = _bytes(run)
+    words = [*MODEL, "--iterations", "4", "--folder", str(run), "--resume"]
+    op = [n.op for n in Book.read(run / receipts.FILE).names if n.op.startswith("core.sub#")][-1]
+    for more, said in (
+        (["--inject", f"{op}:2"], f"have the injection none, given {op}:2"),
+        (["--initialize", "*=zeros"], "begun with --initialize none, given *=zeros"),
+    ):
+        assert main([*words, *more]) == 2
+        assert said in capsys.readouterr().err
+        assert _bytes(run) == before
+    folder = run.parent / "flipped"
+    shutil.copytree(run, folder)
+    words[-2] = str(folder)
+    assert main([*words, "--inject", f"{op}:3"]) == 0  # one that is still to come
+    capsys.readouterr()
+    assert main([*words, "--iterations", "5"]) == 2
+    assert f"have the injection {op}:3, given none" in capsys.readouterr().err
+
+
 def test_a_full_disk_leaves_how_the_run_is_done_again(run, monkeypatch, capsys):
     before = _bytes(run)
     monkeypatch.setattr(files.os, "fsync", _full)
@@ -379,6 +402,23 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(recorded, own, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["first"], found["digest"]) == (6, whole["digest"])
     assert found["loss"] == whole["loss"][6:]
+
+
+def test_a_run_goes_on_with_the_files_that_it_was_begun_with(own, tmp_path, capsys):
+    """Also where its own data or a file take each other's place."""
+    words = [*own[0][:-1], "run", "--iterations", "2"]
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "x.npz", input=random.standard_normal((8, 4)).astype(np.float32),
+             label=np.arange(8) % 3)  # fmt: skip
+    assert main(words) == 0
+    assert main([*words, "--resume", "--data", "x.npz"]) == 2
+    assert "the run was begun with another file" in capsys.readouterr().err
+    words[words.index("run")] = "another run"
+    assert main([*words, "--data", "x.npz"]) == 0
+    capsys.readouterr()
+    assert main([*words, "--resume"]) == 2
+    assert "the run was begun with a file" in capsys.readouterr().err
+    assert main([*words, "--resume", "--data", "x.npz", "--iterations", "3"]) == 0
 
 
 def test_ctrl_c_before_anything_is_kept_says_so(own, capsys):
