@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from core_compiler.ir import DType, Value, tensor
+from core_compiler.ir import DType, Op, Value, tensor
 from core_compiler.ops.base import Attr, OpDef, declare
-from core_compiler.ops.composite import COMPOSITE, as_dtype, in_f32, size_of, spread
+from core_compiler.ops.composite import COMPOSITE, as_dtype, in_f32, size_of, spread, widened
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -121,6 +121,21 @@ def _finish(b, losses: Value, factors: Value, reduction: str) -> Value:
         return losses
     total = _total(b, losses)
     return total if reduction == "sum" else b.div(total, _total(b, factors))
+
+
+def totals(b, op: Op) -> tuple[Value, Value]:
+    """What a ``nll_loss`` or ``cross_entropy`` that is a mean divides, and by what: the sum of the
+    losses and that of the weights used; of narrow floats in f32."""
+    x, targets, *weight = (widened(b, value) for value in op.operands)
+    how = {**op.attributes, "reduction": "sum"}
+    total = getattr(b, op.kind.removeprefix("core."))(x, targets, *weight, **how)
+    classes, counts = _counted(b, as_dtype(b, targets, I64), op["ignore_index"])
+    if weight:
+        factors = b.take(weight[0], classes, axis=0)
+        factors = b.select(counts, factors, b.scalar_like(0, factors))
+    else:
+        factors = as_dtype(b, counts, x.type.dtype)
+    return total, _total(b, factors)
 
 
 @in_f32

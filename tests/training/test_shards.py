@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -20,6 +22,7 @@ from core_compiler.training.config import Training
 from core_compiler.training.reference import walk
 from core_compiler.training.roles import Roles
 from core_compiler.training.step import shard_of
+from tests.slow import slow_but
 from tests.training.helpers import Reference, after_passes, joint_of
 from tests.training.test_step import Pictures, Words, _made, _pictures, _words
 
@@ -119,6 +122,53 @@ def test_a_loss_of_the_models_own_is_the_mean_over_shards(division):
         assert step(x) == pytest.approx(loss.item(), rel=1e-5)
     for name, wanted in model.state_dict().items():
         np.testing.assert_allclose(step[name], wanted.numpy(), rtol=1e-4, atol=1e-6)
+
+
+class LanguageLoss(torch.nn.Module):
+    """A loss as language models return it: unequal numbers of targets count in the shards, in one
+    of them none; with a penalty, and a term that divides by another count."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.linear, self.kind = torch.nn.Linear(5, 4), kind
+        self.register_buffer("weight", torch.tensor([0.5, 1.0, 2.0, 1.5]))
+
+    def forward(self, x, y):
+        logits = self.linear(x)
+        weight = self.weight if self.kind == "weights" else None
+        loss = functional.cross_entropy(logits.reshape(-1, 4), y.reshape(-1), weight=weight)
+        if self.kind == "several":
+            seen = (y != -100).to(x.dtype)
+            second = (logits.square().sum(-1) * seen).sum() / seen.sum()
+            loss = loss / 0.5 - 0.1 * second + 0.01 * self.linear.weight.square().sum()
+        return loss
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    slow_but(
+        (("several", torch.float32),),
+        [("plain", torch.float32), ("weights", torch.float32), ("several", torch.float32),
+         ("plain", torch.bfloat16)],
+    ),
+)  # fmt: skip
+def test_each_mean_in_a_models_own_loss_divides_by_the_count_of_all_shards(kind, dtype):
+    model = _made(lambda: LanguageLoss(kind)).to(dtype)
+    x, y = torch.randn(6, 2, 5).to(dtype), torch.randint(0, 4, (6, 2))
+    y[:2], y[3, 1] = -100, -100
+    training = Training(None, optimizers.SGD(0.1), shards=3)
+    step = cc.compile(copy.deepcopy(model), (x, y), training=training)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    near = 1e-5 if dtype is torch.float32 else 2e-2
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = model(x, y)
+        loss.backward()
+        optimizer.step()
+        assert step(x, y) == pytest.approx(loss.item(), rel=near)
+    for name, array in step.state_dict().items():
+        wanted = model.state_dict()[name].float().numpy()
+        np.testing.assert_allclose(array.astype(np.float32), wanted, rtol=10 * near, atol=near)
 
 
 def test_unsynchronised_statistics_are_each_shards_own():

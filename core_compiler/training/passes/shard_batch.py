@@ -6,7 +6,7 @@ are those of the configuration's number of shards, whoever runs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,11 +14,16 @@ import numpy as np
 from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Rewriter, Value, as_array
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.composite import as_dtype
+from core_compiler.ops.loss import totals
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.decompose import expand
 from core_compiler.training.probes import differing
 from core_compiler.training.roles import SHARD, Roles
 
+_MEAN = "the loss is the mean over all shards"
+#: Ops whose result is a sum of their operands, with a sign.
+_LINEAR = frozenset({"core.add", "core.sub", "core.neg", "core.cast", "core.reshape"})
 _RANDOM = frozenset({"core.random_bits", "core.random_uniform", "core.random_normal"})
 
 
@@ -84,20 +89,56 @@ class _Work:
                     )  # fmt: skip
 
     def loss(self, place: int | None) -> None:
-        """The total over all shards by the count over all shards.  A loss of the model's own that
-        is no total by a count (its division by 1 was simplified away) counts once for a shard."""
+        """The total over all shards by the count over all shards, of every term of the loss.  One
+        of the model's own that is no total by a count counts once for a shard."""
         assert place is not None
-        value, rule = self.rw.outputs[place], "the loss is the mean over all shards"
+        value, path = self.rw.outputs[place], set[Value]()
+        for term in dict.fromkeys(self._terms(value, path)):
+            op, b = self.rw.producer(term), self.builder()
+            if op is not None and op.kind == "core.div":
+                made = b.div(*(b.all_reduce(v, shards=self.shards) for v in op.operands))
+                self.rw.replace(op, b.ops, {term: made}, rule=_MEAN)
+            elif op is not None and _is_class_mean(op):
+                made = b.div(*(b.all_reduce(v, shards=self.shards) for v in totals(b, op)))
+                made = as_dtype(b, made, term.type.dtype)
+                self.rw.replace(op, b.ops, {term: made}, rule=_MEAN)
+            elif self._number(term) is None:
+                total = b.all_reduce(term, shards=self.shards)
+                self._mean_of(term, b.div(total, b.scalar_like(self.shards, total)), b, place, path)
+
+    def _mean_of(self, term: Value, made: Value, b: Builder, place: int, path: set[Value]) -> None:
+        """Where the loss takes ``term`` it takes ``made``, the mean over all shards."""
+        users = [op for op in self.rw.users(term) if not path.isdisjoint(op.results)]
+        before = users[0] if users else None
+        self.rw.insert(b.ops, before=before, rule=_MEAN, reason="of the model's own loss")
+        for user in users:
+            fresh = user.substitute({term: made})
+            self.rw.replace(user, fresh, {v: v for v in user.results}, rule=_MEAN)
+        if self.rw.outputs[place] is term:
+            self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
+
+    def _terms(self, value: Value, path: set[Value]) -> Iterator[Value]:
+        """What the loss is a sum of, each times a number; ``path``: what they add up to."""
         op = self.rw.producer(value)
-        b = self.builder()
-        if op is not None and op.kind == "core.div":
-            made = b.div(*(b.all_reduce(v, shards=self.shards) for v in op.operands))
-            self.rw.replace(op, b.ops, {value: made}, rule=rule)
+        inner: list[Value] = []
+        if op is not None and op.kind in _LINEAR:
+            inner = list(op.operands)
+        elif op is not None and op.kind in ("core.mul", "core.div"):
+            x, y = op.operands
+            if self._number(y) is not None:
+                inner = [x]
+            elif op.kind == "core.mul" and self._number(x) is not None:
+                inner = [y]
+        found = [term for each in inner for term in self._terms(each, path)]
+        if op is None or not found or (op.kind == "core.div" and not self._has_means(found)):
+            yield value
             return
-        total = b.all_reduce(value, shards=self.shards)
-        made = b.div(total, b.scalar_like(self.shards, total))
-        self.rw.insert(b.ops, rule=rule, reason="of the model's own loss")
-        self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
+        path.add(value)
+        yield from found
+
+    def _has_means(self, terms: Iterable[Value]) -> bool:
+        makers = map(self.rw.producer, terms)
+        return any(o is not None and (o.kind == "core.div" or _is_class_mean(o)) for o in makers)
 
     def random(self, shard: Value) -> None:
         for op in self.rw.ops:
@@ -217,6 +258,11 @@ class _Work:
         made = b.div(total, b.scalar_like(self.shards, total))
         self.rw.insert(b.ops, rule="the mean of the shards' statistics", reason=f"of {name}")
         self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
+
+
+def _is_class_mean(op: Op) -> bool:
+    """Whether it divides by a number of targets, which may be another for each shard."""
+    return op.kind in ("core.nll_loss", "core.cross_entropy") and op["reduction"] == "mean"
 
 
 def _between(ops: Iterable[Op], start: Value, ends: Iterable[Value]) -> list[Op]:
