@@ -27,7 +27,7 @@ class Numbers:
     """What all parameters of an iteration share: f64 values of rank 0.
 
     ``rate``; ``scalars``: the state of the optimiser as a whole, before and after this iteration;
-    ``first``: i1, whether this is the first iteration.
+    ``first``: i1, whether no update was made before.
     """
 
     rate: Term

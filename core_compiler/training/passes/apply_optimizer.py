@@ -8,6 +8,7 @@ from core_compiler.ir import Module, Value
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.passes.base import Pass, PassContext
+from core_compiler.training.loss_scale import SKIPPED
 from core_compiler.training.optimizers import SGD, Numbers, Optimizer
 from core_compiler.training.roles import ITERATION, STATE, Result, Roles
 
@@ -42,7 +43,10 @@ class ApplyOptimizer(Pass):
         iteration = arguments[place]
         if place not in nexts:
             nexts[place] = b.add(iteration, b.constant(1, iteration.type.dtype))
-        first = b.eq(iteration, b.constant(0, iteration.type.dtype))
+        done = iteration
+        if ("scalar", SKIPPED) in (row[:2] for row in roles.arguments):  # torch's made no update
+            done = b.sub(iteration, arguments[roles.number("scalar", SKIPPED)])
+        first = b.eq(done, b.constant(0, done.type.dtype))
         held = {n: roles.number("scalar", n) for n in self.optimizer.scalars}
         before = {n: Term(b, arguments[i]) for n, i in held.items()}
         after = self.optimizer.advance(b, before)
