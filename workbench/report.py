@@ -19,10 +19,10 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Op
-from widgets.encode import pack
+from widgets.encode import finite, pack
 from widgets.static_host import POLICY, script_safe
 from workbench import modules, views
-from workbench.ahead import finite, packed
+from workbench.ahead import packed
 from workbench.frame import frame
 from workbench.moves import rewrite as choose_rewrite
 from workbench.showing import Message, instead

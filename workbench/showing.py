@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
+from widgets.encode import finite
 from workbench import views
-from workbench.ahead import finite, packed
+from workbench.ahead import packed
 from workbench.state import TWO, Sight
 from workbench.views import Empty, inspector, missing, passes
 from workbench.views.reading import Run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from core_compiler.pipelines import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from tests.debug.planted import ReluOfSum
 from tests.passes.programs import program
+from widgets.requests import Requests
 from workbench import advice, report
-from workbench.views import memory
+from workbench.state import Sight
+from workbench.views import memory, overview
+from workbench.views.reading import Run
 
 
 def clamped_sum(b, x, y):
@@ -49,6 +53,16 @@ def test_a_pass_that_breaks_its_promise_of_bits_is_named(command: Any, wrong: Pa
     assert "every bit was to be kept" in check["text"]
     assert "relu_of_sum moves the outputs" in command.text("show", wrong, "overview")
     assert "relu_of_sum moves the outputs" in command.text("advise", wrong)
+
+
+def test_the_page_is_answered_where_the_error_is_infinite(tmp_path: Path) -> None:
+    run = Run(record(tmp_path / "wrong.run", [-1, -2]))
+    requests = Requests(lambda request: overview.answer(run, Sight(), request))
+    (told,) = json.loads(requests.answer('[{"id": 1, "session": "a"}]') or "")
+    run.close()
+    (found,) = told["value"]
+    assert found["title"] == "relu_of_sum moves the outputs without bound"
+    assert found["cost"]["value"] is None
 
 
 def test_a_report_is_written_of_it(wrong: Path, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from core_compiler.record.recorder import Recorder
 from tests.debug import planted
 from tests.workbench.conftest import MODEL
 from tests.workbench.test_cli_reduce import own
+from widgets.encode import finite
 from workbench import edits, first_bad_pass, models, worker
-from workbench.ahead import finite
 from workbench.app.library import Library
 from workbench.app.workspace import Distrust, Workspace
 from workbench.state import Sight

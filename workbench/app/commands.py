@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from core_compiler.errors import UserError
+from widgets.encode import finite
 from workbench import first_bad_pass, moves
-from workbench.ahead import finite
 from workbench.app import rerun, runs, tour
 from workbench.app.access import Refused
 from workbench.app.compiles import Compile

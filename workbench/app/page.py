@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from core_compiler.errors import UserError
+from widgets.encode import finite
 from workbench import moves
-from workbench.ahead import finite
 from workbench.app import commands, components, runs, searches, tour
 from workbench.app.access import EDITOR
 from workbench.app.browser import Browser

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench.ahead import finite
+from widgets.encode import finite
 from workbench.app.library import Library
 from workbench.app.run_index import Found
 from workbench.app.run_query import SORTS

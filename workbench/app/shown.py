@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from panel.io.document import unlocked
 
 from core_compiler.runtime import heap
+from widgets.encode import finite
 from widgets.requests import Requests
 from workbench import moves, views
-from workbench.ahead import finite, pieces
+from workbench.ahead import pieces
 from workbench.app.offers import Offers
 from workbench.showing import Message, Showing, Update, held, kept_state, unexpected
 from workbench.state import VIEWS, Sight
