@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Command = dict[str, Any]
 #: The views that compile again with an edit, and say how that goes.
 EDITING = ("pipeline", "overview")
+#: Under which such a compile goes on beside what is shown.
+EDITED = "pipeline"
 #: Longest search of the library (characters).
 MAX_FIND = 500
 
@@ -159,7 +161,7 @@ def compile_again(page: Page, command: Command) -> None:
             return
         start = str(command["draft"].get("start", ""))
         view = "compare" if command.get("compare") else ""
-        page.begin_aside(made, lambda ended: _edited_ended(page, ended, start, view))
+        page.asides.begin(EDITED, made, lambda ended: _edited_ended(page, ended, start, view))
         _tell_pipeline(page, {"state": "running"})
 
     page.in_turn(then, lambda: rerun.job(page.workspace, run, command, page.user))
@@ -190,10 +192,22 @@ def hold(page: Page, command: Command) -> None:
         page.show_bar()
 
 
-def cancel(page: Page, _command: Command) -> None:
-    if page.job is not None:
-        page.job.cancel()
+def cancel(page: Page, command: Command) -> None:
+    """Stop the job beside what is shown that view ``of`` began; "": the compile of what is
+    shown."""
+    view = str(command.get("of", ""))
+    job = page.asides.job(view) if view else page.job
+    if job is not None:
+        job.cancel()
         page.show_bar()
+
+
+def leave(page: Page) -> None:
+    """Something else will be shown: what goes on beside it is not followed any further."""
+    if page.asides.job(EDITED) is not None:
+        _tell_pipeline(page, {"state": "done"})
+    page.asides.clear()
+    page.searches.clear()
 
 
 # -- searches -------------------------------------------------------------------------------------
@@ -219,7 +233,7 @@ def bisect(page: Page, command: Command) -> None:
     if "bisect" not in page.sight.panes:
         page.move(lambda r, s: moves.move("show", r, s, {**command, "view": "bisect"}))
     kept = first_bad_pass.RESULTS.newest(run.path) is not None
-    if command.get("again") or not (kept or page.job is not None):
+    if command.get("again") or not (kept or page.working is not None):
         _begin_search(page, "bisect", {}, lambda: page.workspace.bisect(run, command))
 
 

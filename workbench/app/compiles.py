@@ -122,6 +122,12 @@ class Compile:
         return self.running and self._process is None
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """How far it is."""
+        elapsed = int(time.time() - self.started)
+        return {**self.progress, "elapsed": elapsed, "paused": self.paused}
+
+    @property
     def pid(self) -> int:
         """Of its process; 0 while it has none."""
         return 0 if self._process is None else self._process.pid

@@ -138,7 +138,8 @@ class Shown:
         its search goes, and what an upload needs."""
         page = self._page
         found = views.module(name).choices(page.workspace.library.entries())
-        search = page.searches.facts(name, page.job_facts())
+        job = page.asides.job(name)
+        search = page.searches.facts(name, None if job is None else job.facts)
         may = not page.viewer
         more = {"may_run": may and page.workspace.runs_code, "search": search,
                 "token": page.workspace.token if may else ""}  # fmt: skip
