@@ -232,7 +232,7 @@ def bisect(page: Page, command: Command) -> None:
         return
     if "bisect" not in page.sight.panes:
         page.move(lambda r, s: moves.move("show", r, s, {**command, "view": "bisect"}))
-    kept = first_bad_pass.RESULTS.newest(run.path) is not None
+    kept = first_bad_pass.newest(run.path, run.identity) is not None
     if command.get("again") or not (kept or page.working is not None):
         _begin_search(page, "bisect", {}, lambda: page.workspace.bisect(run, command))
 
