@@ -133,6 +133,8 @@ def test_an_edit_made_in_the_view_runs_here_and_a_bad_one_changes_nothing():
     told = json.loads(view.view.detail)
     assert told["state"] == "failed" and "cannot be skipped" in told["error"]["what"]
     assert w.compilation is made
+    view.view.command = json.dumps({"name": "rerun", "draft": wrong, "n": 3})
+    assert view.view.detail != json.dumps(told), "the view waits for an answer"
 
 
 class Breaks(Pass):

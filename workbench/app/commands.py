@@ -4,6 +4,7 @@ page and the command, which comes from the browser and is checked here."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -168,7 +169,8 @@ def compile_again(page: Page, command: Command) -> None:
 
 
 def _tell_pipeline(page: Page, what: Mapping[str, Any]) -> None:
-    facts = {**what, "run": page.run and page.run.path.name}
+    # The same is news again: who pressed once more waits for it.
+    facts = {**what, "run": page.run and page.run.path.name, "n": time.time()}
     for name in EDITING:
         page.browser.set(name, detail=json.dumps(finite(facts)))
     page.show_bar()

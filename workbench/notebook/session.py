@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -288,7 +289,8 @@ class Workbench:
 
     def _rerun(self, command: Mapping[str, Any]) -> None:
         """The draft of the pipeline view, compiled here; the view is told what was wrong."""
-        told: dict[str, Any] = {"state": "failed", "kept": None}
+        # The same fault is news again: who pressed once more waits for it.
+        told: dict[str, Any] = {"state": "failed", "kept": None, "n": time.time()}
         try:
             on = pipeline.ground(self.run)
             draft = editing.clean(command.get("draft"), on.base)
@@ -297,7 +299,7 @@ class Workbench:
                 edits.from_json(draft["edit"]), check=draft["check"], target=draft["target"],
                 execute=draft["execute"], pass_timeout=draft["timeout"],
             )  # fmt: skip
-            told = {"state": "done"}
+            told |= {"state": "done"}
         except UserError as error:
             told["error"] = error.to_json()["error"]
         except Exception as error:

@@ -135,6 +135,17 @@ def test_another_recording_shows_no_state_of_a_search_in_this_one(drive, tmp_pat
     drive(story)
 
 
+def test_the_same_refusal_is_told_again(drive):
+    async def story(page: Any) -> None:
+        for times in (1, 2):
+            page.send("rerun", draft={"edit": {"skip": ["bufferize"]}})
+            await page.until(lambda times=times: len(page.told["pipeline"]) == times)
+            assert page.detail("pipeline")["state"] == "refused"
+        assert len(page.told["overview"]) == 2
+
+    drive(story)
+
+
 def test_a_view_of_another_recording_does_not_wait_for_the_compile_of_this_one(
     drive, workspace, tmp_path
 ):
