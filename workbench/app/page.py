@@ -260,13 +260,15 @@ class Page:
 
     def _open_recording(self, name: str) -> None:
         path = self.workspace.path(name)
-        self.job = self.workspace.compiles.of(path)
-        if self.job is None:
+        job = self.workspace.compiles.of(path)
+        runs = job is not None and job.running
+        if not runs:
             self.workspace.check_deleted(path)
+        self.job = job
         try:
             self.run = self.workspace.acquire(path)
         except UserError:
-            if self.job is None or not self.job.running:
+            if not runs:
                 raise  # a compile that has just begun writes it in a moment
 
     def refresh(self) -> None:

@@ -135,6 +135,30 @@ def test_another_recording_shows_no_state_of_a_search_in_this_one(drive, tmp_pat
     drive(story)
 
 
+def test_of_a_run_that_was_made_here_another_page_hears_too(drive, workspace, tmp_path):
+    """Of a search in it, and that it was deleted."""
+    from tests.workbench.page.driven import Driven
+
+    async def story(page: Any) -> None:
+        await compiling(page)
+        (tmp_path / "edited").write_text("0")
+        await page.until(lambda: page.page.sight.run != "a.run" and page.page.run is not None)
+        await searching(page)
+        other = Driven(workspace, f"run={page.page.sight.run}&panes=bisect")
+        await other.until(lambda: other.search.get("state") == "running")
+        (tmp_path / "bisect").write_text("0")
+        await other.until(lambda: other.search["state"] == "finished")
+        other.close()
+        name = page.page.sight.run
+        workspace.library.remove(name)
+        late = Driven(workspace, f"run={name}")
+        late.close()
+        assert late.page.problem["what"] == "this run was deleted"
+        assert late.page.run is None and late.page.sight.run == ""
+
+    drive(story)
+
+
 def test_the_same_refusal_is_told_again(drive):
     async def story(page: Any) -> None:
         for times in (1, 2):
