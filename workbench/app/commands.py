@@ -15,6 +15,7 @@ from workbench import first_bad_pass, moves
 from workbench.app import rerun, runs, tour
 from workbench.app.access import Refused
 from workbench.app.compiles import Compile
+from workbench.app.run_query import MAX_TEXT
 from workbench.app.turns import Result
 from workbench.app.workspace import Distrust
 from workbench.showing import held
@@ -29,8 +30,6 @@ Command = dict[str, Any]
 EDITING = ("pipeline", "overview")
 #: Under which such a compile goes on beside what is shown.
 EDITED = "pipeline"
-#: Longest search of the library (characters).
-MAX_FIND = 500
 
 
 # -- what is shown --------------------------------------------------------------------------------
@@ -313,7 +312,7 @@ def find_runs(page: Page, command: Command) -> None:
     """Another search, or another part of what it found, on the first page."""
     if page.run is None and page.job is None:
         sight = Sight.of({
-            "find": str(command.get("find", ""))[:MAX_FIND], "skip": str(command.get("skip") or ""),
+            "find": str(command.get("find", ""))[:MAX_TEXT], "skip": str(command.get("skip") or ""),
             "shelf": str(command.get("shelf", "")),
         })  # fmt: skip
         page.list_at(sight, push=bool(command.get("push", True)))
