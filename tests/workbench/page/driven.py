@@ -62,7 +62,7 @@ class Driven:
 
     async def until(self, true: Callable[[], Any]) -> None:
         """Let the page go on, its clock too, until it is so."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not true():
             assert time.monotonic() < deadline, [self.bar[k] for k in ("notice", "job", "query")]
             for callback in self._document.periodic:
