@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # also run as a file
 from benchmarks.models import machine  # noqa: E402
 from core_compiler.record import schema  # noqa: E402
-from workbench.ahead import finite  # noqa: E402
+from widgets.encode import finite  # noqa: E402
 from workbench.app import run_entry, run_query, runs  # noqa: E402
 from workbench.app.library import Library  # noqa: E402
 from workbench.state import Sight  # noqa: E402

@@ -73,6 +73,17 @@ def pack(data: Mapping[str, Any]) -> tuple[str, bytes]:
     return _dumps({**encoded, "stamp": stamp}), struct.pack("<II", stamp, 0) + body
 
 
+def finite(value: Any) -> Any:
+    """Numbers that JSON has not (NaN, infinities) as None."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return value
+
+
 def _dumps(value: Any) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from widgets.encode import finite
+
 Handler = Callable[[Mapping[str, Any]], Any]
 
 
@@ -28,11 +30,11 @@ class Requests:
             if identity in self._answered:
                 continue
             self._answered[identity] = None
-            answers.append({**self._reply(request), "id": identity[1], "session": identity[0]})
-        return json.dumps(answers, allow_nan=False) if answers else None
+            answers.append(self._reply(request, {"id": identity[1], "session": identity[0]}))
+        return f"[{', '.join(answers)}]" if answers else None
 
-    def _reply(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _reply(self, request: Mapping[str, Any], whose: Mapping[str, Any]) -> str:
         try:
-            return {"value": self._handler(request)}
+            return json.dumps({"value": finite(self._handler(request)), **whose}, allow_nan=False)
         except Exception as error:  # a failed request must not end the page: the view shows why
-            return {"error": f"{type(error).__name__}: {error}"}
+            return json.dumps({"error": f"{type(error).__name__}: {error}", **whose})

@@ -54,14 +54,3 @@ def _nearest(run: Run, at: int) -> Iterator[int]:
         if place > 2 and (ops > OPS_AHEAD or run.live):  # a long reader is in the writer's way
             return
         yield number
-
-
-def finite(value: Any) -> Any:
-    """Numbers that JSON has not (NaN, infinities) as None."""
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    return value

@@ -235,9 +235,19 @@ def _base64(content: bytes) -> str:
 # -- kept beside the recording ---------------------------------------------------------------------
 
 
-def key_of(tolerance: float, inputs: str) -> str:
-    """What a result of one recording depends on; ``inputs``: the path of an ``.npz``, or ""."""
-    return f"{tolerance!r} {inputs}"
+def key_of(identity: str | None, tolerance: float, inputs: str) -> str:
+    """What a result depends on: the recording (``Run.identity``: its file may be written anew),
+    and how it was looked; ``inputs``: the path of an ``.npz``, or ""."""
+    return f"{_whose(identity)}{tolerance!r} {inputs}"
+
+
+def newest(recording: Path, identity: str | None) -> Result | None:
+    """What was found last in a recording."""
+    return RESULTS.newest(recording, _whose(identity))
+
+
+def _whose(identity: str | None) -> str:
+    return f"{identity} "
 
 
 _NUMBER = (int, float)

@@ -39,9 +39,10 @@ class Results:
         """The result of ``key``; None where none is kept, or what is there is none of ours."""
         return self._sound(_read(self.path_of(recording)).get(key))
 
-    def newest(self, recording: Path) -> Result | None:
-        """The result that was kept last."""
-        return self._sound(next(reversed(_read(self.path_of(recording)).values()), None))
+    def newest(self, recording: Path, begins: str) -> Result | None:
+        """The result that was kept last of those whose key ``begins`` so."""
+        held = reversed(_read(self.path_of(recording)).items())
+        return self._sound(next((found for key, found in held if key.startswith(begins)), None))
 
     def _sound(self, found: Any) -> Result | None:
         return self.sound(found) if isinstance(found, Mapping) else None

@@ -19,15 +19,15 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Op
-from widgets.encode import pack
+from widgets.encode import finite, pack
 from widgets.static_host import POLICY, script_safe
 from workbench import modules, views
-from workbench.ahead import finite, packed
+from workbench.ahead import packed
 from workbench.frame import frame
 from workbench.moves import rewrite as choose_rewrite
+from workbench.showing import Message, instead
 from workbench.state import PRESETS, VIEWS, Sight
 from workbench.views import (
-    Empty,
     bisect,
     code,
     diff,
@@ -122,15 +122,13 @@ def _derive(run: Run) -> Report:
     made = Report()
     stages = [stage.index for stage in run.stages()]
     base = Sight(run=run.path.name)
-    messages: dict[str, dict[str, str]] = {}
+    messages: dict[str, Message] = {}
     for name in SHOWN:
         for key, sight in _sights(run, base, name, stages):
             try:
                 _put_view(run, made, name, f"{name}{key}", sight)
-            except Empty as empty:
-                messages[f"{name}{key}"] = empty.message
-            except UserError as error:
-                messages[f"{name}{key}"] = {**error.to_json()["error"], "error": "yes"}
+            except Exception as error:
+                messages[f"{name}{key}"] = instead(name, error)
     for stage in stages:
         _put_stage(run, made, base.with_(stage=stage))
     ops = _ops(run, stages)

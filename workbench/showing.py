@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
+from widgets.encode import finite
 from workbench import views
-from workbench.ahead import finite, packed
+from workbench.ahead import packed
 from workbench.state import TWO, Sight
 from workbench.views import Empty, inspector, missing, passes
 from workbench.views.reading import Run
@@ -82,13 +83,8 @@ class Showing:
                 with held(run, beside):
                     yield from self._view(name, sight, run, beside)
                 messages.pop(name, None)
-            except Empty as empty:
-                messages[name] = empty.message
-            except UserError as error:
-                messages[name] = {**error.to_json()["error"], "error": True}
             except Exception as error:
-                log.exception("view %s failed", name)
-                messages[name] = {**unexpected(error), "error": True}
+                messages[name] = instead(name, error)
         for part in (("rail", passes.detail_key, passes.detail, "detail"),
                      ("inspector", inspector.key, inspector.data, "data")):  # fmt: skip
             try:
@@ -141,6 +137,16 @@ def held(*runs: Run | None) -> ExitStack:
 def kept_state(sight: Sight, name: str) -> dict[str, Any]:
     """What view ``name`` itself remembers."""
     return {k: v for k, v in sight.remembered(name).items() if k != TWO}
+
+
+def instead(name: str, error: Exception) -> Message:
+    """What view ``name`` says instead of its data, by what deriving them raised."""
+    if isinstance(error, Empty):
+        return error.message
+    if isinstance(error, UserError):
+        return {**error.to_json()["error"], "error": True}
+    log.error("view %s failed", name, exc_info=error)
+    return {**unexpected(error), "error": True}
 
 
 def unexpected(error: Exception) -> Message:

@@ -8,8 +8,8 @@ A compile's job says ``model``, ``out`` (the recording to write) and optionally 
 (seconds), ``hold``: wait before each pass for a command, a JSON object on a further line
 (:mod:`workbench.hold`).  With ``diverge``, the folders of two runs, it also says for which
 ``recording`` and under which ``key`` the result is kept (see ``workbench.divergences``).  With
-``bisect`` (``recording``, ``tolerance``, ``inputs``: an ``.npz`` or "") a compile's job looks for
-its first bad pass instead, and keeps that (see ``workbench.first_bad_pass``).
+``bisect`` (``recording``, its ``identity``, ``tolerance``, ``inputs``: an ``.npz`` or "") a
+compile's job looks for its first bad pass instead, and keeps that (``workbench.first_bad_pass``).
 
 Each line on stdout is a JSON object:
 ``{"progress": {"what", "done", "total"}}``, ``{"paused": ...}`` of a compile that waits, at last
@@ -228,7 +228,7 @@ def _bisect(job: Mapping[str, Any]) -> None:
         model, job.get("target") or "cpu", options, inputs, asked["tolerance"]
     )
     result, made, found = search.run(lines.progress)
-    key = first_bad_pass.key_of(asked["tolerance"], file)
+    key = first_bad_pass.key_of(asked["identity"], asked["tolerance"], file)
     result |= {"inputs": file, "reduced": None}
     first_bad_pass.RESULTS.keep(recording, key, result)
     if found is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 
 import numpy as np
 import pytest
@@ -93,6 +94,29 @@ def test_a_compile_that_is_stepped_is_shown_as_it_goes():
     assert json.loads(kernels.view.data)["measured"] is True
 
 
+def test_only_the_recordings_that_are_shown_lie_on_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    c = compiled(finish=False)
+    w = notebook.show(c)
+
+    def kept() -> set[str]:
+        return {str(path.parent) for path in tmp_path.glob("workbench-*/*.run")}
+
+    for _ in range(3):
+        c.step()
+        assert kept() == {str(w.run.path.parent)} == set(map(str, tmp_path.glob("workbench-*")))
+    for _ in range(2):
+        w.compare(compiled(finish=False))
+        assert kept() == {str(run.path.parent) for run in (w.run, w.other)}
+    c.finish()
+    for _ in range(2):
+        w.rerun(cc.PipelineEdit(skip=("fuse_elementwise",)))
+        assert kept() == {str(run.path.parent) for run in (w.run, w.other)}
+        assert w.other.stages() and w.run.stages()
+    w.compare(None)
+    assert kept() == {str(w.run.path.parent)}
+
+
 def test_an_edited_pipeline_is_compiled_and_compared():
     c = compiled()
     w = notebook.show(c)
@@ -133,6 +157,8 @@ def test_an_edit_made_in_the_view_runs_here_and_a_bad_one_changes_nothing():
     told = json.loads(view.view.detail)
     assert told["state"] == "failed" and "cannot be skipped" in told["error"]["what"]
     assert w.compilation is made
+    view.view.command = json.dumps({"name": "rerun", "draft": wrong, "n": 3})
+    assert view.view.detail != json.dumps(told), "the view waits for an answer"
 
 
 class Breaks(Pass):

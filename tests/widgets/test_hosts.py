@@ -182,6 +182,16 @@ def test_requests_are_answered_once() -> None:
     assert seen == [1, 2, 1]
 
 
+def test_an_answer_that_json_cannot_say_is_an_answer() -> None:
+    """What is not finite is None; what cannot be encoded says so, and leaves the others."""
+    values = {1: [float("inf"), {"x": float("nan")}, 2.5], 2: object(), 3: "there"}
+    requests = Requests(lambda request: values[request["id"]])
+    asked = [{"id": number, "session": "a"} for number in values]
+    first, second, third = json.loads(requests.answer(json.dumps(asked)) or "")
+    assert (first["value"], third["value"]) == ([None, {"x": None}, 2.5], "there")
+    assert second["error"].startswith("TypeError") and second["id"] == 2
+
+
 def test_failed_request_is_an_answer() -> None:
     requests = Requests(lambda request: request["missing"])
     (answer,) = json.loads(requests.answer('[{"id": 3, "session": "a"}]') or "")

@@ -17,8 +17,8 @@ from core_compiler.record.recorder import Recorder
 from tests.debug import planted
 from tests.workbench.conftest import MODEL
 from tests.workbench.test_cli_reduce import own
+from widgets.encode import finite
 from workbench import edits, first_bad_pass, models, worker
-from workbench.ahead import finite
 from workbench.app.library import Library
 from workbench.app.workspace import Distrust, Workspace
 from workbench.state import Sight
@@ -37,10 +37,10 @@ def insert(name: str, **options: str) -> dict:
 
 def look(recording: Path, edit: dict | None = None, inputs: str = "", **more) -> dict:
     """What the page's worker keeps beside ``recording``."""
-    asked = {"recording": str(recording), "tolerance": 1e-3, "inputs": inputs}
+    asked = {"recording": str(recording), "identity": "x", "tolerance": 1e-3, "inputs": inputs}
     job = {"model": "digits-mlp", "sizes": SIZES, "edit": edit, "out": "", "bisect": asked, **more}
     worker._bisect(worker._read_job(json.dumps(job)))
-    return first_bad_pass.RESULTS.kept(recording, first_bad_pass.key_of(1e-3, inputs))
+    return first_bad_pass.RESULTS.kept(recording, first_bad_pass.key_of("x", 1e-3, inputs))
 
 
 def recorded(path: Path, **meta) -> Path:
@@ -145,8 +145,8 @@ def test_the_view_links_what_was_found_to_the_recording(found, tmp_path, command
     path = tmp_path / "mlp.run"
     words = own("QuickGelu", "canonicalise")
     assert command("compile", *MODEL, *words, "-o", path)[0] == 0
-    first_bad_pass.RESULTS.keep(path, "1", kept)
     run = Run(path)
+    first_bad_pass.RESULTS.keep(path, first_bad_pass.key_of(run.identity, 1e-3, ""), kept)
     shown = bisect.data(run, Sight())["result"]
     json.dumps(finite(bisect.data(run, Sight())), allow_nan=False)
     assert run.stages()[shown["there"]].pass_name == "quick_gelu"
@@ -161,15 +161,39 @@ def test_the_view_links_what_was_found_to_the_recording(found, tmp_path, command
     run.close()
 
 
+@pytest.mark.parametrize("state", [{}, {"tolerance": "1e-3", "inputs": ""}])
+def test_what_was_found_in_another_recording_of_that_name_is_not_shown(found, tmp_path, state):
+    """A file that is written anew, or that comes where another was deleted."""
+    _, kept = found
+    path, sight = tmp_path / "x.run", Sight(views=(("bisect", json.dumps(state)),))
+
+    def searched(name: str) -> str:
+        run = Run(recorded(path))
+        before = bisect.data(run, sight)["result"]
+        job = Workspace(root=tmp_path).bisect(run, {})["bisect"]
+        key = first_bad_pass.key_of(job["identity"], job["tolerance"], job["inputs"])
+        first_bad_pass.RESULTS.keep(path, key, {**kept, "first_bad_pass": name})
+        after = bisect.data(run, sight)["result"]
+        run.close()
+        assert before is None
+        return after["first_bad_pass"]
+
+    assert [searched(name) for name in ("one", "two")] == ["one", "two"]
+    first_bad_pass.RESULTS.path_of(path).write_text(json.dumps({"0.001 ": kept}))  # of before
+    run = Run(path)
+    assert bisect.data(run, sight)["result"] is None
+    run.close()
+
+
 def test_a_damaged_result_is_none(found, tmp_path):
     _, kept = found
     results, path = first_bad_pass.RESULTS, tmp_path / "x.run"
     for broken in ({**kept, "index": ["x"]}, {**kept, "reduced": {}}, {**kept, "numbers": [1.0]},
                    {**kept, "looked": None}, {}, [kept]):  # fmt: skip
         results.path_of(path).write_text(json.dumps({"1": broken}))
-        assert results.newest(path) is results.kept(path, "1") is None
+        assert results.newest(path, "") is results.kept(path, "1") is None
     results.keep(path, "2", kept)
-    assert results.newest(path) == kept
+    assert results.newest(path, "2") == kept and results.newest(path, "3") is None
 
 
 def test_what_may_not_run_here_is_refused(tmp_path):
@@ -179,7 +203,8 @@ def test_what_may_not_run_here_is_refused(tmp_path):
     with pytest.raises(Distrust, match="brings a pass with code of its own: quick_gelu"):
         workspace.bisect(run, {})
     job = workspace.bisect(run, {"trust": True, "tolerance": "1e-4"})
-    assert job["bisect"] == {"recording": str(path), "tolerance": 1e-4, "inputs": ""}
+    assert job["bisect"] == {"recording": str(path), "identity": run.identity, "tolerance": 1e-4,
+                             "inputs": ""}  # fmt: skip
     assert worker._read_job(json.dumps(job)) == job
     assert first_bad_pass.RESULTS.path_of(path) == Path(job["out"])
     with pytest.raises(UserError, match="off on this address"):

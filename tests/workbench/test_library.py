@@ -19,6 +19,7 @@ from core_compiler.record import schema
 from core_compiler.record.recorder import Recorder, machine_id
 from workbench.app import trash
 from workbench.app.library import Library
+from workbench.app.run_entry import MAX_NAME
 from workbench.state import Sight
 
 DAY = 86400.0
@@ -348,6 +349,17 @@ def test_a_trend_is_of_one_model_on_one_target(store):
     ]  # fmt: skip
     for model, _, _, total, query in groups:
         assert '"' in model or store.trend(query)["total"] == total
+
+
+def test_a_trend_of_long_names_has_its_runs(store):
+    """Also where it was chosen of several, and behind a long search."""
+    for name in "ab":
+        store.make(name, model="m" * MAX_NAME, target="t" * MAX_NAME, sizes={name * MAX_NAME: 1})
+    store.index.refresh()
+    trends = [store.trend(query) for *_, query in store.trend("")["groups"]]
+    assert [[run["name"] for run in trend["runs"]] for trend in trends] == [["a.run"], ["b.run"]]
+    searched = store.trend("name:a " + "-no " * 248)
+    assert [run["name"] for run in searched["runs"]] == ["a.run"]
 
 
 def test_the_first_page_shows_a_part_of_what_is_found(store):

@@ -15,7 +15,7 @@ from core_compiler.pipelines import PipelineEdit
 from core_compiler.record.reader import Timing
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
-from workbench.ahead import finite
+from widgets.encode import finite
 from workbench.commands.show_view import as_lists
 from workbench.state import Sight
 from workbench.views import Empty, graph, two_diff, two_graph

@@ -8,13 +8,17 @@ model itself would have to change.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from core_compiler.errors import UserError
 from workbench.advice import gpu, launches, memory, numerics
-from workbench.advice.finding import Finding
+from workbench.advice.finding import WARNING, Finding
 from workbench.advice.program import Program
 from workbench.views.reading import Run
+
+log = logging.getLogger("workbench")
 
 #: What is looked for, by name; several rows may tell of the same hazard in their own ways.
 HAZARDS: Mapping[str, Callable[[Program], Iterator[Finding]]] = {
@@ -44,9 +48,21 @@ def advise(run: Run) -> list[Finding]:
 
 def _advise(run: Run) -> list[Finding]:
     program = Program(run)
-    found = [
-        replace(each, tries=tuple(map(program.bench.resolve, each.tries)))
-        for look in HAZARDS.values()
-        for each in look(program)
-    ]
+    found = [each for hazard in HAZARDS for each in _looked_for(hazard, program)]
     return sorted(found, key=lambda each: each.rank)
+
+
+def _looked_for(hazard: str, program: Program) -> list[Finding]:
+    """What is found of a hazard; a fault of ours is told as one, and does not hide the others."""
+    try:
+        return [
+            replace(each, tries=tuple(map(program.bench.resolve, each.tries)))
+            for each in HAZARDS[hazard](program)
+        ]
+    except UserError:  # the recording itself cannot be read
+        raise
+    except Exception as error:
+        log.exception("the hazard %s could not be looked for", hazard)
+        detail = f"{type(error).__name__}: {error}"[:300] + "; the rest was; please report it"
+        return [Finding(WARNING, f"The hazard {hazard!r} could not be looked for", detail, {},
+                        hazard)]  # fmt: skip

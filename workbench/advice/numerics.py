@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,19 +54,21 @@ def passes(program: Program) -> Iterator[Finding]:
 
 
 def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: float) -> Finding:
+    count, by = f"{(after - was) / eps:,.0f}", f"by {after - was:.2g}"
+    detail = "relative to their largest magnitude"
+    if not math.isfinite(after):
+        count, by = "more than any number of", "without bound"
+        detail = "NaN or infinity where there was none, or another number where all were 0"
     how = (f"measured on the example inputs: outputs against the import, relative to their largest "
-           f"magnitude; {(after - was) / eps:,.0f} roundings of their dtype")  # fmt: skip
+           f"magnitude; {count} roundings of their dtype")  # fmt: skip
     cost = Cost(after - was, "relative", how, min(after - was, 1.0))
     run, stage = program.run, row["index"]
     facts = [Fact(f"error of the outputs: {was:.2g} before {row['name']}, {after:.2g} after it",
                   {"stage": stage, "panes": ["numerics", "diff"]})]  # fmt: skip
     checks = numbers.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
     for check in [c for c in checks if c["verdict"] in ("within", "failed")][:MAX_NAMED]:
-        line = of_line(f"{check['file']}:{check['line']}" if check["file"] else "")
-        far = "" if check["ulps"] is None else f", {check['ulps']:,} ulps at the worst element"
         sight = {"stage": stage, "rewrite": check["rewrite"], "panes": ["graph", "diff"]}
-        facts.append(Fact(f"{check['rule']}{line}: error {check['error']:.2g}, allowed "
-                          f"{check['tolerance']:.2g}{far}", sight))  # fmt: skip
+        facts.append(Fact(_checked(check), sight))
     pipeline_row = program.bench.row(row["name"])
     tries = [Try(f"{NOTHING}the compile needs {row['name']}. Give the model's numbers a better "
                  "scale at these lines.")]  # fmt: skip
@@ -73,11 +76,19 @@ def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: 
         tries = [Try(f"Leave {row['name']} out: the numbers stay as the model has them, the time "
                      "may grow.", (skip(row["name"]),))]  # fmt: skip
     return Finding(
-        severity(cost), f"{row['name']} moves the outputs by {after - was:.2g}",
-        "relative to their largest magnitude",
+        severity(cost), f"{row['name']} moves the outputs {by}", detail,
         {"stage": stage, "panes": ["numerics", "diff"]}, "precision loss", cost, tuple(facts),
         tuple(tries), look=True,
     )  # fmt: skip
+
+
+def _checked(check: dict[str, Any]) -> str:
+    line = of_line(f"{check['file']}:{check['line']}" if check["file"] else "")
+    error = "not known" if check["error"] is None else f"{check['error']:.2g}"
+    allowed = check["tolerance"]
+    held = "every bit was to be kept" if allowed is None else f"allowed {allowed:.2g}"
+    far = "" if check["ulps"] is None else f", {check['ulps']:,} ulps at the worst element"
+    return f"{check['rule'] or check['note']}{line}: error {error}, {held}{far}"
 
 
 def cancellations(program: Program) -> Iterator[Finding]:

@@ -113,12 +113,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     job.hidden = !data.job;
     if (data.job?.paused) drawPaused(data.job.paused);
     else if (data.job) {
-      const { what, done, total, elapsed } = data.job;
+      const { what, done, total, elapsed, of } = data.job;
       job.replaceChildren(
         h('span', { class: 'what', title: what }, what), h('span', {}, total ? `${count(done)} of ${count(total)}` : ''),
         h('div', { class: `track${total ? '' : ' wait'}` }, h('div', { style: { width: `${total ? (100 * done) / total : 35}%` } })),
         h('span', {}, `${Math.round(elapsed)} s`),
-        data.viewer ? '' : h('button', { click: () => send('cancel', {}), title: 'Stop it; what it finished is kept' }, 'Cancel'));
+        data.viewer ? '' : h('button', { click: () => send('cancel', { of }), title: 'Stop it; what it finished is kept' }, 'Cancel'));
     }
     compile.disabled = execute.disabled = Boolean(data.job);
     document.title = facts ? `${facts.model} – Compiler Workbench` : 'Compiler Workbench';
@@ -136,7 +136,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('span', { class: 'what held', title: `still to come: ${rest.join(', ')}` }, next.includes('+') ? 'before more of ' : 'before ', h('b', {}, next.replace(/[+].*/, '')), ` (${at} of ${total})`),
       data.viewer ? '' : h('div', { class: 'group', role: 'group', 'aria-label': 'What is to happen to this pass' }, HELD.map(([act, name, key, title]) =>
         h('button', { title: `${title}  (${key})`, 'data-held': act, click: () => send('held', { do: act }) }, name))),
-      data.viewer ? '' : h('button', { click: () => send('cancel', {}), title: 'Stop here; what is done is kept' }, 'Cancel'));
+      data.viewer ? '' : h('button', { click: () => send('cancel', { of: '' }), title: 'Stop here; what is done is kept' }, 'Cancel'));
     if (problem) say(`${problem.what}: ${problem.where}`, problem.fix);
   }
   function say(what, fix) {

@@ -4,16 +4,18 @@ page and the command, which comes from the browser and is checked here."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from core_compiler.errors import UserError
+from widgets.encode import finite
 from workbench import first_bad_pass, moves
-from workbench.ahead import finite
 from workbench.app import rerun, runs, tour
 from workbench.app.access import Refused
 from workbench.app.compiles import Compile
+from workbench.app.run_query import MAX_TEXT
 from workbench.app.turns import Result
 from workbench.app.workspace import Distrust
 from workbench.showing import held
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 Command = dict[str, Any]
 #: The views that compile again with an edit, and say how that goes.
 EDITING = ("pipeline", "overview")
-#: Longest search of the library (characters).
-MAX_FIND = 500
+#: Under which such a compile goes on beside what is shown.
+EDITED = "pipeline"
 
 
 # -- what is shown --------------------------------------------------------------------------------
@@ -159,14 +161,15 @@ def compile_again(page: Page, command: Command) -> None:
             return
         start = str(command["draft"].get("start", ""))
         view = "compare" if command.get("compare") else ""
-        page.begin_aside(made, lambda ended: _edited_ended(page, ended, start, view))
+        page.asides.begin(EDITED, made, lambda ended: _edited_ended(page, ended, start, view))
         _tell_pipeline(page, {"state": "running"})
 
     page.in_turn(then, lambda: rerun.job(page.workspace, run, command, page.user))
 
 
 def _tell_pipeline(page: Page, what: Mapping[str, Any]) -> None:
-    facts = {**what, "run": page.run and page.run.path.name}
+    # The same is news again: who pressed once more waits for it.
+    facts = {**what, "run": page.run and page.run.path.name, "n": time.time()}
     for name in EDITING:
         page.browser.set(name, detail=json.dumps(finite(facts)))
     page.show_bar()
@@ -190,10 +193,22 @@ def hold(page: Page, command: Command) -> None:
         page.show_bar()
 
 
-def cancel(page: Page, _command: Command) -> None:
-    if page.job is not None:
-        page.job.cancel()
+def cancel(page: Page, command: Command) -> None:
+    """Stop the job beside what is shown that view ``of`` began; "": the compile of what is
+    shown."""
+    view = str(command.get("of", ""))
+    job = page.asides.job(view) if view else page.job
+    if job is not None:
+        job.cancel()
         page.show_bar()
+
+
+def leave(page: Page) -> None:
+    """Something else will be shown: what goes on beside it is not followed any further."""
+    if page.asides.job(EDITED) is not None:
+        _tell_pipeline(page, {"state": "done"})
+    page.asides.clear()
+    page.searches.clear()
 
 
 # -- searches -------------------------------------------------------------------------------------
@@ -218,8 +233,8 @@ def bisect(page: Page, command: Command) -> None:
         return
     if "bisect" not in page.sight.panes:
         page.move(lambda r, s: moves.move("show", r, s, {**command, "view": "bisect"}))
-    kept = first_bad_pass.RESULTS.newest(run.path) is not None
-    if command.get("again") or not (kept or page.job is not None):
+    kept = first_bad_pass.newest(run.path, run.identity) is not None
+    if command.get("again") or not (kept or page.working is not None):
         _begin_search(page, "bisect", {}, lambda: page.workspace.bisect(run, command))
 
 
@@ -297,7 +312,7 @@ def find_runs(page: Page, command: Command) -> None:
     """Another search, or another part of what it found, on the first page."""
     if page.run is None and page.job is None:
         sight = Sight.of({
-            "find": str(command.get("find", ""))[:MAX_FIND], "skip": str(command.get("skip") or ""),
+            "find": str(command.get("find", ""))[:MAX_TEXT], "skip": str(command.get("skip") or ""),
             "shelf": str(command.get("shelf", "")),
         })  # fmt: skip
         page.list_at(sight, push=bool(command.get("push", True)))

@@ -12,9 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,8 @@ from core_compiler.errors import BAD_INPUT, UserError
 PATIENCE = 15.0
 #: How much of what a worker prints beside its lines is kept, for errors (characters).
 MAX_NOISE = 4000
+#: Longest line of a worker that is heard: what it runs can write there too (characters).
+MAX_LINE = 1 << 20
 #: How long each step of stopping takes at most when the server ends (seconds).
 HASTE = 4.0
 #: How long what a worker printed is read after its end (seconds): what it left running may keep the
@@ -119,6 +122,12 @@ class Compile:
         return self.running and self._process is None
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """How far it is."""
+        elapsed = int(time.time() - self.started)
+        return {**self.progress, "elapsed": elapsed, "paused": self.paused}
+
+    @property
     def pid(self) -> int:
         """Of its process; 0 while it has none."""
         return 0 if self._process is None else self._process.pid
@@ -200,13 +209,16 @@ class Compile:
                 to.close()
 
     def _listen(self, lines: IO[str]) -> None:
-        for line in lines:
+        begins = True
+        for part in _parts(lines, MAX_LINE):
             self._heard = True
-            self._hear(line)
+            if begins:  # the rest of a line that is too long is none
+                self._hear(part)
+            begins = part.endswith("\n")
 
     def _listen_to_noise(self, lines: IO[str]) -> None:
-        for line in lines:
-            self._noise = (self._noise + line)[-MAX_NOISE:]
+        for part in _parts(lines, MAX_NOISE):
+            self._noise = (self._noise + part)[-MAX_NOISE:]
 
     def _watch(self) -> None:
         """Until the process ends, whoever has its pipes then."""
@@ -246,7 +258,7 @@ class Compile:
     def _hear(self, line: str) -> None:
         try:
             told = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if not isinstance(told, dict):
             return
@@ -256,6 +268,11 @@ class Compile:
             self.progress = told["progress"]
         if "error" in told and not self._stopping:
             self.error = told["error"]
+
+
+def _parts(lines: IO[str], longest: int) -> Iterator[str]:
+    """Lines, those that are too long in several parts."""
+    return iter(partial(lines.readline, longest), "")
 
 
 def _end_children(worker: int) -> None:

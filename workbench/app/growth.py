@@ -50,7 +50,8 @@ class Growth:
         page = self._page
         page.guard(self._look_for_files)
         news = any(run.live or run.is_touched or run in self._broken for run in self._runs())
-        if not self._looking and (page.job is not None or news or self._seen != self._versions()):
+        news = news or bool(page.job or page.asides)
+        if not self._looking and (news or self._seen != self._versions()):
             self._looking = True
             page.in_turn(self._looked, self._read)
 
@@ -100,7 +101,7 @@ class Growth:
                 self._broken.pop(run, None)
             except UserError:
                 self._open_anew(run, news)
-        if page.job_facts() is not None and page.searches.runs(searches.TELLING):
+        if page.searches.runs(searches.TELLING):
             news.telling = page.shown.choices(searches.TELLING)
         return news
 
@@ -154,18 +155,21 @@ class Growth:
         if page.run is not None and self._grown():
             self._stay_at_the_end(page.run, stages)
             page.refresh()
-        elif page.job_facts() is not None:
+        elif page.working is not None:
             page.show_bar()
             if news.telling and page.searches.runs(searches.TELLING):
                 page.browser.set(searches.TELLING, detail=news.telling)
         if page.job is not None and not page.job.running:
             self._ended()
+        while (ended := page.asides.take_ended()) is not None:
+            job, then = ended
+            then(job)
 
     def _stay_at_the_end(self, run: Run, stages: int) -> None:
         """Of a compile that is stepped through the newest stage is shown, unless the person has
         gone to an earlier one."""
         page = self._page
-        held = page.job is not None and page.job.job.get("hold") and page.aside is None
+        held = page.job is not None and page.job.job.get("hold")
         newest = run.version.stages - 1
         if held and newest >= stages and page.sight.stage in (None, stages - 1):
             page.sight = page.sight.with_(stage=newest, rewrite=None)
@@ -178,10 +182,6 @@ class Growth:
         page = self._page
         job, page.job = page.job, None
         assert job is not None
-        if page.aside is not None and page.aside[0] is job:
-            then, page.aside = page.aside[1], None
-            then(job)
-            return
         if page.run is None and job.path.exists():
             self._quietly(lambda: page.take(page.workspace.acquire(job.path)))
         if page.run is not None:

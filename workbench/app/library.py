@@ -118,8 +118,8 @@ class Library:
         if len(groups) != 1:
             return {"groups": [[*g, run_query.exactly(*g[:3])] for g in groups]}
         (model, variant, target, total) = groups[0]
-        query = f"{text} sort:newest {run_query.exactly(model, variant, target)}"
-        runs = sorted(self.index.find(query, MAX_TREND).entries, key=lambda e: (e.began, e.name))
+        found = self.index.find(text, MAX_TREND, group=(model, variant, target)).entries
+        runs = sorted(found, key=lambda e: (e.began, e.name))
         return {"model": model, "variant": variant, "target": target, "total": total,
                 "runs": [asdict(run) for run in runs if run.status]}  # fmt: skip
 

@@ -17,10 +17,11 @@ from functools import partial
 from typing import Any
 
 from core_compiler.errors import UserError
+from widgets.encode import finite
 from workbench import moves
-from workbench.ahead import finite
 from workbench.app import commands, components, runs, searches, tour
 from workbench.app.access import EDITOR
+from workbench.app.asides import Asides
 from workbench.app.browser import Browser
 from workbench.app.compiles import Compile
 from workbench.app.growth import Growth
@@ -51,10 +52,9 @@ class Page:
         self.sight = Sight()
         self.run: Run | None = None
         self.other: Run | None = None
-        self.job: Compile | None = None
+        self.job: Compile | None = None  # that writes what is shown
         self.problem: dict[str, str] | None = None
-        # A job beside what is shown, and what is done when it ends.
-        self.aside: tuple[Compile, Callable[[Compile], None]] | None = None
+        self.asides = Asides()
         self.searches = searches.Searches()
         self._tour: dict[str, Any] | None = None
         self._commands = 0  # that came: an answer is news even where it leads nowhere else
@@ -215,13 +215,13 @@ class Page:
 
     def load(self, sight: Sight, push: bool = False) -> None:
         """Show the recording that ``sight`` names, or the start page."""
+        commands.leave(self)
         self._push = push
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
         self._listing.end()
-        self.aside, self._tour = None, None
-        self.searches.clear()
+        self._tour = None
         self.shown.clear()
         if sight.run:
             self.guard(partial(self._open_recording, sight.run))
@@ -230,19 +230,17 @@ class Page:
         if not found:
             self.show_start()
         self._open_other()
-        self._find_search()
+        self._find_searches()
         self.refresh()
 
-    def _find_search(self) -> None:
-        """A search in the shown recording goes on, whoever began it."""
-        if self.run is None or self.job is not None:
-            return
-        found = searches.running(self.workspace.compiles, self.run.path)
-        if found is not None:
-            self.follow_search(*found)
+    def _find_searches(self) -> None:
+        """Searches in the shown recording go on, whoever began them."""
+        if self.run is not None:
+            for view, job in searches.running(self.workspace.compiles, self.run.path):
+                self.follow_search(view, job)
 
     def follow_search(self, view: str, job: Compile) -> None:
-        self.begin_aside(job, partial(self._search_ended, view))
+        self.asides.begin(view, job, partial(self._search_ended, view))
         self.searches.begun(view, job)
 
     def _open_other(self) -> None:
@@ -262,13 +260,15 @@ class Page:
 
     def _open_recording(self, name: str) -> None:
         path = self.workspace.path(name)
-        self.job = self.workspace.compiles.of(path)
-        if self.job is None:
+        job = self.workspace.compiles.of(path)
+        runs = job is not None and job.running
+        if not runs:
             self.workspace.check_deleted(path)
+        self.job = job
         try:
             self.run = self.workspace.acquire(path)
         except UserError:
-            if self.job is None or not self.job.running:
+            if not runs:
                 raise  # a compile that has just begun writes it in a moment
 
     def refresh(self) -> None:
@@ -324,12 +324,17 @@ class Page:
         self.browser.set("bar", data=json.dumps(finite(facts)))
         self._push = False
 
+    @property
+    def working(self) -> tuple[str, Compile] | None:
+        """The job that the bar tells of: the compile of what is shown (""), else the newest beside
+        it, with its view; None where nothing goes on."""
+        if self.job is not None and self.job.running:
+            return "", self.job
+        return self.asides.newest()
+
     def job_facts(self) -> dict[str, Any] | None:
-        job = self.job
-        if job is None or not job.running:
-            return None
-        elapsed = int(time.time() - job.started)
-        return {**job.progress, "elapsed": elapsed, "paused": job.paused}
+        working = self.working
+        return None if working is None else {**working[1].facts, "of": working[0]}
 
     def begin_tour(self) -> None:
         """Walk through what is shown, once its recording is complete."""
@@ -395,13 +400,10 @@ class Page:
 
     # -- compiling ---------------------------------------------------------------------------------
 
-    def begin_aside(self, job: Compile, then: Callable[[Compile], None]) -> None:
-        """A job beside what is shown, which stays; ``then`` is called with it when it has ended."""
-        self.job, self.aside = job, (job, then)
-
     def start(self, job: dict[str, Any]) -> None:
         """Compile into a new recording, and show it as it grows."""
         made = self.workspace.compiles.start(job, self.user)
+        commands.leave(self)
         self._listing.end()
         if self.run is not None:
             self.workspace.release(self.run)

@@ -178,9 +178,12 @@ class Index:
 
     # -- questions -------------------------------------------------------------------------------
 
-    def find(self, text: str = "", limit: int = 50, offset: int = 0) -> Found:
-        """The runs that a query finds (:mod:`workbench.app.run_query`), pinned ones first."""
+    def find(self, text: str = "", limit: int = 50, offset: int = 0,
+             group: tuple[str, str, str] | None = None) -> Found:  # fmt: skip
+        """The runs that a query finds (:mod:`workbench.app.run_query`), pinned ones first; of one
+        ``group`` (model, variant, target) the newest first."""
         query = run_query.parse(text)
+        query = query if group is None else run_query.within(query, *group)
 
         def ask(db: sqlite3.Connection) -> Found:
             where, given = query.where, query.parameters

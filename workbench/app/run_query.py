@@ -19,6 +19,8 @@ SORTS = {
     "status": "status", "compile": "compile_s", "time": "total_ms", "peak": "peak_bytes",
     "kernels": "kernels", "error": "worst_error", "size": "size", "stages": "stages",
 }  # fmt: skip
+#: Longest search (characters): the text of ``exactly``, and some words.
+MAX_TEXT = 1000
 _DATES = {"after": "began >= ?", "before": "began < ?"}
 _IS = {"pinned": "pinned", "live": "status = 'recording'", "training": "mode = 'training'",
        "noted": "note <> ''", "imported": "name LIKE 'imported/%'"}  # fmt: skip
@@ -44,7 +46,7 @@ def parse(text: str) -> Query:
     conditions: list[str] = []
     parameters: list[object] = []
     order = SORTS["newest"]
-    for term in _TERM.finditer(text[:500]):
+    for term in _TERM.finditer(text[:MAX_TEXT]):
         word = term["word"] if term["word"] is not None else term["eq"] + term["quoted"]
         field = term["field"] if term["field"] in FIELDS else None
         if term["field"] and field is None:
@@ -57,6 +59,12 @@ def parse(text: str) -> Query:
         parameters += values
     where = " AND ".join(conditions) or "1"
     return Query(where, tuple(parameters), f"pinned DESC, {order}, began DESC, name")
+
+
+def within(query: Query, model: str, variant: str, target: str) -> Query:
+    """Those of one model, built one way, on one target, the newest first."""
+    where = f"({query.where}) AND model = ? AND variant = ? AND target = ?"
+    return Query(where, (*query.parameters, model, variant, target), "began DESC, name")
 
 
 def exactly(model: str, variant: str, target: str) -> str:

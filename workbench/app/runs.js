@@ -122,10 +122,12 @@ function runsSection(send) {
     const tags = h('input', { type: 'text', value: run.tags.join(' '), placeholder: 'separated by spaces', 'aria-label': 'Tags', spellcheck: 'false' });
     const note = h('textarea', { rows: 2, maxlength: 2000, 'aria-label': 'Note' });
     note.value = run.note;
-    const save = (event) => {
+    const save = (event) => { // only what was changed here: somebody else may change the rest
       event?.preventDefault();
       editor = null;
-      send('annotate', { run: run.name, tags: tags.value, note: note.value });
+      const now = tags.value.split(/\s+/).filter(Boolean);
+      const without = (all, some) => all.filter((tag) => !some.includes(tag));
+      send('annotate', { run: run.name, tags: { add: without(now, run.tags), drop: without(run.tags, now) }, ...(note.value === run.note ? {} : { note: note.value }) });
       draw();
     };
     const keys = (event) => { if (event.key === 'Escape') { editor = null; draw(); } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) save(event); event.stopPropagation(); };
@@ -138,7 +140,8 @@ function runsSection(send) {
   function list() {
     const { runs, total, known, skip, listed } = facts;
     if (!runs.length) return [h('p', { class: 'muted' }, known ? 'No run is found.' : data.viewer ? 'None yet: editors make the first.' : 'None yet. Open a sample model to make the first.')];
-    const rows = runs.flatMap((run) => (editor?.name === run.name ? [row(run), editor.row] : [row(run)]));
+    const away = editor && !runs.some((run) => run.name === editor.name);
+    const rows = [...(away ? [h('tr', { class: 'edit' }, h('td', { colspan: 12, class: 'muted' }, `${editor.name}, which is not listed here`)), editor.row] : []), ...runs.flatMap((run) => (editor?.name === run.name ? [row(run), editor.row] : [row(run)]))];
     const foot = total > listed && h('div', { class: 'runs-foot' }, h('span', {}, `${count(skip + 1)} to ${count(skip + runs.length)} of ${count(total)}`), h('span', { class: 'gap' }),
       h('button', { disabled: skip === 0, click: () => go({ skip: Math.max(0, skip - listed) }) }, 'Before'), h('button', { disabled: skip + runs.length >= total, click: () => go({ skip: skip + listed }) }, 'Next'));
     return [h('table', {}, head(['model', 'target', 'made', 'compile', 'time', 'peak', 'kernels', 'error', 'checks', 'size', 'state', '']), h('tbody', {}, rows)), foot].filter(Boolean);
@@ -216,7 +219,6 @@ function runsSection(send) {
       data = nextData;
       if (!nextFacts) return;
       facts = nextFacts;
-      if (editor && !facts.runs.some((run) => run.name === editor.name)) editor = null;
       draw();
     },
   };

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench.ahead import finite
-from workbench.app.library import Library
+from widgets.encode import finite
+from workbench.app.library import Library, Tags
 from workbench.app.run_index import Found
 from workbench.app.run_query import SORTS
 from workbench.showing import unexpected
@@ -110,12 +110,18 @@ class Listing:
 
 
 def annotate(library: Library, command: Mapping[str, Any]) -> None:
-    """The ``tags``, ``note`` or ``pinned`` that a page gives to the run ``name``."""
+    """The ``tags`` (to ``add``, to ``drop``), ``note`` or ``pinned`` that a page gives to a run."""
     tags, note, pinned = (command.get(each) for each in ("tags", "note", "pinned"))
     library.annotate(
-        str(command.get("run", "")), tags=None if tags is None else str(tags).split(),
+        str(command.get("run", "")), tags=None if tags is None else _changed(tags),
         note=None if note is None else str(note), pinned=None if pinned is None else bool(pinned),
     )  # fmt: skip
+
+
+def _changed(tags: Mapping[str, Any]) -> Tags:
+    """What becomes of the tags that a run has by now."""
+    add, drop = ([str(tag) for tag in tags.get(each, ())] for each in ("add", "drop"))
+    return lambda had: [*(tag for tag in had if tag not in drop), *add]
 
 
 def removed(library: Library, name: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@ pass of a compile.  Each has a view that says how it goes, and keeps what it fou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,9 @@ class Searches:
         self._facts[view] = {**self._facts.get(view, {}), "state": job.outcome, "error": error}
 
 
-def running(compiles: Compiles, recording: Path) -> tuple[str, Compile] | None:
-    """The search in a recording that goes on, whoever began it, and its view."""
+def running(compiles: Compiles, recording: Path) -> Iterator[tuple[str, Compile]]:
+    """The searches in a recording that go on, whoever began them, with their views."""
     for view, results in KEPT.items():
         job = compiles.of(results.path_of(recording))
         if job is not None and job.running:
-            return view, job
-    return None
+            yield view, job

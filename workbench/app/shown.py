@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from panel.io.document import unlocked
 
 from core_compiler.runtime import heap
+from widgets.encode import finite
 from widgets.requests import Requests
 from workbench import moves, views
-from workbench.ahead import finite, pieces
+from workbench.ahead import pieces
 from workbench.app.offers import Offers
 from workbench.showing import Message, Showing, Update, held, kept_state, unexpected
 from workbench.state import VIEWS, Sight
@@ -137,7 +138,8 @@ class Shown:
         its search goes, and what an upload needs."""
         page = self._page
         found = views.module(name).choices(page.workspace.library.entries())
-        search = page.searches.facts(name, page.job_facts())
+        job = page.asides.job(name)
+        search = page.searches.facts(name, None if job is None else job.facts)
         may = not page.viewer
         more = {"may_run": may and page.workspace.runs_code, "search": search,
                 "token": page.workspace.token if may else ""}  # fmt: skip

@@ -248,7 +248,8 @@ class Workspace:
             "edit": meta.get("edit"), "target_options": meta.get("target_options"),
             "pass_timeout": meta.get("pass_timeout"),
         })  # fmt: skip
-        asked = {"recording": str(run.path), "tolerance": allowed, "inputs": ""}
+        asked = {"recording": str(run.path), "identity": run.identity, "tolerance": allowed,
+                 "inputs": ""}  # fmt: skip
         if command.get("inputs"):
             file = file_of(str(command["inputs"]))
             self._check_place(file)

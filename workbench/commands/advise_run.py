@@ -42,7 +42,7 @@ def _paragraph(each: dict[str, Any]) -> str:
     paint = painter()
     head = f"{each['severity']}: {each['title']}"
     lines = [paint(_COLOURS[each["severity"]], printable(head))]
-    lines += _wrapped(f"cost: {_cost(each['cost'])}")
+    lines += _wrapped(f"cost: {_cost(each['cost'])}" if each["cost"] else each["detail"])
     for fact in each["evidence"]:
         lines += _wrapped(f"- {fact['text']}")
     for offer in each["tries"]:

@@ -11,14 +11,24 @@ from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Op
 from core_compiler.record.recorder import Recorder
 from workbench.app.library import Library, file_of
+from workbench.views.reading import Run
 
 
-def write(made: Compilation, folder: tempfile.TemporaryDirectory) -> tuple[Path, Mapping[Op, int]]:
-    """A recording of a compilation as far as it has come, and the ids of its ops in it."""
-    path = Path(folder.name) / f"{made.about.get('model', 'model')}.run"
-    with Recorder(path) as recorder:
-        made.tell(recorder)
-        return path, recorder.op_ids
+class Written(Run):
+    """A recording of a compilation as far as it has come; its file goes when it is closed.
+    ``op_ids``: the ids of the compilation's ops in it."""
+
+    def __init__(self, made: Compilation):
+        self._folder = tempfile.TemporaryDirectory(prefix="workbench-")
+        path = Path(self._folder.name) / f"{made.about.get('model', 'model')}.run"
+        with Recorder(path) as recorder:
+            made.tell(recorder)
+            self.op_ids: Mapping[Op, int] = recorder.op_ids
+        super().__init__(path)
+
+    def close(self) -> None:
+        super().close()
+        self._folder.cleanup()
 
 
 def find(name: str | Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -53,7 +53,6 @@ class Workbench:
         self._controls: Controls | None = None
         self._compilation = shown if isinstance(shown, Compilation) else None
         self._op_ids: Mapping[Op, int] = {}
-        self._folders: list[tempfile.TemporaryDirectory] = []
         if self._compilation is not None:
             self._follow(self._compilation)
         self.run = self._record() if self._compilation is not None else Run(Path(str(shown)))
@@ -68,12 +67,9 @@ class Workbench:
         so that the selection keeps its meaning when more is recorded."""
         made = self._compilation
         assert made is not None
-        path, self._op_ids = self._write(made)
-        return Run(path)
-
-    def _write(self, made: Compilation) -> tuple[Path, Mapping[Op, int]]:
-        self._folders.append(tempfile.TemporaryDirectory(prefix="workbench-"))  # as long as this
-        return recordings.write(made, self._folders[-1])
+        run = recordings.Written(made)
+        self._op_ids = run.op_ids
+        return run
 
     def _follow(self, made: Compilation) -> None:
         made.observer = Observers(made.observer, _Follower(weakref.ref(self), made))
@@ -138,14 +134,15 @@ class Workbench:
         there is no such recording."""
         if isinstance(other, TrainingStep):
             other = other.compilation
+        found: Run | None = None
         if isinstance(other, Compilation):
-            path, _ = self._write(other)
+            found = recordings.Written(other)
         elif isinstance(other, str | Path):
-            path = recordings.find(other)
+            found = Run(recordings.find(other))
         elif other is not None:
             raise UserError(f"{type(other).__name__} is no compilation", "compare",
                             "give one, or the path or name of a recording")  # fmt: skip
-        old, self.other = self.other, None if other is None else Run(path)
+        old, self.other = self.other, found
         if old is not None:
             old.close()
         sight = self.sight
@@ -288,7 +285,8 @@ class Workbench:
 
     def _rerun(self, command: Mapping[str, Any]) -> None:
         """The draft of the pipeline view, compiled here; the view is told what was wrong."""
-        told: dict[str, Any] = {"state": "failed", "kept": None}
+        # The same fault is news again: who pressed once more waits for it.
+        told: dict[str, Any] = {"state": "failed", "kept": None, "n": time.time()}
         try:
             on = pipeline.ground(self.run)
             draft = editing.clean(command.get("draft"), on.base)
@@ -297,7 +295,7 @@ class Workbench:
                 edits.from_json(draft["edit"]), check=draft["check"], target=draft["target"],
                 execute=draft["execute"], pass_timeout=draft["timeout"],
             )  # fmt: skip
-            told = {"state": "done"}
+            told |= {"state": "done"}
         except UserError as error:
             told["error"] = error.to_json()["error"]
         except Exception as error:

@@ -101,7 +101,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   function running() {
     drawProgress();
     return h('div', { class: 'box', role: 'status' }, stepName,
-      h('div', { class: 'do' }, doing, track, mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel')),
+      h('div', { class: 'do' }, doing, track, mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'bisect' }) }, 'Cancel')),
       h('div', { class: 'muted' }, 'First the passes, then the rewrites of the one that is wrong, then the smallest program that shows it. It goes on when you look at something else.'));
   }
 

@@ -50,14 +50,14 @@ def _text(value: Any) -> str:
 
 
 def _result(run: Run, state: Mapping[str, Any]) -> dict[str, Any] | None:
-    results = first_bad_pass.RESULTS
     if not state.get("tolerance"):
-        return results.newest(run.path)
+        return first_bad_pass.newest(run.path, run.identity)
     try:
         allowed = first_bad_pass.tolerance(state["tolerance"])
     except UserError:
         return None
-    return results.kept(run.path, first_bad_pass.key_of(allowed, _text(state.get("inputs"))))
+    key = first_bad_pass.key_of(run.identity, allowed, _text(state.get("inputs")))
+    return first_bad_pass.RESULTS.kept(run.path, key)
 
 
 def _stamp(run: Run) -> tuple[int, int] | None:

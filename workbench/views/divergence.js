@@ -60,7 +60,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const search = detail.search?.a === data.a.path && detail.search?.b === data.b.path ? detail.search : {};
     if (search.state === 'running') {
       return h('div', { class: 'box', role: 'status' }, h('div', { class: 'do' }, h('span', {}, 'Doing that iteration again in both runs …'), h('div', { class: 'track' }, h('div')),
-        mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel')), h('div', { class: 'muted' }, 'How far it is stands in the bar above. It goes on when you look at something else.'));
+        mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'divergence' }) }, 'Cancel')), h('div', { class: 'muted' }, 'How far it is stands in the bar above. It goes on when you look at something else.'));
     }
     const ended = search.state === 'failed' && search.error ? error(search.error, 'failed') : search.state === 'cancelled' ? h('p', { class: 'muted' }, 'The search was cancelled.') : null;
     if (data.result || (!data.part && !data.problem)) return ended;

@@ -168,7 +168,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   function trying() {
-    if (running()) return h('div', { class: 'trying', role: 'status' }, h('span', {}, 'Compiling again with the edit; this recording stays as it is. The comparison follows.'), mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', {}) }, 'Cancel'));
+    if (running()) return h('div', { class: 'trying', role: 'status' }, h('span', {}, 'Compiling again with the edit; this recording stays as it is. The comparison follows.'), mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel'));
     if (!told?.error) return null;
     const { error, ask } = told;
     const said = [error.where ? `${error.where}: ` : '', error.what, error.fix ? ` – ${error.fix}` : ''].join('');

@@ -161,7 +161,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         h('button', { disabled: !past.length, title: 'Take back the last change  (Ctrl Z)', click: takeBack }, 'Undo'),
         h('button', { disabled: !shown.edited, 'data-do': 'undo', title: 'Back to the pipeline that this recording was made with', click: () => act({ do: 'undo' }) }, 'Undo all'),
         shown.plain || !data.made_with ? null : h('button', { 'data-do': 'plain', title: `The pipeline of ${data.target} without any edit`, click: () => act({ do: 'undo', plain: true }) }, 'Unedited'),
-        running() ? h('button', { 'data-do': 'cancel', title: 'Stop the compile; what it finished is kept', click: () => send('cancel', {}) }, 'Cancel') : null,
+        running() ? h('button', { 'data-do': 'cancel', title: 'Stop the compile; what it finished is kept', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel') : null,
         h('button', { class: 'primary', 'data-do': 'run', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline into a new recording, and compare the two', click: () => run() }, running() ? 'Running …' : 'Run'),
         h('button', { 'data-do': 'step', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline and wait before each pass: apply it, skip it, or run to a breakpoint', click: () => run(true) }, 'Step'),
       ]).filter(Boolean), saves);

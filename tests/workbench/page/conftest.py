@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -200,6 +201,26 @@ def library(own_server: Callable[..., Server], two_targets: TwoTargets) -> Serve
     for path in (two_targets.cpu, two_targets.cuda):
         shutil.copy(path, folder / path.name)
     return made
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """``stands_in(script)``: what the shell does in place of a worker."""
+
+    def does(script: str) -> None:
+        (tmp_path / "worker").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "worker").chmod(0o700)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "worker"))
+
+    return does
 
 
 def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -97,7 +97,9 @@ def compiled(recording: Path, path: Path) -> Path:
                     "stopped": ATTACK, "runs_alone": False, "says": ATTACK, "files": [ATTACK],
                     "text": ATTACK, "download": {"name": ATTACK, "base64": ""}},
     }  # fmt: skip
-    first_bad_pass.RESULTS.keep(path, "the search", found)
+    run = Run(path)
+    first_bad_pass.RESULTS.keep(path, first_bad_pass.key_of(run.identity, 1e-3, ""), found)
+    run.close()
     return path
 
 

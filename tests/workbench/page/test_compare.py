@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.ahead import finite
+from widgets.encode import finite
 from workbench.state import Sight
 from workbench.views import compare
 from workbench.views.kernels import table

@@ -16,8 +16,8 @@ from core_compiler.record import Recording
 from core_compiler.record.resumed import Resumed
 from tests.training.test_commands import OWN_PASS
 from tests.workbench.page.conftest import WORDS
+from widgets.encode import finite
 from workbench import divergences, kept_results, training_runs, worker
-from workbench.ahead import finite
 from workbench.app.library import Library
 from workbench.app.workspace import Workspace
 from workbench.cli import main

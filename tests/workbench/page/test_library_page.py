@@ -13,6 +13,7 @@ import pytest
 
 from core_compiler.record.reader import Recording
 from tests.workbench.page.conftest import Server
+from workbench.app.library import Library
 
 pytestmark = pytest.mark.playwright
 RUNS = "#cw-start .runs"
@@ -77,6 +78,28 @@ def test_a_run_is_found_tagged_deleted_and_restored(store, tab, recording):
     page.wait('#cw-start figure[data-figure="compile_s"] circle >> nth=3')
     page.locate("#cw-start [data-table=trend] tbody tr").first.click()
     page.wait("#cw-view-overview h1")
+    assert page.errors == []
+
+
+def test_what_others_say_of_a_run_meanwhile_is_kept(store, tab):
+    """Only what was changed in an editor is saved; it stays when its run is no longer listed."""
+    library = Library(store.root)
+    library.annotate("three.run", tags=["old", "first"], note="from before")
+    page = tab(store.url)
+    page.wait(f"{RUNS} .tag:has-text('first')")
+    page.locate(f'{RUNS} [aria-label="Tags and note of three.run"]').click()
+    page.locate(f"{RUNS} .edit input").fill("first mine")
+    library.annotate("three.run", tags=["old", "first", "theirs"], note="their note")
+    page.wait(f"{RUNS} .tag:has-text('theirs')")
+    page.locate("#cw-start .runs-head input").fill("name:one")
+    page.wait(f'{RUNS} tr[data-run="three.run"]', state="detached")
+    page.wait(f"{RUNS} .edit:has-text('three.run, which is not listed here')")
+    assert page.locate(f"{RUNS} .edit input").input_value() == "first mine"
+    page.locate(f"{RUNS} .edit button.primary").click()
+    page.locate("#cw-start .runs-head input").fill("")
+    page.wait(f"{RUNS} .tag:has-text('mine')")
+    (run,) = library.entries("name:three")
+    assert (run.tags, run.note) == (("first", "theirs", "mine"), "their note")
     assert page.errors == []
 
 

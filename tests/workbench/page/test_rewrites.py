@@ -20,8 +20,8 @@ from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
 from tests.workbench.two_blocks import network
+from widgets.encode import finite
 from workbench import moves
-from workbench.ahead import finite
 from workbench.state import Sight
 from workbench.views import inspector, rewrites
 from workbench.views.kernels import table

@@ -12,7 +12,7 @@ from core_compiler.compiler import Options
 from core_compiler.record.reader import Recording
 from tests.workbench.page.tasks import a_task
 from tests.workbench.two_blocks import LINES
-from workbench.ahead import finite
+from widgets.encode import finite
 from workbench.model_lines import NODES, model_lines
 from workbench.state import Sight
 from workbench.views import code, source

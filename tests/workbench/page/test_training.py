@@ -17,8 +17,8 @@ from core_compiler.ir.events import IterationRecord
 from core_compiler.record import Recorder, Recording
 from core_compiler.record.resumed import Resumed
 from tests.workbench.page.tasks import a_task
+from widgets.encode import finite
 from workbench import report
-from workbench.ahead import finite
 from workbench.cli import main
 from workbench.state import Sight
 from workbench.views import Empty, overview, pipeline, training

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from widgets.encode import finite
 from workbench import worker
-from workbench.ahead import finite
 from workbench.state import Sight
 from workbench.views import Empty, code, two_code
 from workbench.views.pairs import pairs

@@ -14,8 +14,8 @@ from core_compiler.compiler import Options
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import inputs, program
+from widgets.encode import finite
 from workbench import views
-from workbench.ahead import finite
 from workbench.state import Sight
 from workbench.views import Empty, two_numerics
 from workbench.views.reading import Run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from types import SimpleNamespace
 
 import pytest
 
@@ -121,8 +120,7 @@ CASES = [
 @pytest.mark.parametrize(("one", "two", "told"), CASES)
 def test_results_of_two_are_compared_in_a_sentence(both, monkeypatch, one, two, told):
     kept = {run.path: result(pass_) for run, pass_ in zip(both, (one, two), strict=True)}
-    results = SimpleNamespace(newest=kept.get, path_of=first_bad_pass.RESULTS.path_of)
-    monkeypatch.setattr(first_bad_pass, "RESULTS", results)
+    monkeypatch.setattr(first_bad_pass, "newest", lambda path, _: kept.get(path))
     data = two_bisect.data(both[0], Sight(), both[1])
     assert data["two"]["told"] == told
     assert data["two"]["result"]["first_bad_pass"] == two and data["two"]["result"]["there"] is None

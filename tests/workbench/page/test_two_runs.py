@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.workbench.test_two_graph import ones, recorded, twos
+from widgets.encode import finite
 from workbench import moves, views
-from workbench.ahead import finite
 from workbench.showing import Showing, kept_state
 from workbench.state import VIEWS, Sight
 from workbench.views import (
