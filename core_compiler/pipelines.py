@@ -41,8 +41,7 @@ def meaning(training: Training | None = None) -> tuple[Pass, ...]:
         SimplifyShapes(),
         EliminateCommonSubexpressions(),
         SimplifyLoops(),
-        Decompose(),
-        Recompose(),
+        *((Decompose(), Recompose()) if training is None else _before_gradients()),
         *(() if training is None else training_passes(training)),
         FoldBatchNorm(),
         FoldConstants(),
@@ -51,6 +50,12 @@ def meaning(training: Training | None = None) -> tuple[Pass, ...]:
         EliminateCommonSubexpressions(),
         EliminateDeadCode(),
     )
+
+
+def _before_gradients() -> tuple[Pass, ...]:
+    """Composites stay whose own gradient is finite where that of their parts is not, and nothing is
+    written with another slope."""
+    return Decompose(kinds="linear,logsumexp,variance,softmin"), Recompose(kinks=False)
 
 
 #: Passes of ours that a person inserts, by name: they stand in no pipeline, but for ``recompute``,

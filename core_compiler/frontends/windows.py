@@ -88,11 +88,23 @@ def average(
     return b.avg_pool(x, **pool, count_padding=bool(counts))
 
 
-def adaptive(b: Builder, x: Value, sizes: Sequence[int], kind: str) -> Value:
+def first_largest(b: Builder, x: Value, axis: int, name: str = "max") -> Value:
+    """The largest (or least, ``min``) along an axis, as what is read at its place: the first of
+    equals has the gradient."""
+    at = b.op(f"core.arg{name}", (x,), axis=axis, dtype=I64)
+    shape = tuple(1 if i == axis else d for i, d in enumerate(x.type.shape))
+    return b.reshape(b.take_along(x, b.reshape(at, shape=shape), axis=axis), shape=at.type.shape)
+
+
+def adaptive(
+    b: Builder, x: Value, sizes: Sequence[int], kind: str, first: bool = False
+) -> Value:  # fmt: skip
     """``sizes`` windows along each of the last axes, from floor(i size / n) to ceil((i + 1) size /
-    n): their mean or max (``kind``)."""
+    n): their mean or max (``kind``); ``first``: the gradient of a max goes to the first of
+    equals, in row-major order."""
     count = 1.0
-    for axis, n in zip(range(x.type.rank - len(sizes), x.type.rank), sizes, strict=True):
+    along = list(zip(range(x.type.rank - len(sizes), x.type.rank), sizes, strict=True))
+    for axis, n in reversed(along) if first else along:
         size = x.type.shape[axis]
         need_small(max(n, size, -(-size // max(n, 1)) * n), "positions of windows")
         start = np.arange(n) * size // n
@@ -104,7 +116,10 @@ def adaptive(b: Builder, x: Value, sizes: Sequence[int], kind: str) -> Value:
                            dims=(axis, axis + 1))  # fmt: skip
         rest = b.scalar_like(0 if kind == "mean" else least(x.type.dtype), parts)
         parts = b.select(held, parts, rest)
-        x = (b.reduce_sum if kind == "mean" else b.reduce_max)(parts, axes=(axis + 1,))
+        if kind == "max" and first:
+            x = first_largest(b, parts, axis + 1)
+        else:
+            x = (b.reduce_sum if kind == "mean" else b.reduce_max)(parts, axes=(axis + 1,))
         shape = [1] * len(sizes)
         shape[axis - x.type.rank + len(sizes)] = n
         count = count * length.reshape(shape)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from core_compiler.ir import DType, Op, Value, tensor
 from core_compiler.ops.base import Attr, OpDef, declare
-from core_compiler.ops.composite import COMPOSITE, as_dtype, in_f32, size_of, spread, widened
+from core_compiler.ops.composite import (
+    COMPOSITE,
+    COMPOSITE_MAP,
+    as_dtype,
+    in_f32,
+    size_of,
+    spread,
+    widened,
+)
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
     I64,
     NUMBERS,
+    common_order,
     need,
     need_dtype,
     need_index,
@@ -196,6 +205,35 @@ declare(
         },
         decompose=_cross_entropy,
         traits=COMPOSITE,
+    )
+)
+
+
+# -- binary cross entropy --------------------------------------------------------------------------
+
+
+def _pair_rule(types, attributes):
+    need_dtype("x", types[0], FLOATS)
+    need_same_dtype(("x", "y"), types)
+    need_same_shape(("x", "y"), types)
+    return (types[0].with_(order=common_order(*types)),)
+
+
+@in_f32
+def _binary_cross_entropy(b, op, x, y):
+    least = b.scalar_like(-100, x)
+    below = b.mul(b.sub(y, b.scalar_like(1, y)), b.max(b.log1p(b.neg(x)), least))
+    return b.sub(below, b.mul(y, b.max(b.log(x), least)))
+
+
+declare(
+    OpDef(
+        "core.binary_cross_entropy",
+        "(y - 1) * max(log1p(-x), -100) - y * max(log(x), -100) for a probability x",
+        ("x", "y"),
+        _pair_rule,
+        decompose=_binary_cross_entropy,
+        traits=COMPOSITE_MAP,
     )
 )
 

@@ -59,6 +59,7 @@ class Rule:
 
     ``check(match)`` answers None, or the reason to refuse.  ``tolerance`` is the relative bound of
     a rule that changes values (None: exact, bit for bit; 0.0: equal numbers, as +0 and -0).
+    ``kink``: what it makes has another slope where the branches of what was there meet.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Rule:
     rewrite: Callable[[Any, Match], Any]
     check: Callable[[Match], str | None] | None = None
     tolerance: float | None = None
+    kink: bool = False
     #: Where the row stands: code and instruction.
     row: tuple[CodeType, int] | str = field(default_factory=_row, compare=False, repr=False)
 

@@ -120,10 +120,10 @@ class Huber(_Pointwise):
 
 @dataclass(frozen=True)
 class BCEWithLogits(_Pointwise):
-    """Binary cross entropy of logits: ``max(x, 0) - x * y + log1p(exp(-|x|))``."""
+    """Binary cross entropy of logits: ``(1 - y) * x + softplus(-x)``."""
 
     def each(self, x, y):
-        return x.call("max", 0) - x * y + (-x.call("abs")).call("exp").call("log1p")
+        return (1 - y) * x + (-x).call("softplus")
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def conv_weight_gradient(
     n, channels, outputs = x.shape[0], x.shape[1] // groups, dy.shape[1] // groups
     out, taps = dy.shape[2:], math.prod(kernel)
     terms = n * math.prod(out)
-    moved = wide_dy.reshape(n, groups, outputs, -1).transpose(1, 0, 3, 2)
+    moved = wide_dy.reshape(n, groups, outputs, math.prod(out)).transpose(1, 0, 3, 2)
     rows = np.ascontiguousarray(moved).reshape(groups, terms, outputs)
     grouped = padded.reshape(n, groups, channels, *padded.shape[2:])
     dw = np.empty((groups, channels, taps, outputs), wide_dy.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from core_compiler.ir import Op, Value
-from core_compiler.ops.activation import GELU_BETA, GELU_KAPPA
+from core_compiler.ops.activation import GELU_BETA, GELU_KAPPA, SELU_ALPHA, SELU_SCALE
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, others, size_of, spread, widened
 from core_compiler.ops.gradients.reduction import over
@@ -83,12 +83,29 @@ def _hard_sigmoid(b, op, dy):
     return rounded(b, (slope * op["alpha"]).where(inside).value, x)
 
 
-@of_one("elu")
-def _elu(b, op, dy):
+def _grown(b, op, dy, alpha: float, sharpness: float = 1.0):
+    """1 above 0, else alpha * exp(sharpness * x): of no more than 0, or the slope of that branch
+    would be infinite where it does not count."""
     (x,) = op.operands
     inner, slope = Term(b, widened(b, x)), Term(b, widened(b, dy))
-    grown = slope * op["alpha"] * inner.call("exp")
-    return rounded(b, slope.where(inner > 0, grown).value, x)
+    below = inner.call("min", 0)
+    grown = slope * alpha * (below if sharpness == 1 else below * sharpness).call("exp")
+    return slope.where(inner > 0, grown)
+
+
+@of_one("elu")
+def _elu(b, op, dy):
+    return rounded(b, _grown(b, op, dy, op["alpha"]).value, op.operands[0])
+
+
+@of_one("celu")
+def _celu(b, op, dy):
+    return rounded(b, _grown(b, op, dy, 1.0, 1 / op["alpha"]).value, op.operands[0])
+
+
+@of_one("selu")
+def _selu(b, op, dy):
+    return rounded(b, (_grown(b, op, dy, SELU_ALPHA) * SELU_SCALE).value, op.operands[0])
 
 
 # -- softmax ---------------------------------------------------------------------------------------
@@ -224,6 +241,20 @@ def _cross_entropy(b, op, cotangents, wanted):
 def _only_first(op: Op, wanted) -> None:
     if any(wanted[2:]):
         raise NoGradient("the class weights of a loss have none")
+
+
+@gradient("binary_cross_entropy")
+def _binary_cross_entropy(b, op, cotangents, wanted):
+    """Of x as torch has it: no more than 1e12 where x is 0 or 1."""
+    x, y, dy = (Term(b, widened(b, v)) for v in (*op.operands, cotangents[0]))
+    of_x = of_y = None
+    if wanted[0]:
+        below = ((1 - x) * x).call("max", 1e-12)
+        of_x = rounded(b, (dy * (x - y) / below).value, op.operands[0])
+    if wanted[1]:
+        one, other = (v.call("max", -100) for v in (x.call("log"), (-x).call("log1p")))
+        of_y = rounded(b, (dy * (other - one)).value, op.operands[1])
+    return of_x, of_y
 
 
 @gradient("mse_loss")

@@ -62,6 +62,11 @@ def _of_exponent(a: Term, c: Term, y: Term, dy: Term) -> Term:
     return (dy * (y * a.call("log"))).unless(nothing)
 
 
+def _over(x: Term, square: Term) -> Term:
+    """x / square, and 0 at the origin."""
+    return (x / square).unless(square.same(0))
+
+
 #: Of two operands: (a, c, y, dy) -> da, and -> dc.
 BINARY: dict[str, tuple[Callable[..., Term], Callable[..., Term]]] = {
     "add": (lambda a, c, y, dy: dy, lambda a, c, y, dy: dy),
@@ -72,9 +77,10 @@ BINARY: dict[str, tuple[Callable[..., Term], Callable[..., Term]]] = {
     "min": (_of_extreme, lambda a, c, y, dy: _of_extreme(c, a, y, dy)),
     "pow": (_of_base, _of_exponent),
     "rem": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy * (a / c).call("trunc")),
-    "mod": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy * (a / c).call("floor")),
-    "atan2": (lambda a, c, y, dy: dy * (c / (a * a + c * c)),
-              lambda a, c, y, dy: dy * -(a / (a * a + c * c))),
+    # The quotient's floor, also where a / c rounds up to the next integer.
+    "mod": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy * ((a - y) / c).call("round")),
+    "atan2": (lambda a, c, y, dy: dy * _over(c, a * a + c * c),
+              lambda a, c, y, dy: dy * -_over(a, a * a + c * c)),
 }  # fmt: skip
 
 
@@ -116,9 +122,10 @@ def _cast(b, op, dy):
 
 @gradient("clamp")
 def _clamp(b, op, cotangents, wanted):
-    """1 inside the bounds and on them, 0 outside."""
+    """1 inside the bounds and, where they are not ``open``, on them; 0 outside."""
     (x,), (dy,) = op.operands, cotangents
-    for bound, test in ((op.get("low"), b.ge), (op.get("high"), b.le)):
+    above, below = (b.gt, b.lt) if op["open"] else (b.ge, b.le)
+    for bound, test in ((op.get("low"), above), (op.get("high"), below)):
         if bound is not None:
             dy = b.select(test(x, b.scalar_like(bound, x)), dy, b.scalar_like(0, dy))
     return (dy,)

@@ -36,12 +36,16 @@ RULES = (
     *loss.RULES,
 )
 
+SMOOTH = tuple(rule for rule in RULES if not rule.kink)
+
 
 @dataclass(frozen=True)
 class Recompose(Pass):
     """Raises softmax, normalisations, activations, attention and losses that arrive in primitives.
 
     The composite's own decomposition becomes the meaning; each rule states its tolerance.
+    ``kinks`` False leaves out the rules whose result has another slope where branches meet (the
+    max(x, 0) that would be a relu): a training step has the gradients of what was written.
     """
 
     exact = False
@@ -50,8 +54,10 @@ class Recompose(Pass):
         "variance was a difference of squares"
     )
 
+    kinks: bool = True
+
     def table(self):
-        return RULES
+        return RULES if self.kinks else SMOOTH
 
     def run(self, module, context):
-        return context.rewrite(module, lambda rw: apply_rules(rw, RULES, module.weights))
+        return context.rewrite(module, lambda rw: apply_rules(rw, self.table(), module.weights))

@@ -114,10 +114,14 @@ _STEP = op("mul", "x", single("slope"))
 
 
 def _branches(above, under) -> tuple:
-    """The ways to write ``above`` where x > 0, else ``under``, which are equal at 0."""
-    positive = either(op("gt", "x", _ZERO), op("ge", "x", _ZERO))
-    negative = either(op("lt", "x", _ZERO), op("le", "x", _ZERO))
-    return op("select", positive, above, under), op("select", negative, under, above)
+    """The ways to write ``above`` where x > 0, else ``under``, which are equal at 0, and whether
+    the slope at 0 is that of ``above``: the ops that are made of them have the other."""
+    return (
+        (op("select", op("gt", "x", _ZERO), above, under), False),
+        (op("select", op("le", "x", _ZERO), under, above), False),
+        (op("select", op("ge", "x", _ZERO), above, under), True),
+        (op("select", op("lt", "x", _ZERO), under, above), True),
+    )
 
 
 def _leaky_relu(b, m: Match):
@@ -129,16 +133,17 @@ def _below_one(m: Match) -> str | None:
 
 
 _PIECEWISE = (
-    Rule("max(x, 0) => relu(x)", op("max", "x", _PLUS_ZERO), lambda b, m: b.relu(m["x"])),
+    Rule("max(x, 0) => relu(x)", op("max", "x", _PLUS_ZERO), lambda b, m: b.relu(m["x"]),
+         kink=True),
     Rule("min(max(x, low), high) => clamp(x)",
-         op("min", op("max", "x", _LOW), _HIGH), _clamp),
+         op("min", op("max", "x", _LOW), _HIGH), _clamp, kink=True),
     Rule("min(relu(x), high) => clamp(x)", op("min", op("relu", "x"), _HIGH),
-         lambda b, m: b.clamp(m["x"], low=0.0, high=worth(m, "high"))),
+         lambda b, m: b.clamp(m["x"], low=0.0, high=worth(m, "high")), kink=True),
     Rule("max(min(x, high), low) => clamp(x)", op("max", op("min", "x", _HIGH), _LOW), _clamp,
-         _ordered),
+         _ordered, kink=True),
     Rule("relu(min(x, high)) => clamp(x)", op("relu", op("min", "x", _HIGH)),
          lambda b, m: b.clamp(m["x"], low=0.0, high=worth(m, "high")),
-         lambda m: None if worth(m, "high") >= 0 else "the upper bound is below 0"),
+         lambda m: None if worth(m, "high") >= 0 else "the upper bound is below 0", kink=True),
     Rule("clamp(clamp(x, low), high) => clamp(x)",
          op("clamp", op("clamp", "x", name="inner", where=_only("low", "high")),
             where=_only("high", "low")), _clamp_twice),
@@ -147,21 +152,21 @@ _PIECEWISE = (
             op("select", op("lt", "x", _LOW), _LOW, "x")), _clamp, _ordered, 0.0),
     Rule("clamp(alpha x + beta, 0, 1) => hard_sigmoid(x)",
          op("clamp", op("add", op("mul", "x", single("alpha")), single("beta")),
-            where=_bounds(0, 1)), _hard_sigmoid, wide, TOLERANCE),
+            where=_bounds(0, 1)), _hard_sigmoid, wide, TOLERANCE, kink=True),
     *(Rule("clamp(x + 3, 0, 6) / 6 => hard_sigmoid(x)", pattern,
-           lambda b, m: b.hard_sigmoid(m["x"], alpha=1 / 6, beta=0.5), wide, TOLERANCE)
+           lambda b, m: b.hard_sigmoid(m["x"], alpha=1 / 6, beta=0.5), wide, TOLERANCE, kink=True)
       for pattern in (op("div", _SIX, number("six", 6)), op("mul", _SIX, _SIXTH))),
     Rule("x * hard_sigmoid(x) => hard_swish(x)",
          op("mul", "x", op("hard_sigmoid", "x", where=_sixth)),
          lambda b, m: b.hard_swish(m["x"]), wide, TOLERANCE),
     *(Rule("x * clamp(x + 3, 0, 6) / 6 => hard_swish(x)", pattern,
-           lambda b, m: b.hard_swish(m["x"]), wide, TOLERANCE)
+           lambda b, m: b.hard_swish(m["x"]), wide, TOLERANCE, kink=True)
       for pattern in (op("div", op("mul", "x", _SIX), number("six", 6)),
                       op("mul", op("mul", "x", _SIX), _SIXTH))),
-    *(Rule("x > 0 ? x : slope x => leaky_relu(x)", pattern, _leaky_relu, wide, 0.0)
-      for pattern in _branches("x", _STEP)),
+    *(Rule("x > 0 ? x : slope x => leaky_relu(x)", pattern, _leaky_relu, wide, 0.0, kink)
+      for pattern, kink in _branches("x", _STEP)),
     Rule("max(x, slope x) => leaky_relu(x)", op("max", "x", _STEP), _leaky_relu,
-         all_of(wide, _below_one), 0.0),
+         all_of(wide, _below_one), 0.0, kink=True),
 )  # fmt: skip
 
 
@@ -221,10 +226,10 @@ def _inverse(m: Match) -> str | None:
 
 
 _EXPONENTIAL = (
-    *(Rule("x > 0 ? x : alpha expm1(x) => elu(x)", pattern, _elu, wide, TOLERANCE)
-      for pattern in _branches("x", either(op("mul", _GROWTH, single("alpha")), _GROWTH))),
-    *(Rule("x > 0 ? s x : s a expm1(x) => selu(x)", pattern, _selu, wide, TOLERANCE)
-      for pattern in _branches(op("mul", "x", _SCALE), _SCALED_GROWTH)),
+    *(Rule("x > 0 ? x : alpha expm1(x) => elu(x)", pattern, _elu, wide, TOLERANCE, kink)
+      for pattern, kink in _branches("x", either(op("mul", _GROWTH, single("alpha")), _GROWTH))),
+    *(Rule("x > 0 ? s x : s a expm1(x) => selu(x)", pattern, _selu, wide, TOLERANCE, kink)
+      for pattern, kink in _branches(op("mul", "x", _SCALE), _SCALED_GROWTH)),
     Rule("elu(x, a) * s => selu(x)", op("mul", op("elu", "x", where=_is_selu_alpha), _SCALE),
          _selu, wide, TOLERANCE),
     Rule("max(x, 0) + log1p(exp(-abs(x))) => softplus(x)", _SOFTPLUS, _softplus, wide, TOLERANCE),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Module
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.composite import widened
+from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.gradients.table import Term, rounded
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.training.roles import Roles
@@ -37,7 +37,8 @@ class ClipGradients(Pass):
             g = widened(b, main.outputs[place])
             square = b.reduce_sum(b.mul(g, g), axes=tuple(range(g.type.rank)))
             norms.append(b.reshape(b.sqrt(square), shape=(1,)))
-        joined = b.concat(*norms, axis=0)
+        wide = max((n.type.dtype for n in norms), key=lambda dtype: dtype.bits)
+        joined = b.concat(*(as_dtype(b, n, wide) for n in norms), axis=0)
         total = Term(b, b.sqrt(b.reduce_sum(b.mul(joined, joined), axes=(0,))))
         factor = (self.norm / (total + 1e-6)).call("min", 1.0)
         rw.insert(b.ops, rule="the gradients' norm", reason="the configuration clips it")
@@ -46,7 +47,8 @@ class ClipGradients(Pass):
             b = Builder(module.weights)
             g = outputs[place]
             wide = widened(b, g)
-            outputs[place] = rounded(b, b.mul(wide, b.expand(factor.value, wide.type.shape)), g)
+            scale = b.expand(as_dtype(b, factor.value, wide.type.dtype), wide.type.shape)
+            outputs[place] = rounded(b, b.mul(wide, scale), g)
             rw.insert(b.ops, rule="clip a gradient", reason="scaled with all others")
         body = rw.commit()
         results = [*zip(roles.results, outputs, strict=True), (("metric", -1), total.value)]

@@ -253,6 +253,10 @@ def _losses() -> list[Sample]:
     for reduction in ("mean", "sum", "none"):
         made += in_floats("mse_loss", x, y, reduction=reduction, slack=8, oracle=torch_oracle(
             lambda x, y, r=reduction: functional.mse_loss(x, y, reduction=r)))  # fmt: skip
+    shares = values((4, 6), "f32", 0.05, 0.95, "shares")
+    made += in_floats("binary_cross_entropy", shares, np.clip(np.abs(y), 0, 1), slack=8,
+                      oracle=torch_oracle(lambda x, y: functional.binary_cross_entropy(
+                          x, y, reduction="none")))  # fmt: skip
     labels = values((3, 4), "i64", 0, 4)
     made.append(sample("one_hot", labels, oracle=torch_oracle(lambda x: functional.one_hot(x, 5)),
                        exact=True, classes=5))  # fmt: skip

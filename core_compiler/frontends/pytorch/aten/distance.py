@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from core_compiler.frontends.pytorch.aten.reduction import root
 from core_compiler.frontends.pytorch.aten.table import aten
 
 
@@ -31,10 +32,10 @@ def _norm(b, x, p: float):
     if p == 1:
         return b.reduce_sum(size, axes=axes)
     if p == 2:
-        return b.sqrt(b.reduce_sum(b.mul(x, x), axes=axes))
+        return root(b, b.reduce_sum(b.mul(x, x), axes=axes))
     if p == float("inf"):
         if x.type.shape[-1] == 0:
             return b.expand(b.constant(0, x.type.dtype), x.type.shape[:-1])
         return b.reduce_max(size, axes=axes)
     total = b.reduce_sum(b.pow(size, b.scalar_like(p, x)), axes=axes)
-    return b.pow(total, b.scalar_like(1 / p, total))
+    return root(b, total, 1 / p)

@@ -228,10 +228,21 @@ def clamp(b, x, low=None, high=None):
         bounds = {k: float(v) for k, v in (("low", low), ("high", high)) if v is not None}
         return b.clamp(x, **bounds)
     upper, lower = ("or", "and") if b.dtype is BOOL else ("max", "min")
+    if b.symbols.training and b.dtype.is_float:
+        return _clamp_to(b, x, low, high)
     if low is not None:
         x = b.op(f"core.{upper}", b.pair(x, low, b.dtype))
     if high is not None:
         x = b.op(f"core.{lower}", b.pair(x, high, b.dtype))
+    return x
+
+
+def _clamp_to(b, x, low, high):
+    """As torch's gradient has it: on a bound x has all of it."""
+    for bound, beyond in ((low, b.lt), (high, b.gt)):
+        if bound is not None:
+            x, bound = b.pair(x, bound, b.dtype)
+            x = b.select(b.is_nan(bound), bound, b.select(beyond(x, bound), bound, x))
     return x
 
 
@@ -252,11 +263,13 @@ def relu(b, x):
 
 @aten("relu6")
 def relu6(b, x):
-    return clamp(b, x, 0.0, 6.0)
+    return hardtanh(b, x, 0.0, 6.0)
 
 
 @aten("hardtanh")
 def hardtanh(b, x, low=-1.0, high=1.0):
+    if b.symbols.training and b.dtype.is_float:
+        return b.clamp(x, low=float(low), high=float(high), open=True)
     return clamp(b, x, low, high)
 
 
@@ -401,7 +414,37 @@ def without_nan(b, x, y):
     if not b.dtype.is_float:
         return TABLE["maximum" if name == "max" else "minimum"](b, x, y)
     x, y = b.pair(x, y, b.dtype)
-    return b.select(b.is_nan(x), y, b.select(b.is_nan(y), x, b.op(f"core.{name}", (x, y))))
+    if b.symbols.training:  # of equals the first has the gradient
+        larger = b.select((b.lt if name == "max" else b.gt)(x, y), y, x)
+    else:
+        larger = b.op(f"core.{name}", (x, y))
+    return b.select(b.is_nan(x), y, b.select(b.is_nan(y), x, larger))
+
+
+@aten("sinc")
+def sinc(b, x):
+    """``sin(pi x) / (pi x)``, and 1 at 0, which no gradient goes through."""
+    x = b.to(x, b.dtype)
+    line = b.mul(x, b.scalar_like(math.pi, x))
+    one = b.scalar_like(1, line)
+    none = b.eq(line, b.scalar_like(0, line))
+    line = b.select(none, one, line)
+    return b.select(none, one, b.div(b.sin(line), line))
+
+
+@aten("xlogy", "special_xlog1py")
+def x_log_y(b, x, y):
+    """``x * log(y)`` or ``x * log1p(y)``, 0 where x is; no gradient goes through a logarithm that
+    is not finite there."""
+    log = "core.log1p" if "log1p" in str(b.node.target) else "core.log"
+    x, y = b.pair(x, y, b.dtype)
+    start = b.scalar_like(-1 if log == "core.log1p" else 0, y)
+    one, nothing = b.scalar_like(1, y), b.scalar_like(0, x)
+    infinite = b.scalar_like(math.inf, y)
+    out = b.op("core.not", (b.op("core.and", (b.gt(y, start), b.lt(y, infinite))),))
+    none = b.op("core.and", (b.eq(x, nothing), out))
+    made = b.mul(x, b.op(log, (b.select(none, one, y),)))
+    return b.select(b.is_nan(y), y, b.select(none, nothing, made))
 
 
 @aten("copysign")

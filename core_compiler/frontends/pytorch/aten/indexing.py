@@ -11,6 +11,7 @@ from core_compiler.frontends.pytorch.aten.table import (
     I64,
     TABLE,
     NotSupported,
+    Refused,
     aten,
     axis_of,
     broadcast_shape,
@@ -19,8 +20,17 @@ from core_compiler.ir import Value
 
 
 @aten("embedding")
-def embedding(b, weight, indices, *args):
-    return b.take(weight, indices, axis=0)
+def embedding(b, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    rows = b.take(weight, indices, axis=0)
+    if not b.symbols.training:
+        return rows
+    if scale_grad_by_freq:
+        raise Refused("gradients that are divided by how often a row is read")
+    if padding_idx < 0:
+        return rows
+    padding = b.eq(indices, b.scalar_like(padding_idx, indices))  # its row is not trained
+    padding = b.broadcast(padding, shape=rows.type.shape, dims=tuple(range(indices.type.rank)))
+    return b.select(padding, b.stop_gradient(rows), rows)
 
 
 @aten("index_select")

@@ -110,7 +110,7 @@ def adaptive_max_pool(b, x, size):
     window = _even_windows(x.type.shape, size)
     if window is None:
         b.only_first("the positions of max pooling over windows of unequal size")
-        return windows.adaptive(b, x, size, "max"), None
+        return windows.adaptive(b, x, size, "max", b.symbols.training), None
     x, drop = _batched(b, x, spatial)
     pool = _side_by_side(window)
     places = drop(windows.places_of_largest(b, x, pool)) if b.uses(1) else None

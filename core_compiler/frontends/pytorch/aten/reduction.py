@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core_compiler.frontends import windows
 from core_compiler.frontends.pytorch.aten.table import (
     BOOL,
     I64,
@@ -62,7 +63,10 @@ def _with_index(b, x, axis, keepdim, name):
     if x.type.rank == 0:
         return x, b.constant(0, "i64")
     whole = b.cast(x, dtype="i8") if x.type.dtype is BOOL else x
-    values = b.to(b.op(f"core.reduce_{name}", (whole,), axes=(axis,)), x.type.dtype)
+    if b.symbols.training and x.type.dtype.is_float:
+        values = windows.first_largest(b, x, axis, name)
+    else:
+        values = b.to(b.op(f"core.reduce_{name}", (whole,), axes=(axis,)), x.type.dtype)
     places = b.op(f"core.arg{name}", (whole,), axis=axis, dtype=I64)
     return b.keep(values, (axis,), keepdim, x), b.keep(places, (axis,), keepdim, x)
 
@@ -135,20 +139,20 @@ def unbiased_form(b, x, unbiased=True):
         raise NotSupported("this old form")
     name = str(b.node.target).split(".")[1]
     made, axes = _variance(b, x, None, int(unbiased), False)
-    made = b.sqrt(made) if name.startswith("std") else made
+    made = root(b, made) if name.startswith("std") else made
     return (made, b.mean(x, axes=axes)) if name.endswith("mean") else made
 
 
 @aten("var.dim", "std.dim")
 def unbiased_axes(b, x, axes, unbiased=True, keepdim=False):
     made = _variance(b, x, axes, int(unbiased), keepdim)[0]
-    return b.sqrt(made) if "std" in str(b.node.target) else made
+    return root(b, made) if "std" in str(b.node.target) else made
 
 
 @aten("std_mean.correction")
 def std_mean(b, x, axes=None, *, correction=None, keepdim=False):
     variance, axes = _variance(b, x, axes, correction, keepdim)
-    return b.sqrt(variance), b.keep(b.mean(x, axes=axes), axes, keepdim, x)
+    return root(b, variance), b.keep(b.mean(x, axes=axes), axes, keepdim, x)
 
 
 @aten("var.correction")
@@ -158,7 +162,7 @@ def var(b, x, axes=None, *, correction=None, keepdim=False):
 
 @aten("std.correction")
 def std(b, x, axes=None, *, correction=None, keepdim=False):
-    return b.sqrt(_variance(b, x, axes, correction, keepdim)[0])
+    return root(b, _variance(b, x, axes, correction, keepdim)[0])
 
 
 @aten("var_mean.correction")
@@ -261,6 +265,20 @@ def topk(b, x, k, axis=-1, largest=True, sorted=True):
     return x, b.constant(0, I64)
 
 
+def root(b, x, power: float = 0.5):
+    """``x ** power``; of a norm or a deviation that is 0 the gradient is 0, as torch has it."""
+
+    def of(value):
+        like = b.scalar_like(power, value)
+        return b.sqrt(value) if power == 0.5 else b.pow(value, like)
+
+    if not b.symbols.training or power < 0:
+        return of(x)
+    nothing = b.scalar_like(0, x)
+    none = b.eq(x, nothing)
+    return b.select(none, nothing, of(b.select(none, b.scalar_like(1, x), x)))
+
+
 @aten("norm.ScalarOpt_dim", "linalg_vector_norm")
 def vector_norm(b, x, order=2, axes=None, keepdim=False, dtype=None):
     x = b.to(x, b.dtype)
@@ -270,7 +288,7 @@ def vector_norm(b, x, order=2, axes=None, keepdim=False, dtype=None):
     axes = axes_of(axes, x.type.rank)
     size = b.abs(x)
     if order == 2:
-        total = b.sqrt(b.reduce_sum(b.mul(x, x), axes=axes))
+        total = root(b, b.reduce_sum(b.mul(x, x), axes=axes))
     elif order == 1:
         total = b.reduce_sum(size, axes=axes)
     elif order in (float("inf"), float("-inf")):
@@ -279,5 +297,5 @@ def vector_norm(b, x, order=2, axes=None, keepdim=False, dtype=None):
         total = b.reduce_sum(b.cast(b.ne(x, b.scalar_like(0, x)), dtype=x.type.dtype), axes=axes)
     else:
         powers = b.reduce_sum(b.pow(size, b.scalar_like(order, x)), axes=axes)
-        total = b.pow(powers, b.scalar_like(1 / order, powers))
+        total = root(b, powers, 1 / order)
     return b.keep(total, axes, keepdim, x)
