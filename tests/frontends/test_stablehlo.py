@@ -136,6 +136,17 @@ def layer(params, x):
 PARAMS = {"w": np.ones((6, 5), np.float32), "b": np.zeros(5, np.float32)}
 
 
+def test_a_relu_is_told_from_a_maximum():
+    """JAX has another gradient of each at 0; a second function of a name has a number."""
+
+    def call(x):
+        return jax.nn.relu(x) + jax.nn.relu(x[:2]).sum() + jnp.maximum(x, 0)
+
+    module = import_function(call, (np.ones(3, np.float32),)).module
+    kinds = [op.kind for op in module.main.body.ops]
+    assert kinds.count("core.relu") == 2 and kinds.count("core.max") == 1
+
+
 def test_leaves_keep_their_paths_and_unused_arguments_stay():
     imported = import_function(lambda params, x, unused: layer(params, x), (PARAMS, X, X))
     assert imported.inputs == ("params['b']", "params['w']", "x", "unused")

@@ -60,6 +60,11 @@ class Context(Builder):
         return (default,) * count if found is None else tuple(map(int, found))
 
     @property
+    def function(self) -> str:
+        """The name of the function whose body the op is in; "" for the program's own."""
+        return self.importer.calls[-1] if self.importer.calls else ""
+
+    @property
     def results(self) -> list[TensorType]:
         """The types of the op's results."""
         return [type_of(value.type) for value in self.operation.results]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
+
 from core_compiler.frontends.stablehlo.table import TABLE, Context, NotSupported, op
 from core_compiler.ir import Value, dtype
 
@@ -15,8 +19,8 @@ _UNARY = {
     "chlo.erfc": "erfc", "chlo.is_inf": "is_inf", "chlo.sinh": "sinh", "chlo.tan": "tan",
 }  # fmt: skip
 _BINARY = {
-    "add": "add", "and": "and", "atan2": "atan2", "divide": "div", "maximum": "max",
-    "minimum": "min", "multiply": "mul", "or": "or", "power": "pow", "remainder": "rem",
+    "add": "add", "and": "and", "atan2": "atan2", "divide": "div", "minimum": "min",
+    "multiply": "mul", "or": "or", "power": "pow", "remainder": "rem",
     "shift_left": "shl", "subtract": "sub", "xor": "xor",
 }  # fmt: skip
 #: On booleans sums and products are these.
@@ -45,6 +49,16 @@ for _name, _core in _UNARY.items():
     _enter_unary(_name, _core)
 for _name, _core in _BINARY.items():
     _enter_binary(_name, _core)
+
+
+@op("maximum")
+def maximum(b, x, y):
+    """JAX's relu is a function of this name, whose gradient at 0 is 0: a maximum's is shared."""
+    if x.type.dtype.is_float and re.fullmatch(r"relu(_\d+)?", b.function):
+        floor = b.constant_of(y)
+        if floor is not None and not floor.any() and not np.signbit(floor).any():
+            return b.relu(x)
+    return binary(b, "max", x, y)
 
 
 @op("negate")
