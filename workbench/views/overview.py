@@ -196,9 +196,8 @@ def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str
         number = None if value is None else float(value)
     except (TypeError, ValueError):
         number = None
-    if number is not None and not math.isfinite(number):
-        number = None
-    return {"label": label, "value": number, "unit": unit, "hint": hint, "view": view}
+    known = None if number is None or math.isnan(number) else numbers.said(number)
+    return {"label": label, "value": known, "unit": unit, "hint": hint, "view": view}
 
 
 # -- findings -------------------------------------------------------------------------------------

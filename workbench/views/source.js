@@ -102,7 +102,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('td', { class: row.now === row.import ? 'muted' : '', title: `${plural(row.import, 'op')} at import, ${plural(row.now, 'op')} after ${data.stage_name}` }, moved),
       check ? h('td', { class: 'check' }, h('button', { class: `plain ${check.verdict}`, tabindex: -1, title: `${plural(check.count, 'rewrite')} that took ops of this line checked: ${MARK_WORDS[check.verdict]}; the worst in ${check.pass}, rewrite ${check.rewrite}  (c)`,
         click: (event) => { event.stopPropagation(); showCheck(row); } },
-      check.error ? `${MARKS[check.verdict]} ${check.error.toExponential(1)}` : MARKS[check.verdict]))
+      check.error ? `${MARKS[check.verdict]} ${relative(check.error)}` : MARKS[check.verdict]))
         : h('td', { class: 'faint' }, data.checked ? '' : '–'),
     ];
   }
