@@ -1,10 +1,11 @@
-"""Stepping the changes of a pass, and where they go on from."""
+"""Stepping the changes of a pass, and what is kept when the graph shows another stage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.widgets.graphs import Builder
@@ -68,3 +69,38 @@ def test_changes_go_on_from_what_a_person_selects(open_page: Open) -> None:
     shown.tab.keyboard.press("Escape")
     shown.tab.keyboard.press("]")
     assert shown.trait("selection") == {"op": selected[0]}
+
+
+# -- overlays -------------------------------------------------------------------------------------
+
+
+def coloured(number: int, *names: str) -> Mapping[str, Any]:
+    g = Builder()
+    g.add("output", (g.add("argument"),))
+    values = np.array([1.0, 2.0])
+    overlays = [{"name": name, "unit": "", "values": values, "combine": "max", "scale": "linear"}
+                for name in names]  # fmt: skip
+    return g.data(str(number), overlays=overlays)
+
+
+def test_the_chosen_overlay_stays_where_a_stage_has_others_or_lacks_it(open_page: Open) -> None:
+    shown = open_page(page([("graph", coloured(0, "time", "value"))]))
+    legend = shown.view().locator(".legend .heat")
+    shown.focus()
+    shown.tab.keyboard.press("o")
+    shown.tab.keyboard.press("o")
+    assert "value" in legend.inner_text()
+    shown.receive(coloured(1, "time", "error", "value"))
+    assert "value" in legend.inner_text()
+    shown.receive(coloured(2, "time", "error"))
+    assert legend.count() == 0
+    shown.receive(coloured(3, "value"))
+    assert "value" in legend.inner_text()
+
+
+def test_an_overlay_of_a_link_waits_for_a_stage_that_has_it(open_page: Open) -> None:
+    shown = open_page(page([("graph", coloured(0, "time"))], state=[{"overlay": "value"}]))
+    legend = shown.view().locator(".legend .heat")
+    assert legend.count() == 0
+    shown.receive(coloured(1, "time", "value"))
+    assert "value" in legend.inner_text()
