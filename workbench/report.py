@@ -148,7 +148,7 @@ def _derive(run: Run) -> Report:
         "per_stage": PER_STAGE, "per_kernel": PER_KERNEL, "messages": messages,
         "rail": passes.data(run, base), "first": run.stage_number(None),
         "ops": [op for op, _ in ops], "block": BLOCK,
-        "named": [[k.id, k.name] for k in run.kernels()], "columns": diff.MAX_COLUMNS,
+        "named": [[k.id, k.name] for k in run.kernels()],
         "kernels": {str(k.id): links.dearest_launch(run, k.id) for k in run.kernels()},
         "kernel": code.chosen(run, base),
         "buffers": {str(b.id): links.writer_of(run, b.id) for b in run.buffers()},
