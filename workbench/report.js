@@ -2,9 +2,6 @@
 // compressed in this file.  The rules of where a command leads are those of workbench/moves.py.
 
 const boot = JSON.parse(document.getElementById('boot').textContent);
-const theme = localStorage.getItem('cw-theme')
-  ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
-document.documentElement.dataset.theme = theme;
 
 // -- what lies in the file ----------------------------------------------------------------------
 
@@ -483,7 +480,10 @@ function keepInAddress(stage) {
   const parts = { stage: state.stage === null ? null : stage, rewrite: state.rewrite, op: state.op, kernel: state.kernel, buffer: state.buffer, panes: state.panes.join(), stops: state.stops.length ? JSON.stringify(state.stops) : null };
   const query = new URLSearchParams(Object.entries(parts).filter(([, part]) => part !== null && part !== 'overview'));
   const hash = query.toString();
-  if (hash !== location.hash.slice(1)) history.replaceState(null, '', `#${hash}`);
+  if (hash === location.hash.slice(1)) return;
+  try {
+    history.replaceState(null, '', `${location.href.split('#')[0]}#${hash}`);
+  } catch { /* a page that holds this one allows no address: there is nothing to link to */ }
 }
 
 function fromAddress() {
