@@ -62,7 +62,9 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
 
 def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """``advice``: the hazards of the recording, as data."""
-    return [asdict(found) for found in advise(run)[:MAX_FINDINGS]]
+    rows = [asdict(found) for found in advise(run)[:MAX_FINDINGS]]
+    return [{**row, "cost": row["cost"] and numbers.sent([row["cost"]], "value")[0]}
+            for row in rows]  # fmt: skip
 
 
 def _subtitle(meta: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from tests.debug import faults
 from tests.passes.programs import program
 from tests.workbench.page.test_numerics import record
 from widgets import pack
+from widgets.encode import finite
 from workbench import views
 from workbench.app.library import Library
 from workbench.app.runs import facts
@@ -73,6 +74,12 @@ def test_the_overview_has_both_errors_and_the_way_to_the_pass(run):
     worst = figures["worst rewrite error"]
     assert worst["value"] == figures["end-to-end error"]["value"] == "inf"
     assert worst["stage"] == _bad(run)
+
+
+def test_advice_has_it_as_its_cost(run):
+    found = views.answer("overview", run, Sight(), {"kind": "advice"})
+    costs = [each["cost"]["value"] for each in finite(found) if each["cost"]]
+    assert "inf" in costs
 
 
 def test_two_recordings_have_it_on_their_sides(run):
