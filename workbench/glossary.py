@@ -37,7 +37,10 @@ _TIMED = "By the clock around every launch on every thread (on a GPU by events o
 _ROOFLINE = "By the roofline model: the longer of its arithmetic at the arithmetic peak and its compulsory bytes at the memory bandwidth. Both limits are measured once a machine, or come from the description of a machine that is not at hand."
 _SHARED = "A kernel's time is shared among the ops it computes, in proportion to the least time this machine needs for each op's arithmetic and for the bytes it moves to and from memory; an op's part goes to the line it came from. All lines and \"no line\" together are the time of all kernels."
 _BESIDE = "The framework runs the model's own graph node by node on the same inputs, the import is evaluated by the reference (`--against`)."
-_CHECKED = "Both sides of the rewrite are evaluated on the same real tensors (`--check`)."
+_CHECKED = (
+    "Both sides of the rewrite are evaluated on the same real tensors (`--check`). ∞: NaN or Inf"
+    " against a number, other integers, or a difference from zeros."
+)
 _COMPULSORY = "Counted from the op's types: each operand read once, each result written once."
 _COUNTED = "Counted from the ops of the program; an fma is two, an elementary function one."
 _PLAN = "From the memory plan, which is exact: nothing else is allocated while it runs."

@@ -270,6 +270,16 @@ def largest(stats: TensorStats) -> float | None:
 # -- small ----------------------------------------------------------------------------------------
 
 
+def said(value: float | None) -> float | str | None:
+    """A number as a view is sent it: JSON has none that is not finite, which becomes a word."""
+    return value if value is None or math.isfinite(value) else str(value)
+
+
+def sent(rows: Sequence[Row], *columns: str) -> list[Row]:
+    """Rows with :func:`said` numbers in ``columns``."""
+    return [{**row, **{name: said(row[name]) for name in columns}} for row in rows]
+
+
 def name_of(recording: Recording, value: Value) -> str:
     """How the IR text names a value."""
     return f"%{value.name or recording.value_id(value)}"

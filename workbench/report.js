@@ -2,9 +2,6 @@
 // compressed in this file.  The rules of where a command leads are those of workbench/moves.py.
 
 const boot = JSON.parse(document.getElementById('boot').textContent);
-const theme = localStorage.getItem('cw-theme')
-  ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
-document.documentElement.dataset.theme = theme;
 
 // -- what lies in the file ----------------------------------------------------------------------
 
@@ -340,7 +337,7 @@ function textOf(rows, what) {
   const named = (at) => `${String(at).padStart(2, '0')}_${STAGES[at].name}`;
   const [old, now] = [Math.max(0, stage - 1), stage].map(named);
   const sides = rows.map(({ left = null, right, kind }) => [left, right === undefined && kind === 'equal' ? left : right ?? null]);
-  if (sides.flat().some((line) => line?.length > boot.columns)) throw new Error('this report has its longest lines cut: open the recording in the workbench');
+  if (rows.some(({ cut }) => cut)) throw new Error('this report has its longest lines cut: open the recording in the workbench');
   if (what === 'patch') return { file: `${now}.diff`, lines: patch(sides, `${old}.mlir`, `${now}.mlir`), next: null };
   const side = what === 'before' ? 0 : 1;
   return { file: `${[old, now][side]}.mlir`, lines: sides.map((row) => row[side]).filter((line) => line !== null), next: null };
@@ -483,7 +480,10 @@ function keepInAddress(stage) {
   const parts = { stage: state.stage === null ? null : stage, rewrite: state.rewrite, op: state.op, kernel: state.kernel, buffer: state.buffer, panes: state.panes.join(), stops: state.stops.length ? JSON.stringify(state.stops) : null };
   const query = new URLSearchParams(Object.entries(parts).filter(([, part]) => part !== null && part !== 'overview'));
   const hash = query.toString();
-  if (hash !== location.hash.slice(1)) history.replaceState(null, '', `#${hash}`);
+  if (hash === location.hash.slice(1)) return;
+  try {
+    history.replaceState(null, '', `${location.href.split('#')[0]}#${hash}`);
+  } catch { /* a page that holds this one allows no address: there is nothing to link to */ }
 }
 
 function fromAddress() {

@@ -148,7 +148,7 @@ def _derive(run: Run) -> Report:
         "per_stage": PER_STAGE, "per_kernel": PER_KERNEL, "messages": messages,
         "rail": passes.data(run, base), "first": run.stage_number(None),
         "ops": [op for op, _ in ops], "block": BLOCK,
-        "named": [[k.id, k.name] for k in run.kernels()], "columns": diff.MAX_COLUMNS,
+        "named": [[k.id, k.name] for k in run.kernels()],
         "kernels": {str(k.id): links.dearest_launch(run, k.id) for k in run.kernels()},
         "kernel": code.chosen(run, base),
         "buffers": {str(b.id): links.writer_of(run, b.id) for b in run.buffers()},
@@ -297,11 +297,14 @@ def _page(run: Run, made: Report) -> str:
     )
     style = modules.palette() + (HERE / "app" / "page.css").read_text(encoding="utf-8")
     body = frame(lambda name: f'<div data-component="{name}"></div>', SHOWN)
-    report = (HERE / "report.js").read_text(encoding="utf-8")
+    kept, report = (
+        (HERE / name).read_text(encoding="utf-8") for name in ("app/kept.js", "report.js")
+    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f"<title>{html.escape(str(made.boot['title']))}</title><style>{style}</style></head>\n"
+        f"<title>{html.escape(str(made.boot['title']))}</title><style>{style}</style>"
+        f"<script>{script_safe(kept)}</script></head>\n"
         f"<body>{body}\n"
         f'<script type="application/json" id="boot">{_json_safe(boot)}</script>\n'
         f"{''.join(scripts)}\n{chunks}\n"

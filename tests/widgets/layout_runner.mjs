@@ -63,5 +63,13 @@ function report() {
       ? Array.from(layoutCode.cone(graph, cone.roots.map((key) => graph.indexOf.get(key)), cone.direction),
           (op) => graph.keys[op])
       : [],
+    heat: (graph.data.overlays ?? []).map(warm),
   };
+}
+
+/** The ends of an overlay's scale, and the colour of each op. */
+function warm(overlay) {
+  const { low, high, ofOp, position } = layoutCode.makeHeat(overlay, state.tree.scopeOf, state.parents);
+  const colour = (_, op) => Object.values(layoutCode.heatColour({ dark: true }, position(ofOp(op))));
+  return { low, high, colours: Array.from({ length: state.graph.n }, colour) };
 }

@@ -123,3 +123,37 @@ def test_a_pinned_op_has_the_short_path_of_its_line(open_page: Open) -> None:
     shown.tab.keyboard.press("p")
     row = shown.view().locator(".pins tr", has=shown.tab.get_by_role("rowheader", name="from"))
     assert row.locator("td").first.inner_text() == f"deep/{FILE}:{g.lines[key]}"
+
+
+# -- no window without anything in it -------------------------------------------------------------
+
+
+def test_a_stage_far_from_what_was_shown_is_not_out_of_the_window(open_page: Open) -> None:
+    """Nothing of the long chain's end is left, and nothing is called a change."""
+    shown = open_page(page([("graph", stage(chain(200), 1))], theme="light"))
+    shown.tab.evaluate("workbench.models[0].receive('selection', {op: 400})")
+    shown.settle()
+    shown.tab.evaluate("workbench.models[0].receive('selection', {})")
+    short = chain(4)
+    short.keys = [1000 + key for key in short.keys]
+    shown.receive(short.data("2", "after pass 2"))
+    shown.settle()
+    box = shown.view().locator(".stage").bounding_box()
+    ends = [shown.call("placeOfOp", key) for key in (short.keys[0], short.keys[-1])]
+    assert any(box["y"] < at["y"] < box["y"] + box["height"] for at in ends)
+
+
+@pytest.mark.parametrize("selected", [None, 100])
+def test_a_graph_that_came_while_it_was_hidden_is_seen_from_its_beginning(
+    open_page: Open, selected: int | None
+) -> None:
+    html = page([("graph", chain(200).data())], theme="light")
+    shown = open_page(html.replace("<main", '<main style="display: none"', 1))
+    if selected is not None:
+        shown.tab.evaluate("(op) => workbench.models[0].receive('selection', {op})", selected)
+    shown.tab.evaluate("document.querySelector('main').style.display = ''")
+    shown.settle()
+    box = shown.view().locator(".stage").bounding_box()
+    at = shown.call("placeOfOp", selected or 0)
+    assert top_of(shown) <= at["y"] < box["y"] + box["height"]
+    assert box["x"] < at["x"] < box["x"] + box["width"]

@@ -62,7 +62,7 @@ def test_the_page_is_answered_where_the_error_is_infinite(tmp_path: Path) -> Non
     run.close()
     (found,) = told["value"]
     assert found["title"] == "relu_of_sum moves the outputs without bound"
-    assert found["cost"]["value"] is None
+    assert found["cost"]["value"] == "inf"
 
 
 def test_a_report_is_written_of_it(wrong: Path, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const theme = h('button', { class: 'plain', title: 'Light or dark', 'aria-label': 'Switch between light and dark', click: switchTheme }, '◐');
   const help = h('button', { class: 'plain', title: 'Keys  (?)', click: () => keys.showModal() }, '?');
   // Other tabs of this browser are signed out too: they load again, and ask who it is.
-  const person = h('a', { class: 'person', href: './logout', hidden: true, click: () => localStorage.setItem('cw-left', String(Date.now())) });
+  const person = h('a', { class: 'person', href: './logout', hidden: true, click: () => cwKept.set('cw-left', String(Date.now())) });
   const onLeft = (event) => { if (event.key === 'cw-left' && !person.hidden) setTimeout(() => location.reload(), 1000); };
   window.addEventListener('storage', onLeft);
   later(() => window.removeEventListener('storage', onLeft));
@@ -300,10 +300,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     by('cw').style.setProperty(rows ? '--stacked' : '--split', rows ? `calc((100% - 60px) * ${value / 100})` : `${value}%`);
     if (rows) by('cw').style.setProperty('--at', String(value / 100));
     if (rows === stacked()) split.setAttribute('aria-valuenow', String(Math.round(value)));
-    localStorage.setItem(rows ? 'cw-stacked' : 'cw-split', String(value));
+    cwKept.set(rows ? 'cw-stacked' : 'cw-split', String(value));
   };
-  setSplit(Number(localStorage.getItem('cw-split') || 50), false);
-  setSplit(Number(localStorage.getItem('cw-stacked') || 42), true);
+  setSplit(Number(cwKept.get('cw-split') || 50), false);
+  setSplit(Number(cwKept.get('cw-stacked') || 42), true);
   split.addEventListener('pointerdown', (event) => {
     split.setPointerCapture(event.pointerId);
     const box = by('cw-panes').getBoundingClientRect();
@@ -313,14 +313,14 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   });
   split.addEventListener('keydown', (event) => {
     const by_ = { ArrowLeft: -3, ArrowRight: 3, ArrowUp: -3, ArrowDown: 3 }[event.key];
-    if (by_) setSplit(Number(localStorage.getItem(stacked() ? 'cw-stacked' : 'cw-split')) + by_);
+    if (by_) setSplit(Number(cwKept.get(stacked() ? 'cw-stacked' : 'cw-split')) + by_);
   });
 
   // -- theme ------------------------------------------------------------------------------------
   function switchTheme() {
     const next = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark';
     document.documentElement.dataset.theme = next;
-    localStorage.setItem('cw-theme', next);
+    cwKept.set('cw-theme', next);
   }
 
   // -- search -----------------------------------------------------------------------------------

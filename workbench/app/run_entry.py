@@ -4,6 +4,7 @@ people have said about it (tags, a note, a pin), which lies beside the file."""
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sqlite3
@@ -112,7 +113,7 @@ def _read(db: sqlite3.Connection, blank: Entry, made: float) -> Entry:
         device=_device(meta), mode=_text(meta.get("mode")), variant=_variant(meta),
         compile_s=_float(seconds),
         peak_bytes=None if peak is None else int(peak), kernels=int(kernels) or None,
-        worst_error=_float(worst), iterations=int(iterations),
+        worst_error=_number(worst), iterations=int(iterations),
         elsewhere=live and writer.rpartition("@")[2] != machine_id(),
     )  # fmt: skip
 
@@ -155,12 +156,18 @@ def _edited(meta: Mapping[str, Any]) -> str:
         return ""
 
 
-def _float(value: Any) -> float | None:
-    """A finite number, or None."""
+def _number(value: Any) -> float | None:
+    """A number, an infinite one too, or None."""
     with suppress(TypeError, ValueError):
         number = float(value)
-        return number if abs(number) < float("inf") else None
+        return None if math.isnan(number) else number
     return None
+
+
+def _float(value: Any) -> float | None:
+    """A finite number, or None."""
+    number = _number(value)
+    return None if number is None or math.isinf(number) else number
 
 
 # -- what people say about it ---------------------------------------------------------------------

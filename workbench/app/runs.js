@@ -219,6 +219,7 @@ function runsSection(send) {
       data = nextData;
       if (!nextFacts) return;
       facts = nextFacts;
+      readInfinite([...facts.runs, ...(facts.trend?.runs ?? [])], 'worst_error');
       draw();
     },
   };
@@ -226,7 +227,7 @@ function runsSection(send) {
 
 /** One figure of runs over their dates; nothing where no run has it. */
 function plot(runs, key, name, unit, open) {
-  const points = runs.filter((run) => run[key] !== null);
+  const points = runs.filter((run) => Number.isFinite(run[key]));
   if (!points.length) return null;
   const [width, height, left, right, top, bottom] = [340, 128, 56, 10, 8, 18];
   const values = points.map((run) => run[key]);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +14,7 @@ from widgets.encode import finite
 from workbench.app.library import Library, Tags
 from workbench.app.run_index import Found
 from workbench.app.run_query import SORTS
+from workbench.numbers import sent
 from workbench.showing import unexpected
 from workbench.state import Sight
 
@@ -40,12 +41,12 @@ def facts(library: Library, sight: Sight, viewer: bool = False) -> dict[str, Any
         if not found.entries and sight.skip:  # what stood there has gone
             found = library.listing(sight.find, LISTED)
             sight = sight.with_(skip=None)
-        trend = library.trend(sight.find) if sight.shelf == "trend" else None
+        trend = _trend(library, sight.find) if sight.shelf == "trend" else None
     except UserError as error:
         problem = error.to_json()["error"]
     return {
         "find": sight.find, "skip": sight.skip or 0, "shelf": sight.shelf, "listed": LISTED,
-        "sorts": list(SORTS), "runs": [asdict(entry) for entry in found.entries],
+        "sorts": list(SORTS), "runs": _sent(map(asdict, found.entries)),
         "total": found.total, "known": found.known, "pending": found.pending,
         "deleted": len(library.trash), "uploaded": len(library.uploads),
         "trend": trend, "problem": problem,
@@ -55,6 +56,15 @@ def facts(library: Library, sight: Sight, viewer: bool = False) -> dict[str, Any
                     for each in library.uploads.content()[:MAX_TRASH]]
                    if sight.shelf == "uploads" else None,
     }  # fmt: skip
+
+
+def _sent(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sent(list(runs), "worst_error")
+
+
+def _trend(library: Library, text: str) -> dict[str, Any]:
+    found = library.trend(text)
+    return {**found, "runs": _sent(found["runs"])} if "runs" in found else found
 
 
 class Listing:

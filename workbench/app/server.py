@@ -58,6 +58,7 @@ _TEMPLATE = (
     .replace("{{ frame }}", frame(lambda name: f"{{{{ embed(roots.{name}) }}}}", VIEWS))
 )
 _STYLE = modules.palette() + (HERE / "page.css").read_text(encoding="utf-8")
+_KEPT = (HERE / "kept.js").read_text(encoding="utf-8")
 
 
 class Health(RequestHandler):
@@ -115,6 +116,7 @@ def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
         pn.state.onload(made.browser.ready)
         template = _Template(_TEMPLATE)
         template.add_variable("page_css", _STYLE)
+        template.add_variable("kept_js", _KEPT)
         template.add_variable("modules", addresses)
         template.add_variable("viewer", role != EDITOR)
         template.add_variable("first_modules", made.first_modules())

@@ -226,7 +226,7 @@ def _compare(data: Mapping[str, Any]) -> str:
     head = ("", printable(data["a"]["name"]), printable(data["b"]["name"]))
     facts = [(r["name"], printable(r["a"])[:WIDEST], printable(r["b"])[:WIDEST])
              for r in data["facts"] if not r["equal"]]  # fmt: skip
-    figures = [(r["name"], _figure(r["a"], r["unit"]), _figure(r["b"], r["unit"]))
+    figures = [(r["name"], _shown(r["a"], r["unit"]), _shown(r["b"], r["unit"]))
                for r in data["figures"]]  # fmt: skip
     kernels = [(printable(r["title"]), _side(r["a"]), _side(r["b"])) for r in data["kernels"]]
     lines = [table(head, [*facts, *figures], right=(1, 2))]

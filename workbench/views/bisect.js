@@ -22,7 +22,6 @@ button.link { border: none; background: none; padding: 0; height: auto; color: v
 `;
 const HOW = { raised: 'the pass raised', invalid: 'the verifier refuses what it made', check: 'the check of one rewrite', 'end to end': 'the outputs as a whole', executed: 'machine code against its meaning', 'never ends': 'the pass did not end' };
 const COUNTED = { bitwise: 'kept every bit', within: 'within tolerance', unchecked: 'not checked' };
-const relative = (value) => (typeof value === 'number' ? (value === 0 ? '0' : value.toExponential(1).replace('e+', 'e')) : String(value ?? '–'));
 const exactly = (value) => (typeof value !== 'number' ? String(value ?? '–') : Math.fround(value) === value ? String(Number(value.toPrecision(9))) : String(value));
 const many = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 'es'}`;
 const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);

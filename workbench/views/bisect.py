@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core_compiler.errors import UserError
 from workbench import first_bad_pass, recorded_model
+from workbench.numbers import said
 from workbench.showing import kept_state
 from workbench.state import Sight
 from workbench.views.reading import Run
@@ -112,19 +112,16 @@ def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
             ops = [o for o in steps[at].rewrite.old if not o.kind.endswith("constant")]
             op = run.op_id(ops[0]) if ops else None
     worst = result["looked"]["worst_pass"]
+    looked = {**result["looked"], "error": said(result["looked"]["error"])}
     reduced = result["reduced"]
     if reduced is not None:
         lines = [line[:MAX_LINE] for line in reduced["text"].splitlines()]
         reduced = {**reduced, "lines": lines[:MAX_LINES], "more": max(0, len(lines) - MAX_LINES)}
         del reduced["text"]
     return {
-        **result, "there": there, "rewrite": rewrite, "op": op, "reduced": reduced,
-        "error": _said(result["error"]), "absolute": _said(result["absolute"]),
-        "numbers": None if result["numbers"] is None else [_said(n) for n in result["numbers"]],
+        **result, "looked": looked, "reduced": reduced, "there": there, "rewrite": rewrite,
+        "op": op,
+        "error": said(result["error"]), "absolute": said(result["absolute"]),
+        "numbers": None if result["numbers"] is None else [said(n) for n in result["numbers"]],
         "worst_stage": next((s.index for s in stages if worst and s.pass_name == worst), None),
     }  # fmt: skip
-
-
-def _said(value: float | None) -> float | str | None:
-    """A number as JSON has it: one that is not finite as a word."""
-    return value if value is None or math.isfinite(value) else str(value)

@@ -224,7 +224,12 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     draw();
   });
   watch('detail', () => { library = json(model, 'detail')?.recordings ?? []; draw(); });
-  watch('data', () => { data = json(model, 'data'); draw(); });
+  watch('data', () => {
+    data = json(model, 'data');
+    readInfinite(data?.figures ?? [], 'a', 'b');
+    readInfinite((data?.passes ?? []).flatMap((row) => [row.a, row.b]), 'error');
+    draw();
+  });
   watch('selection', () => {
     const on = selection().kernel;
     for (const row of scroll.querySelectorAll('tr[data-kernel]')) {

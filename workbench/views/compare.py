@@ -8,6 +8,7 @@ from typing import Any
 
 from core_compiler.record.reader import Kernel, Stage
 from workbench.glossary import GLOSSARY
+from workbench.numbers import said
 from workbench.state import Sight
 from workbench.views.kernels import GPU_FACTS
 from workbench.views.links import linked
@@ -189,12 +190,12 @@ def _figures(run: Run, other: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any) -> float | str | None:
     try:
         found = None if value is None else float(value)
     except (TypeError, ValueError):
         return None
-    return found if found is None or found - found == 0 else None
+    return None if found != found else said(found)
 
 
 # -- passes ---------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ def _stage(stage: Stage | None) -> dict[str, Any] | None:
         return None
     return {
         "index": stage.index, "ops": stage.figures.get("ops", stage.ops),
-        "rewrites": stage.rewrites, "ms": 1e3 * stage.seconds, "error": stage.worst_error,
+        "rewrites": stage.rewrites, "ms": 1e3 * stage.seconds, "error": said(stage.worst_error),
     }  # fmt: skip
 
 

@@ -65,8 +65,9 @@ class Sides:
 
 
 def answer(run: Run, sight: Sight, request: dict[str, Any]) -> Any:
-    """Answers to the view's requests: further ``lines``, where an op stands (``find``), and a whole
-    ``text`` to save, in parts: ``after`` and ``before`` the pass, the ``patch`` between them."""
+    """Answers to the view's requests: further ``lines`` (``whole``: uncut), where an op stands
+    (``find``), and a whole ``text`` to save, in parts: ``after`` and ``before`` the pass, the
+    ``patch`` between them."""
     stage = run.stage_number(sight.stage)
     before = max(0, stage - 1)
     old, new = (file_of(run, n) for n in (before, stage))
@@ -79,7 +80,8 @@ def answered(run: Run, sides: Sides, request: dict[str, Any]) -> Any:
     """What a request asks of two sides."""
     if request["kind"] == "lines":
         start, end = max(0, int(request["from"])), int(request["to"])
-        return {"start": start, "lines": _shown(sides.rows, start, min(end, start + 2 * PAGE))}
+        shown = _whole if request.get("whole") else _shown
+        return {"start": start, "lines": shown(sides.rows, start, min(end, start + 2 * PAGE))}
     if request["kind"] == "find":
         return {"row": sides.rows.place(request["op"])}
     if request["kind"] == "text":
@@ -128,8 +130,12 @@ def lines(run: Run, stage: int, start: int = 0, end: int | None = None) -> list[
     return _shown(rows, start, len(rows) if end is None else end)
 
 
-def _shown(rows: AlignedLines, start: int, end: int) -> list[dict[str, Any]]:
+def _whole(rows: AlignedLines, start: int, end: int) -> list[dict[str, Any]]:
     return [_row(row) for row in rows[start:end]]
+
+
+def _shown(rows: AlignedLines, start: int, end: int) -> list[dict[str, Any]]:
+    return list(map(_cut, _whole(rows, start, end)))
 
 
 def _aligned(run: Run, stage: int) -> AlignedLines:
@@ -142,10 +148,9 @@ def _aligned(run: Run, stage: int) -> AlignedLines:
 def _row(row: dict[str, Any]) -> dict[str, Any]:
     kind = _KIND[row["kind"]]
     left, right = row["left"], row["right"]
-    found = {"left": _cut(left), "kind": kind, "leftKey": row["left_key"],
-             "rightKey": row["right_key"]}  # fmt: skip
+    found = {"left": left, "kind": kind, "leftKey": row["left_key"], "rightKey": row["right_key"]}
     if kind != "equal" or right != left:
-        found["right"] = _cut(right)
+        found["right"] = right
     if row["kind"] == "moved" and left is None:
         found["kind"] = "added"
     elif row["kind"] == "moved" and right is None:
@@ -158,7 +163,9 @@ def _plain(name: str) -> str:
     return re.sub(r"[^\w.+-]+", "_", name)
 
 
-def _cut(line: str | None) -> str | None:
-    if line is None or len(line) <= MAX_COLUMNS:
-        return line
-    return line[:MAX_COLUMNS] + " …"
+def _cut(row: dict[str, Any]) -> dict[str, Any]:
+    long = {side: row[side] for side in ("left", "right")
+            if len(row.get(side) or "") > MAX_COLUMNS}  # fmt: skip
+    if not long:
+        return row
+    return {**row, **{side: f"{text[:MAX_COLUMNS]} …" for side, text in long.items()}, "cut": True}

@@ -105,11 +105,25 @@ const count = (value) => GROUPED.format(Math.round(value));
 function number(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   if (value === 0) return '0';
+  if (!Number.isFinite(value)) return value > 0 ? '∞' : '−∞';
   const size = Math.abs(value);
   if (size >= 1e15 || size < 1e-3) return value.toExponential(digits - 1).replace('e+', 'e');
   if (size >= 10 ** digits) return count(value);
   const places = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
   return value.toFixed(places);
+}
+
+/** An error relative to the largest magnitude: a number, or the word for one that JSON has not. */
+function relative(value) {
+  if (value === null || value === undefined) return '–';
+  if (value === 0) return '0';
+  if (value === 'inf' || value === Infinity) return '∞';
+  return typeof value === 'number' ? value.toExponential(1).replace('e+', 'e').replace(/e0$/, '') : value;
+}
+
+/** Makes numbers of the words for infinite ones in these columns. */
+function readInfinite(rows, ...columns) {
+  for (const row of rows) for (const name of columns) if (row?.[name] === 'inf') row[name] = Infinity;
 }
 
 const plural = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
@@ -134,7 +148,7 @@ function figure(value, unit) {
   if (unit === 'flop') {
     return scaled(value, [[1e12, 'Tflop'], [1e9, 'Gflop'], [1e6, 'Mflop'], [1e3, 'kflop'], [1, 'flop']]);
   }
-  if (unit === 'relative') return value === 0 ? '0' : value.toExponential(1).replace('e+', 'e');
+  if (unit === 'relative') return relative(value);
   if (Number.isInteger(value)) return unit ? `${count(value)} ${unit}` : count(value);
   return unit ? `${number(value)} ${unit}` : number(value);
 }

@@ -42,7 +42,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     diff = run.diff(stage - 1, stage) if stage else None
     nodes = flat(run, stage).nodes
     if diff is not None:
-        nodes = _with_ghosts(nodes, flat(run, stage - 1).nodes, diff, run)
+        nodes = _with_ghosts(nodes, diff, run, stage)
     record = run.stages()[stage]
     known = OpFacts.of(run)
     rows = facts(known, nodes)
@@ -63,7 +63,15 @@ def facts(known: OpFacts, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
 
 
 def selection(run: Run, sight: Sight) -> dict[str, Any]:
-    """What is selected in the graph of the shown stage: an op or a scope."""
+    """What is selected in the graph of the shown stage: an op or a scope.  An op that the pass
+    removed is still drawn, and itself."""
+    if sight.op is not None and sight.op in _ghosts(run, run.stage_number(sight.stage)):
+        return {"op": sight.op}
+    return standing(run, sight)
+
+
+def standing(run: Run, sight: Sight) -> dict[str, Any]:
+    """What is selected among what the shown stage has."""
     found = linked(run, sight)
     if found.op is None:
         return {"scope": sight.scope} if sight.scope else {}
@@ -227,17 +235,25 @@ def _phase_after_phase(nodes: Sequence[Node]) -> list[Node]:
     return [nodes[i] for i in joint.order([node.scope for node in nodes], inputs)]
 
 
-def _with_ghosts(
-    nodes: Sequence[Node], before: Sequence[Node], diff: ModuleDiff, run: Run
-) -> list[Node]:
+def _ghosts(run: Run, stage: int) -> frozenset[int]:
+    """The ops (by key) that the pass of a stage removed, and that are drawn."""
+
+    def make() -> frozenset[int]:
+        gone = {run.op_id(op) for op in run.diff(stage - 1, stage).removed}
+        gone -= {node.key for node in flat(run, stage).nodes}
+        return frozenset(node.key for node in flat(run, stage - 1).nodes if node.key in gone)
+
+    return run.kept(("ghosts", stage), make) if stage else frozenset()
+
+
+def _with_ghosts(nodes: Sequence[Node], diff: ModuleDiff, run: Run, stage: int) -> list[Node]:
     """The nodes with those that the pass removed where they stood."""
     partner = {run.op_id(m.old): run.op_id(m.new) for m in diff.changed}
     place = {node.key: i for i, node in enumerate(nodes)}
-    gone = {run.op_id(op) for op in diff.removed} - place.keys()
-    stand = {node.key for node in before if node.key in gone}
+    stand = _ghosts(run, stage)
     waiting: dict[int, list[Node]] = {}
     at = len(nodes)
-    for node in reversed(before):
+    for node in reversed(flat(run, stage - 1).nodes):
         now = partner.get(node.key, node.key)
         if node.key in stand:
             moved = [partner.get(i, i) if i is not None else None for i in node.inputs]

@@ -36,7 +36,6 @@ const STAGES = { import: 'as imported', differentiate: 'gradients' };
 const CHART = { left: 42, right: 12, top: 16, plot: 76, marks: 18, names: 12 };
 const ORDER = ['failed', 'within', 'unchecked', 'bitwise'];
 const WORDS = { failed: 'failed', within: 'within tolerance', unchecked: 'not checked', bitwise: 'bitwise' };
-const relative = (value) => (value === null || value === undefined ? '–' : value === 0 ? '0' : Number.isFinite(value) ? value.toExponential(1).replace('e+', 'e').replace(/e0$/, '') : String(value));
 const base = (row) => (row.file ? `${row.file.split('/').pop()}:${row.line}` : '');
 const exact = (value) => (value === null || value === undefined ? '' : String(value));
 
@@ -126,7 +125,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   function besideFramework() {
     const { name, values, same } = data.framework;
     const [worst] = data.beside;
-    const most = worst.same ? [' All have the same bits.'] : [` ${count(same)} with the same bits, worst ${relative(worst.error ?? Infinity)} of the largest at `,
+    const most = worst.same ? [' All have the same bits.'] : [` ${count(same)} with the same bits, worst ${relative(worst.error)} of the largest at `,
       h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list what differs from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (worst.op !== null) send('select', { op: worst.op }); } }, worst.node), '.'];
     return [h('div', { class: 'more', 'data-framework': name }, `Against ${name}: ${plural(values, 'value')} of the import compared.`, ...most)];
   }
@@ -243,7 +242,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (name === 'absolute') return h('td', {}, relative(row.absolute));
     if (name === 'ulps') return h('td', {}, row.ulps === null ? '–' : count(row.ulps));
     if (name === 'value') return h('td', { class: 'left mono', title: `${row.value ?? ''} ${row.type}` }, row.value ?? '', row.element.length ? h('span', { class: 'faint' }, ` [${row.element.join(', ')}]`) : '');
-    if (name === 'apart') return h('td', row.same ? { class: 'muted', title: 'Every bit is the same' } : {}, row.same ? 'same bits' : relative(row.error ?? Infinity));
+    if (name === 'apart') return h('td', row.same ? { class: 'muted', title: 'Every bit is the same' } : {}, row.same ? 'same bits' : relative(row.error));
     if (name === 'apart_absolute') return h('td', {}, row.same ? '' : relative(row.absolute));
     if (name === 'apart_one') return h('td', {}, row.same ? '' : row.ulps === null ? '–' : count(row.ulps));
     if (name === 'node') return h('td', { class: 'left mono muted', title: row.node }, row.node);
@@ -358,6 +357,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   watch('data', () => {
     data = json(model, 'data') ?? data;
     if (!data) return;
+    if (!data.two) readInfinite([...data.passes, data.first, data.peer, ...data.checks, ...data.beside], 'worst', 'accumulated', 'error', 'absolute');
     for (const each of [bar, told, chart, tools, scroll]) each.hidden = Boolean(data.two);
     if (data.two) {
       root.append(two.root);

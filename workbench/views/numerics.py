@@ -46,7 +46,8 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     return {
         "stage": stage, "name": rows[stage]["name"] if rows else "", "passes": rows,
         "counts": counts, "first": changing[0] if changing else None,
-        "peer": peer, "digest": str(run.figures().get("digest", "")),
+        "peer": peer and numbers.sent([peer], "error")[0],
+        "digest": str(run.figures().get("digest", "")),
         "checks": checks[:MAX_CHECKS], "checks_total": len(checks),
         "values": found[:MAX_VALUES], "values_total": len(found), "values_left": _left_out(run),
         "framework": _compared(run, beside), "beside": beside[:MAX_VALUES],
@@ -72,17 +73,20 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
 def _passes(run: Run) -> list[Row]:
     version = run.version.stages, run.version.checks, run.version.figures
     return run.kept(
-        ("numerics passes", version), lambda: numbers.passes(run.stages(), run.figures())
+        ("numerics passes", version),
+        lambda: numbers.sent(numbers.passes(run.stages(), run.figures()), "worst", "accumulated"),
     )
 
 
 def _checks(run: Run, stage: int) -> list[Row]:
     if not run.stages()[stage].verdicts:
         return []
-    return run.kept(
-        ("numerics checks", stage, run.version.checks),
-        lambda: numbers.checks(run.recording, stage, run.rewrites(stage), run.kept_place),
-    )
+
+    def make() -> list[Row]:
+        rows = numbers.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
+        return numbers.sent(rows, "error", "absolute", "old", "new")
+
+    return run.kept(("numerics checks", stage, run.version.checks), make)
 
 
 def values(run: Run) -> list[Row]:
@@ -102,7 +106,8 @@ def framework(run: Run) -> list[Row]:
 
     def make() -> list[Row]:
         rows = numbers.framework_values(run.recording, run.kept_place)
-        return sorted(rows, key=lambda r: -(math.inf if r["error"] is None else r["error"]))
+        rows.sort(key=lambda r: -(math.inf if r["error"] is None else r["error"]))
+        return numbers.sent(rows, "error", "absolute", "theirs", "ours")
 
     return run.kept(("numerics framework", run.version.figures), make)
 

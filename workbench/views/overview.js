@@ -347,6 +347,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   watch('data', () => {
     const data = json(model, 'data');
     if (!data) return;
+    readInfinite(data.figures, 'value', 'a', 'b');
     shown = data;
     draw();
     askAdvice(data);

@@ -62,7 +62,9 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
 
 def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """``advice``: the hazards of the recording, as data."""
-    return [asdict(found) for found in advise(run)[:MAX_FINDINGS]]
+    rows = [asdict(found) for found in advise(run)[:MAX_FINDINGS]]
+    return [{**row, "cost": row["cost"] and numbers.sent([row["cost"]], "value")[0]}
+            for row in rows]  # fmt: skip
 
 
 def _subtitle(meta: dict[str, Any]) -> str:
@@ -196,9 +198,8 @@ def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str
         number = None if value is None else float(value)
     except (TypeError, ValueError):
         number = None
-    if number is not None and not math.isfinite(number):
-        number = None
-    return {"label": label, "value": number, "unit": unit, "hint": hint, "view": view}
+    known = None if number is None or math.isnan(number) else numbers.said(number)
+    return {"label": label, "value": known, "unit": unit, "hint": hint, "view": view}
 
 
 # -- findings -------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     `${count(s.ops)} ops after it, ${seconds(s.seconds)}` + (s.check ? `\nchecks: ${checks(s.check)}` : '');
   const checks = (check) =>
     Object.entries(check.counts).map(([v, n]) => `${n} ${MARK_WORDS[v]}`).join(', ') +
-    (check.error ? `; worst relative error ${number(check.error, 2)}` : '');
+    (check.error ? `; worst relative error ${relative(check.error)}` : '');
 
   function mark({ check, rewrites }) {
     if (!check) return h('span', { class: 'mark unchecked', title: rewrites ? MARK_WORDS.unchecked : '' }, rewrites ? MARKS.unchecked : '');

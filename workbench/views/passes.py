@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.record.reader import Stage
+from workbench.numbers import said
 from workbench.state import Sight
 from workbench.views.reading import Run
 
@@ -59,7 +60,7 @@ def check(stage: Stage) -> dict[str, Any] | None:
     worst = next(v for v in ("failed", "within", "unchecked", "bitwise") if verdicts.get(v))
     if worst == "unchecked" and verdicts.get("bitwise"):
         worst = "bitwise"
-    return {"verdict": worst, "error": stage.worst_error, "counts": dict(verdicts)}
+    return {"verdict": worst, "error": said(stage.worst_error), "counts": dict(verdicts)}
 
 
 def _ops(stage: Stage) -> int:

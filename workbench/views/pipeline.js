@@ -230,7 +230,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   function mark(check) {
     const counts = check && Object.entries(check.counts).map(([v, n]) => `${n} ${MARK_WORDS[v]}`).join(', ');
-    return h('span', { class: check?.verdict ?? 'faint', title: check ? counts + (check.error ? `; worst relative error ${number(check.error, 2)}` : '') : '' }, check ? MARKS[check.verdict] : '');
+    return h('span', { class: check?.verdict ?? 'faint', title: check ? counts + (check.error ? `; worst relative error ${relative(check.error)}` : '') : '' }, check ? MARKS[check.verdict] : '');
   }
 
   function tags(row) {

@@ -90,7 +90,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   };
 
   // -- the list -------------------------------------------------------------------------------------
-  const checkText = (row) => (row.verdict === 'within' || row.verdict === 'failed' ? `${MARKS[row.verdict]} ${row.error === null ? '∞' : row.error.toExponential(1)}` : MARKS[row.verdict]);
+  const checkText = (row) => (row.verdict === 'within' || row.verdict === 'failed' ? `${MARKS[row.verdict]} ${relative(row.error)}` : MARKS[row.verdict]);
   function listed() {
     const [name, sign] = order;
     const rank = (row) => (name === 'verdict' ? RANK[row.verdict] * 1e6 + Math.min(1e5, row.error ?? 0) : row[name]);
@@ -363,6 +363,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       return;
     }
     two.root.remove();
+    readInfinite(data.rows, 'error');
     shownDetail = '';
     draw();
     mark(true);

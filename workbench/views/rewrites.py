@@ -18,6 +18,7 @@ from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
 from core_compiler.record.reader import RecordedRewrite
+from workbench.numbers import said
 from workbench.state import Sight
 from workbench.views import missing
 from workbench.views.inspector import check_text
@@ -104,7 +105,8 @@ def row(run: Run, step: RecordedRewrite) -> dict[str, Any]:
     return {
         "n": step.number, "rule": made.rule, "us": made.microseconds,
         "verdict": "unchecked" if check is None else check.verdict,
-        "error": None if check is None or check.verdict == "unchecked" else check.worst_error,
+        "error": None if check is None or check.verdict == "unchecked"
+        else said(check.worst_error),
         "before": len(made.old), "after": len(made.new), "note": made.note,
         "name": run.name_of(run.op_id(about)) if about is not None else "",
         "place": f"{file.rsplit('/', 1)[-1]}:{line}" if file else "",

@@ -102,7 +102,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('td', { class: row.now === row.import ? 'muted' : '', title: `${plural(row.import, 'op')} at import, ${plural(row.now, 'op')} after ${data.stage_name}` }, moved),
       check ? h('td', { class: 'check' }, h('button', { class: `plain ${check.verdict}`, tabindex: -1, title: `${plural(check.count, 'rewrite')} that took ops of this line checked: ${MARK_WORDS[check.verdict]}; the worst in ${check.pass}, rewrite ${check.rewrite}  (c)`,
         click: (event) => { event.stopPropagation(); showCheck(row); } },
-      check.error ? `${MARKS[check.verdict]} ${check.error.toExponential(1)}` : MARKS[check.verdict]))
+      check.error ? `${MARKS[check.verdict]} ${relative(check.error)}` : MARKS[check.verdict]))
         : h('td', { class: 'faint' }, data.checked ? '' : '–'),
     ];
   }
@@ -147,7 +147,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       } else {
         made.push(...textRows(file.text.split('\n')));
       }
-      for (const [number_, node] of made) if (number_) lines.set(number_, node);
+      for (const [number_, node] of made) if (number_ !== null) lines.set(number_, node);
       body.replaceChildren(...made.map(([, node]) => node));
     }
     mark(false);
@@ -160,8 +160,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const shown = folded ? around(text, numbers) : new Set();
     const made = [];
     let hidden = 0;
+    const gap = (what) => made.push([null, h('tr', { class: 'gap' }, h('td', { colspan: 8 }, what))]);
     const flush = () => {
-      if (hidden) made.push([0, h('tr', { class: 'gap' }, h('td', { colspan: 8 }, `${plural(hidden, 'line')} without ops`))]);
+      if (hidden) gap(`${plural(hidden, 'line')} without ops`);
       hidden = 0;
     };
     text.forEach((content, i) => {
@@ -176,6 +177,10 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       made.push([number_, tableRow(number_, row, lineText(row, content, state))]);
     });
     flush();
+    // The file may have been changed after the model was exported.
+    const beyond = file.rows.filter((row) => row.line < 1 || row.line > text.length);
+    if (beyond.length) gap(`${plural(beyond.length, 'line')} with ops that the recorded text does not have`);
+    for (const row of beyond) made.push([row.line, tableRow(row.line, row, lineText(row, row.text, null))]);
     return made;
   }
 
@@ -332,7 +337,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   scroll.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !data) return;
     const numbers = [...lines.keys()].filter((n) => rows.has(n));
-    const now = at?.[0] === file.path ? at[1] : 0;
+    const now = at?.[0] === file.path ? at[1] : -1;
     const next = { ArrowDown: numbers.find((n) => n > now), ArrowUp: numbers.findLast((n) => n < now), Home: numbers[0], End: numbers.at(-1) };
     const line = rows.get(now);
     if (event.key === 'Enter') send('show', { view: 'code', beside: 'source' });

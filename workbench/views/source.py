@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.model_lines import NODES, Line, ModelLines, Place, model_lines
+from workbench.numbers import said
 from workbench.state import Sight
 from workbench.views import Empty
 from workbench.views.links import dearest_launch, linked, writer_of
@@ -103,7 +104,7 @@ def _row(run: Run, found: ModelLines, line: Line, now: dict[Place, int]) -> dict
     if line.check is not None:
         check = line.check
         row["check"] = {
-            "verdict": check.verdict, "error": check.error, "count": check.count,
+            "verdict": check.verdict, "error": said(check.error), "count": check.count,
             "stage": check.stage, "rewrite": check.rewrite,
             "pass": run.stages()[check.stage].pass_name,
         }  # fmt: skip

@@ -76,7 +76,7 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
 
 
 def selection(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
-    return graph.selection(run, sight)
+    return graph.standing(run, sight)
 
 
 # -- which nodes are the same ---------------------------------------------------------------------

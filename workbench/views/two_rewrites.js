@@ -2,7 +2,7 @@
 
 function twoRewrites({ selection, send, remember }) {
   const group = (name, title, unit, scale, hint, whole = false) => ({ name, title, unit, scale, whole, neutral: whole, hint });
-  const error = (row, side) => { const found = row[side]; return !found ? '' : found.failed ? `${found.failed} failed` : found.error === null ? '' : found.error ? found.error.toExponential(1) : 'bitwise'; };
+  const error = (row, side) => { const found = row[side]; return !found ? '' : found.failed ? `${found.failed} failed` : found.error === null ? '' : found.error ? relative(found.error) : 'bitwise'; };
   return pairTable({ selection, remember, what: {
     csv: ['Rules of both', 'rules-of-two'], order: ['count_d', -1],
     region: 'Rules of both recordings: up and down show the pass of A, Enter the graph after it',

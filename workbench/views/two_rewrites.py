@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from workbench.numbers import said
 from workbench.state import Sight
 from workbench.views import compare, missing
 from workbench.views.reading import Run
@@ -71,6 +72,6 @@ def _read(run: Run) -> dict[tuple[str, str], Row]:
         if row["stage"] not in passes:  # written since the stages were read
             continue
         row["removed"] = row.pop("old") - row.pop("new")
-        row["failed"] = row["failed"] or 0
+        row["failed"], row["error"] = row["failed"] or 0, said(row["error"])
         found[passes[row["stage"]], row.pop("rule")] = row
     return found

@@ -82,7 +82,7 @@ def _text(run: Run, line: Line, found: ModelLines) -> str:
         node = found.nodes[line.line - 1]
         return f"{node.kind} {node.name}"
     texts = _texts(run, line.file)
-    return (texts[line.line - 1] if line.line <= len(texts) else line.text).strip()
+    return (texts[line.line - 1] if 0 < line.line <= len(texts) else line.text).strip()
 
 
 def _texts(run: Run, file: str) -> list[str]:

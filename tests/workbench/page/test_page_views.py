@@ -146,6 +146,17 @@ def test_a_long_diff_is_sent_in_parts(run, file, monkeypatch):
         assert [diff.KINDS[k] for k in first["kinds"]] == [row["kind"] for row in whole]
 
 
+def test_lines_to_copy_are_whole(run, file, monkeypatch):
+    stage = file.stage_count() - 1
+    whole = diff.data(run, Sight(stage=stage))["lines"]
+    monkeypatch.setattr(diff, "MAX_COLUMNS", 20)
+    cut = diff.data(run, Sight(stage=stage))["lines"]
+    assert any(row.get("cut") for row in cut) and not any(row.get("cut") for row in whole)
+    assert all(row["left"] is None or len(row["left"]) <= 22 for row in cut)
+    request = {"kind": "lines", "from": 0, "to": len(whole), "whole": True}
+    assert diff.answer(run, Sight(stage=stage), request)["lines"] == whole
+
+
 def test_kernel_times_are_those_of_the_samples(run, file):
     rows = {r["name"]: r for r in kernels.data(run, Sight())["rows"]}
     timings = file.timings()

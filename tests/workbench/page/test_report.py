@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
 import zlib
 from collections.abc import Iterator
@@ -231,4 +232,34 @@ def test_a_training_step_is_linked_without_a_server(trained, browser, tmp_path):
     back.locator(".link").first.wait_for()
     assert drawing.evaluate("(root) => root.workbench.linked()")
     assert not shown.errors
+    context.close()
+
+
+HOLDER = """<!doctype html><iframe sandbox="allow-scripts" srcdoc="{report}"
+ style="width: 1400px; height: 860px; border: none"></iframe>"""
+
+
+@pytest.mark.parametrize("base", ["", '<base href="https://elsewhere.example/notes/">'])
+def test_it_works_in_a_sandbox_that_keeps_nothing(
+    browser: Any, made: Path, tmp_path: Path, base: str
+) -> None:
+    """As a page for files shows it: without storage, its address that of somebody else."""
+    text = made.read_text().replace("<head>", f"<head>{base}", 1)
+    holder = tmp_path / "holder.html"
+    holder.write_text(HOLDER.format(report=html.escape(text)))
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(holder.as_uri())
+    held = page.frame_locator("iframe")
+    held.locator("#cw-view-overview .figure").first.wait_for()
+    held.locator("#cw-rail .pass[data-stage='3']").click()
+    held.locator("#cw-rail .pass.on[data-stage='3']").wait_for()
+    switch = held.locator("#cw-bar button[aria-label^='Switch']")
+    before = held.locator("html").get_attribute("data-theme")
+    switch.click()
+    assert held.locator("html").get_attribute("data-theme") != before
+    assert errors == []
     context.close()

@@ -8,8 +8,12 @@ from urllib.parse import quote
 
 import pytest
 
+from core_compiler import compiler
 from core_compiler.compiler import Options
+from core_compiler.ir import Block, FrontendNode, Function, Module, Origin
 from core_compiler.record.reader import Recording
+from core_compiler.record.recorder import Recorder
+from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
 from tests.workbench.two_blocks import LINES
 from widgets.encode import finite
@@ -272,4 +276,29 @@ def test_a_recording_without_source_says_so(server, tab, bare):
     assert "not timed: press Execute" in page.text(f"{VIEW} .bar")
     with Recording.open(bare) as file:
         assert file.sources() == {}
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_lines_that_the_recorded_text_has_not_stand_below_it(server, tab, tmp_path):
+    """The file was made shorter after the export, and one op has no line; drawn at two stages."""
+    module = program(lambda b, x: b.log(b.exp(b.neg(x))), "4x5xf32")
+    block = module.main.body
+    nodes = [FrontendNode(op.kind, op.kind, "model.py", line) for op, line in
+             zip(block.ops, (2, 0, 7), strict=True)]  # fmt: skip
+    ops = tuple(op.with_(origin=Origin.root(node))
+                for op, node in zip(block.ops, nodes, strict=True))  # fmt: skip
+    module = Module({"main": Function("main", Block(block.arguments, ops, block.outputs))})
+    path = tmp_path / "shorter.run"
+    recorder = Recorder(path)
+    recorder.begin({"model": "shorter", "sources": {"model.py": "import model\nx = -x\n"}})
+    compiler.start(module, observer=recorder).finish()
+    recorder.end("finished")
+    page = tab(f"{server.url}?run={quote(str(path))}&panes=source&stage=0")
+    page.wait(f"{VIEW} tr.ops")
+    drawn = page.locate(f"{VIEW} tr.ops .no")
+    assert drawn.all_inner_texts() == ["2", "0", "7"]
+    page.press("j")
+    page.wait(f"{VIEW} tr.ops td[title*=' after ']:not([title$=' after import'])")
+    assert drawn.all_inner_texts() == ["2", "0", "7"]
     assert page.errors == []

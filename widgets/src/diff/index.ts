@@ -116,7 +116,7 @@ export class DiffView {
   private readonly wholeButton = button('whole', 'All of it, also what is equal  (a)', () => this.toggle('whole'));
 
   private readonly copyButton = button('copy', 'Copy this hunk, or all hunks, as a patch  (c)', () =>
-    this.copyHunk(),
+    void this.copyHunk(),
   );
 
   constructor(
@@ -431,10 +431,15 @@ export class DiffView {
     return true;
   }
 
-  private copyHunk(): void {
+  private async copyHunk(): Promise<void> {
+    const { root, link } = this.frame;
     const hunks = this.hunk >= 0 ? [this.rows.hunks[this.hunk]!] : this.rows.hunks;
-    void copy(hunks.map((hunk) => patch(this.rows, hunk)).join('\n'), this.frame.root);
-    announce(this.frame.root, `copied ${plural(hunks.length, 'hunk')}`);
+    try {
+      await copy(await patch(link, this.rows, hunks), root);
+      announce(root, `copied ${plural(hunks.length, 'hunk')}`);
+    } catch (error) {
+      announce(root, String(error));
+    }
   }
 
   private async save(what: Text): Promise<void> {
@@ -492,7 +497,7 @@ export class DiffView {
         k: () => this.step(-1),
         u: () => this.toggle('unified'),
         a: () => this.toggle('whole'),
-        c: () => this.copyHunk(),
+        c: () => void this.copyHunk(),
         Enter: () => this.selectHunk(),
         'Shift ArrowDown': () => this.stepLine(1),
         'Shift ArrowUp': () => this.stepLine(-1),

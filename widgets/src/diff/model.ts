@@ -12,6 +12,8 @@ export interface Line {
   kind: Kind;
   leftKey?: Key | null;
   rightKey?: Key | null;
+  /** Its texts are not whole: the host has more of them. */
+  cut?: boolean;
 }
 
 /** The schema of the `data` trait (documented in widgets/README.md). */

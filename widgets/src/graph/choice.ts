@@ -6,7 +6,7 @@ import { announce, type Frame } from '../shared/view';
 import type { Drawing } from './drawing';
 import { describe, opFacts } from './facts';
 import type { Way } from './keys';
-import { isApart, kindOf, nameOf, usersOf } from './model';
+import { isApart, type Key, kindOf, nameOf, usersOf } from './model';
 import { type Pin, Pins } from './pins';
 import type { GraphState } from './state';
 import { neighbour, sibling } from './walk';
@@ -21,6 +21,9 @@ interface Needs {
 
 export class Choice {
   readonly pins: Pins;
+  /** The change that was gone to last and what was selected for it, which may be another op: a folded
+   * constant selects its user. */
+  private gone: { change: Key; selected: Key | undefined } | null = null;
 
   constructor(
     private readonly frame: Frame,
@@ -64,6 +67,7 @@ export class Choice {
   select(item: number): void {
     const { layout, graph, tree } = this.state;
     const { drawing } = this;
+    this.gone = null;
     drawing.selected = item;
     drawing.path = [];
     const next: Selection = { ...this.frame.link.dict<Selection>('selection') };
@@ -160,14 +164,24 @@ export class Choice {
   /** Goes to the next or the previous op that the pass has changed. */
   stepChange(by: number): void {
     const { graph } = this.state;
-    const { op: selected } = this.drawing.selection;
-    const current = selected === undefined ? -1 : (graph.indexOf.get(selected) ?? -1);
+    const before = by > 0 ? -1 : graph.n;
+    const from = this.changeOrSelected();
+    const current = from === undefined ? before : (graph.indexOf.get(from) ?? before);
     for (let i = 1; i <= graph.n; i++) {
       const op = (((current + by * i) % graph.n) + graph.n) % graph.n;
       if (graph.status[op] === 0) continue;
       this.goTo(op);
+      this.gone = { change: graph.keys[op]!, selected: this.drawing.selection.op };
       return;
     }
+  }
+
+  /** Where changes are stepped from: the last one, unless something else was selected since.  A host
+   * that knows nothing of it selects nothing. */
+  private changeOrSelected(): Key | undefined {
+    const { op } = this.drawing.selection;
+    const { gone } = this;
+    return gone && (op === undefined || op === gone.selected) ? gone.change : op;
   }
 
   // -------------------------------------------------------------- pins and paths

@@ -47,6 +47,8 @@ export class Drawing {
   path: number[] = [];
   /** What all views have selected; it may be an op that is not drawn. */
   selection: Selection = {};
+  /** The first view waits for a window: the graph came while it was hidden. */
+  private unseen = false;
   private classes: OpClass[] = [];
   private motion: Motion | null = null;
   private linkedOf: {
@@ -72,7 +74,7 @@ export class Drawing {
       framed: () => this.framed(),
     });
     this.minimap.listen(this.moves());
-    const observer = new ResizeObserver(() => this.viewport.resize());
+    const observer = new ResizeObserver(() => this.resized());
     observer.observe(this.stage);
     frame.link.onDispose(() => {
       observer.disconnect();
@@ -158,7 +160,8 @@ export class Drawing {
   firstView(): void {
     const bounds = this.bounds();
     const { width, height } = this.viewport;
-    if (width === 0) return;
+    this.unseen = width === 0;
+    if (this.unseen) return;
     const whole = Math.min((width - 40) / bounds.width, (height - 40 - TOP) / bounds.height);
     if (whole >= 0.6) {
       this.fit();
@@ -172,6 +175,13 @@ export class Drawing {
       scale,
     };
     this.viewport.changed();
+  }
+
+  private resized(): void {
+    this.viewport.resize();
+    if (!this.unseen || this.viewport.width === 0) return;
+    this.firstView();
+    this.bringIntoView(this.selected);
   }
 
   /** The ways of the map. */
@@ -232,6 +242,23 @@ export class Drawing {
     if (this.viewport.camera.scale < 0.45) this.viewport.camera.scale = 0.8;
     const height = Math.min(layout.height[item]!, 60);
     this.viewport.centre(x + layout.width[item]! / 2, y + height / 2);
+  }
+
+  /** Where nothing that is drawn is in the window: goes to what is nearest. */
+  private leaveEmptiness(): void {
+    const { layout } = this.state;
+    const view = this.viewport.view();
+    let [nearest, least] = [-1, Infinity];
+    for (let item = 0; item < layout.count && least > 0; item++) {
+      if (layout.opens[item]! >= 0) continue;
+      const far = (at: number, size: number, from: number, window: number) =>
+        Math.max(0, at - from - window, from - at - size);
+      const away =
+        far(layout.x[item]!, layout.width[item]!, view.x, view.width) +
+        far(layout.y[item]!, layout.height[item]!, view.y, view.height);
+      if (away < least) [nearest, least] = [item, away];
+    }
+    if (least > 0) this.centre(nearest);
   }
 
   centre(item: number): void {
@@ -296,6 +323,7 @@ export class Drawing {
     }
     this.viewport.camera.x += shift[0];
     this.viewport.camera.y += shift[1];
+    this.leaveEmptiness();
     this.frame.root.dataset.moved = String(moved);
     const still = matchMedia('(prefers-reduced-motion: reduce)').matches;
     const fresh = motion.fresh.includes(1);

@@ -3,7 +3,7 @@
 import { count, plural } from '../shared/format';
 import { type Answers, ask, BadExpression } from './expressions';
 import { type Direction, type Focus, focusOn } from './focus';
-import { type Key, nameOf } from './model';
+import { type Key, nameOf, type Overlay } from './model';
 import type { Toolbar } from './panel';
 import { makePhases, type Phases } from './phases';
 import type { SceneInput } from './scene';
@@ -26,7 +26,8 @@ export class Emphasis {
   private searched = Promise.resolve();
   /** Which of the hits was gone to; -1: none yet. */
   private at = -1;
-  private heatIndex = -1;
+  /** The chosen overlay, which the stage shown may not have. */
+  private overlay = '';
   private readonly dimmed = new Set<string>();
 
   /** `changed`: what stands out is to be drawn, and kept with the view; `say`: tells the person. */
@@ -108,23 +109,35 @@ export class Emphasis {
 
   // -------------------------------------------------------------- heat and phases
 
-  setOverlay(index: number): void {
-    this.heatIndex = index;
+  private get overlays(): Overlay[] {
+    return this.state.graph.data.overlays ?? [];
+  }
+
+  /** Its place among the overlays of this stage; -1: none. */
+  private get overlayAt(): number {
+    return this.overlays.findIndex(({ name }) => name === this.overlay);
+  }
+
+  setOverlay(name: string): void {
+    this.overlay = name;
     this.refreshHeat();
     this.changed();
   }
 
+  /** The overlay at a place of the stage's list; none where there is no such place. */
+  chooseOverlay(at: number): void {
+    this.setOverlay(this.overlays[at]?.name ?? '');
+  }
+
   nextOverlay(): void {
-    const n = this.state.graph.data.overlays?.length ?? 0;
-    this.setOverlay(this.heatIndex + 1 >= n ? -1 : this.heatIndex + 1);
+    this.chooseOverlay(this.overlayAt + 1);
   }
 
   private refreshHeat(): void {
-    const overlays = this.state.graph.data.overlays ?? [];
-    if (this.heatIndex >= overlays.length) this.heatIndex = -1;
-    const overlay = overlays[this.heatIndex];
+    const { overlays, overlayAt } = this;
+    const overlay = overlays[overlayAt];
     this.heat = overlay ? makeHeat(overlay, this.state.tree.scopeOf, this.state.parents) : null;
-    this.toolbar.setOverlays(overlays, this.heatIndex);
+    this.toolbar.setOverlays(overlays, overlayAt);
   }
 
   togglePhase(phase: string): void {
@@ -160,10 +173,7 @@ export class Emphasis {
 
   /** What was kept where a link comes from; a link is anybody's text.  True: it is to be drawn. */
   restore(kept: Record<string, unknown>): boolean {
-    const overlays = this.state.graph.data.overlays ?? [];
-    if (typeof kept.overlay === 'string') {
-      this.setOverlay(overlays.findIndex((overlay) => overlay.name === kept.overlay));
-    }
+    if (typeof kept.overlay === 'string') this.setOverlay(kept.overlay);
     const dims = Array.isArray(kept.dim);
     if (dims) {
       this.dimmed.clear();
@@ -190,7 +200,7 @@ export class Emphasis {
   keep(): Record<string, unknown> {
     const { focus } = this;
     return {
-      overlay: this.heat?.overlay.name ?? '',
+      overlay: this.overlay,
       query: this.query,
       ...(this.dimmed.size ? { dim: [...this.dimmed] } : {}),
       ...(focus && focus.roots.size <= MOST_KEPT ? { lit: [focus.direction, ...focus.roots] } : {}),

@@ -8,3 +8,4 @@ export { answer } from './expressions';
 export { asked, search } from './search';
 export { decode } from '../shared/wire';
 export { GraphState, motionBetween } from './state';
+export { heatColour, makeHeat } from './style';

@@ -54,7 +54,7 @@ class GraphView {
       ...commands,
       search: () => this.runSearch(),
       step: (by) => void this.step(by),
-      overlay: (index) => this.emphasis.setOverlay(index),
+      overlay: (at) => this.emphasis.chooseOverlay(at),
       svg: () => this.saveSvg(),
       dot: () => saveText(this.fileName('dot'), this.drawing.dot(), 'text/vnd.graphviz'),
       png: () => this.drawing.viewport.image((blob) => blob && download(this.fileName('png'), blob)),

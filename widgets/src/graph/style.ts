@@ -60,7 +60,7 @@ export interface Rgb {
 
 /** The colour at `t` in 0..1; dark is little on a dark page, bright is little on a light one. */
 export function heatColour(palette: Palette, t: number): Rgb {
-  const clamped = Math.min(1, Math.max(0, t));
+  const clamped = Math.min(1, Math.max(0, t)) || 0; // NaN: no place on the scale
   const at = (palette.dark ? clamped : 1 - clamped) * (CIVIDIS.length - 1);
   const i = Math.min(CIVIDIS.length - 2, Math.floor(at));
   const f = at - i;
@@ -74,7 +74,8 @@ export const css = ({ r, g, b }: Rgb): string => `rgb(${r},${g},${b})`;
 export const inkOn = ({ r, g, b }: Rgb): string =>
   0.299 * r + 0.587 * g + 0.114 * b > 140 ? DARK_INK : LIGHT_INK;
 
-/** A heat overlay made ready: value of every op and scope, and where a value is on the scale. */
+/** A heat overlay made ready: value of every op and scope, and where a value is on the scale.
+ * `low` and `high` are finite: what is infinite stands at its ends. */
 export interface Heat {
   overlay: Overlay;
   low: number;
@@ -99,7 +100,7 @@ export function makeHeat(overlay: Overlay, scopeOf: Int32Array, parents: Int32Ar
   let high = -Infinity;
   for (let op = 0; op < values.length; op++) {
     const value = values[op]!;
-    if (Number.isNaN(value) || (overlay.scale === 'log' && value <= 0)) continue;
+    if (!Number.isFinite(value) || (overlay.scale === 'log' && value <= 0)) continue;
     low = Math.min(low, value);
     high = Math.max(high, value);
   }

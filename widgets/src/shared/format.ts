@@ -20,7 +20,8 @@ export function bytes(value: number): string {
 }
 
 export function significant(value: number, digits: number): string {
-  if (!Number.isFinite(value)) return String(value);
+  if (Number.isNaN(value)) return String(value);
+  if (!Number.isFinite(value)) return value > 0 ? '∞' : '−∞';
   if (value === 0) return '0';
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-3) return value.toExponential(digits - 1).replace('e+', 'e');
