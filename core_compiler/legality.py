@@ -14,6 +14,7 @@ from core_compiler.ir import (
     OpaqueType,
     TensorType,
     VectorType,
+    attributes_key,
 )
 from core_compiler.ir.core import Op
 from core_compiler.ir.verifier import LevelRules
@@ -63,7 +64,7 @@ def type_complaint(op: Op) -> str | None:
         return _complaint(op)
     # Types and attributes are values: equal ops of a network's many equal layers are judged once.
     key = (
-        op.kind, tuple(v.type for v in op.operands), tuple(op.attributes.items()),
+        op.kind, tuple(v.type for v in op.operands), attributes_key(op.attributes.items()),
         tuple(v.type for v in op.results),
     )  # fmt: skip
     if key not in _JUDGED:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.ir import BufferType, Module, Rewrite, TensorType
+from core_compiler.ir import BufferType, Module, Rewrite, TensorType, attributes_key
 from core_compiler.ir.events import Diagnostic, StageRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_module
@@ -123,7 +123,7 @@ _COSTS: dict[tuple, tuple[int, int]] = {}
 def _cost(op) -> tuple[int, int]:
     key = (
         op.kind, tuple(v.type for v in op.operands), len(set(op.operands)),
-        tuple(op.attributes.items()), tuple(v.type for v in op.results),
+        attributes_key(op.attributes.items()), tuple(v.type for v in op.results),
     )  # fmt: skip
     if op.regions or key not in _COSTS:
         one = cost(op)

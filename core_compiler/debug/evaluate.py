@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from core_compiler.ir import Block, Function, Op, Value, WeightStore
+from core_compiler.ir import Block, Function, Op, Value, WeightStore, attributes_key
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.passes.base import CONTROL_FLOW
 
@@ -49,7 +49,7 @@ class Evaluator:
             return tuple(execute(op, list(arrays), lambda b, given: self.block(b, given, outer)))
         if op.regions:
             return evaluate(op, arrays, self.weights, outer)
-        key = (op.kind, tuple(op.attributes.items()), tuple(map(id, arrays)))
+        key = (op.kind, attributes_key(op.attributes.items()), tuple(map(id, arrays)))
         found = self._memo.get(key)
         if found is not None:
             self._memo.move_to_end(key)

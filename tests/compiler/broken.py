@@ -24,6 +24,20 @@ class Nudge(Pass):
 
 
 @dataclass(frozen=True)
+class ForgetSigns(Pass):
+    """Takes a lower bound of -0 for one of +0 and says that bits are kept."""
+
+    def run(self, module, context):
+        def edit(rw):
+            for op in rw.ops:
+                if op.kind == "core.clamp" and op.attributes["low"] == 0:
+                    bound = {**op.attributes, "low": 0.0}
+                    rw.replace(op, op.with_(attributes=bound, origin=None), rule="forget signs")
+
+        return context.rewrite(module, edit)
+
+
+@dataclass(frozen=True)
 class Silent(Pass):
     """Does what Nudge does without telling: no rewrite is logged."""
 

@@ -136,6 +136,14 @@ def test_an_exact_pass_that_changes_bits_is_reported(network, arrays, pass_):
     assert made.accumulated[1] > 0.001
 
 
+def test_a_change_of_the_sign_of_zero_alone_is_reported():
+    clamps = program(lambda b, x: [b.clamp(x, low=z, high=6.0) for z in (0.0, -0.0)], "3xf32")
+    arrays = [np.array([-1, 2, 3], np.float32)]
+    made = start(clamps, arrays, True, inserted(broken.ForgetSigns(), 0))
+    made.step()
+    assert [r.verdict for r in made.checks[1]] == ["bitwise", "failed"]
+
+
 def test_checking_needs_inputs(network):
     made = start(network, None, True)
     with pytest.raises(UserError, match="checking needs inputs"):
