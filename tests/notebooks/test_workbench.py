@@ -117,6 +117,18 @@ def test_only_the_recordings_that_are_shown_lie_on_the_disk(tmp_path, monkeypatc
     assert kept() == {str(w.run.path.parent)}
 
 
+@pytest.mark.parametrize("name", ["{folder}/victim", "net/v1", "..", "a b\0c", "x" * 300])
+def test_what_a_model_is_called_is_no_path(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    victim = tmp_path / "victim.run"
+    victim.write_text("precious")
+    c = compiled()
+    c.about["model"] = name.format(folder=tmp_path)
+    w = notebook.show(c)
+    assert w.run.path.parent.parent == tmp_path and w.run.meta()["model"] == c.about["model"]
+    assert victim.read_text() == "precious"
+
+
 def test_an_edited_pipeline_is_compiled_and_compared():
     c = compiled()
     w = notebook.show(c)
