@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.ir import BufferType, Module, Rewrite, TensorType, attributes_key
+from core_compiler.ir import Module, Rewrite, attributes_key
 from core_compiler.ir.events import Diagnostic, StageRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_module
+from core_compiler.ir.types import is_sized
 from core_compiler.ops.base import cost
 from core_compiler.pipelines import Step
 
@@ -109,7 +110,7 @@ def module_figures(module: Module) -> dict[str, float]:
         if op.kind == "core.group":
             flops += sum(_cost(o)[0] for o in op.regions[0].ops if o.kind != "core.constant")
             moved += sum(v.type.bytes for v in (*op.operands, *op.results))
-        elif not op.regions and all(_static(v) for v in (*op.operands, *op.results)):
+        elif not op.regions and all(is_sized(v.type) for v in (*op.operands, *op.results)):
             one = _cost(op)
             flops, moved = flops + one[0], moved + one[1]
     kernels = sum(f.level == "kernel" for f in module.functions.values())
@@ -133,8 +134,3 @@ def _cost(op) -> tuple[int, int]:
             _COSTS.clear()
         _COSTS[key] = one.flops, one.bytes
     return _COSTS[key]
-
-
-def _static(value) -> bool:
-    kind = value.type
-    return isinstance(kind, BufferType) or (isinstance(kind, TensorType) and kind.is_static)
