@@ -426,13 +426,14 @@ class Compilation:
         found = list(context.notes)
         if self.options.verify and module is not before:
             found += verify(module, levels(self.target))
-        figures = module_figures(module)
+        errors = [d for d in found if d.severity == "error"]
+        figures = {} if errors else module_figures(module)  # nobody knows what an invalid one does
         figures["changed"] = float(module is not before)
+        names = ((), ()) if errors else self._named(module)
         stage = Stage(
             len(self.stages), step.label, module, step, tuple(context.rewrites), seconds,
-            tuple(found), figures, before, self._named(module),
+            tuple(found), figures, before, names,
         )  # fmt: skip
-        errors = [d for d in found if d.severity == "error"]
         if errors:
             self.observer.stage(stage.record())
             raise InvalidModule(step.label, errors)

@@ -17,6 +17,7 @@ from core_compiler.ir import (
     attributes_key,
 )
 from core_compiler.ir.core import Op
+from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ir.verifier import LevelRules
 from core_compiler.kernels.ops import KERNEL_OPS
 from core_compiler.ops.base import REGISTRY, TypeRuleError, infer_op
@@ -58,6 +59,8 @@ def _onnx_complaint(op: Op) -> str | None:
 
 def type_complaint(op: Op) -> str | None:
     """What an op's own type rule says against it; None if it agrees.  Layouts are not judged."""
+    if op.kind in MEANING_IN_REGION and len(op.regions) != 1:
+        return f"{op.kind} has {len(op.regions)} regions; its meaning is the one that it has"
     if op.kind not in REGISTRY or op.kind == "core.group":
         return None
     if op.regions:

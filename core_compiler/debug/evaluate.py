@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from core_compiler.ir import Block, Function, Op, Value, WeightStore, attributes_key
+from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.passes.base import CONTROL_FLOW
-
-#: Ops that stand for their region: evaluating the region is evaluating the op.
-MEANING_IN_REGION = frozenset({"core.group", "target.launch"})
 
 
 class Evaluator:

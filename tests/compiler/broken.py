@@ -72,6 +72,34 @@ class Dangling(Pass):
 
 
 @dataclass(frozen=True)
+class Unknown(Pass):
+    """Makes an op of a kind that there is not."""
+
+    def run(self, module, context):
+        body = module.main.body
+        odd = Op("core.rulu", body.ops[-1].results, (Value(body.ops[-1].result.type),))
+        return module.with_main(body.with_(ops=(*body.ops, odd)))
+
+
+@dataclass(frozen=True)
+class EmptyGroup(Pass):
+    """Makes a group without what it groups."""
+
+    def run(self, module, context):
+        body = module.main.body
+        group = Op("core.group", body.ops[-1].results, (Value(body.ops[-1].result.type),))
+        return module.with_main(body.with_(ops=(*body.ops, group)))
+
+
+@dataclass(frozen=True)
+class NoMain(Pass):
+    """Loses main."""
+
+    def run(self, module, context):
+        return module.with_(functions={})
+
+
+@dataclass(frozen=True)
 class NoModule(Pass):
     """Forgets to return the module."""
 

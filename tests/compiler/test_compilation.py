@@ -14,12 +14,15 @@ import pytest
 import core_compiler as cc
 from core_compiler import compiler, targets
 from core_compiler.compiler import Cancelled, InvalidModule, Options
+from core_compiler.debug.bisect import bisect
 from core_compiler.debug.check import same_bits, summary
 from core_compiler.errors import PassRaised, PassTimeout, UserError
 from core_compiler.ir import Module
 from core_compiler.ir.events import Observer
+from core_compiler.legality import levels
 from core_compiler.passes.canonicalise import Canonicalise
 from core_compiler.pipelines import PipelineEdit, build, labels, meaning
+from core_compiler.record import Recorder, Recording
 from core_compiler.targets.cpu import CPU
 from tests.compiler import broken
 from tests.passes import specs
@@ -196,6 +199,29 @@ def test_an_invalid_module_is_refused_with_its_pass_and_the_stages_before_kept(n
     assert [s.name for s in made.stages] == ["import", *MEANING[:2]]
     again = pickle.loads(pickle.dumps(caught.value))
     assert isinstance(again, UserError) and again.what == caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("pass_", "said"),
+    [
+        (broken.Unknown(), "core.rulu is not legal at level tensor"),
+        (broken.EmptyGroup(), "core.group has 0 regions"),
+        (broken.NoMain(), "there is no function @main"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name(),
+)
+def test_a_module_of_which_no_figure_can_be_made_is_invalid_and_recorded(
+    network, arrays, tmp_path, pass_, said
+):
+    edit = inserted(pass_, 0)
+    with Recorder(tmp_path / "invalid.run") as recorder:
+        made = compiler.start(network, "cpu", Options(edit=edit), observer=recorder)
+        with pytest.raises(InvalidModule, match=said):
+            made.finish()
+    with Recording.open(tmp_path / "invalid.run") as recording:
+        assert [s.pass_name for s in recording.stages()] == ["import", pass_.name()]
+    found = bisect(start(network, edit=edit), arrays, levels=levels(CPU()))
+    assert (found.pass_label, found.how) == (pass_.name(), "invalid")
 
 
 def test_the_observer_is_shown_the_invalid_stage(network):
