@@ -35,6 +35,8 @@ class Stage:
     before: Module | None = None
     #: What the model calls its inputs and its outputs; empty where nobody said.
     names: tuple[Sequence[str], Sequence[str]] = ((), ())
+    #: What the passes up to here have laid down for later ones.
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def diff(self, whole: bool = False, context: int = 3) -> TextDiff:
         """What the pass changed, as text: changed lines with ``context`` lines around them, or the

@@ -389,6 +389,25 @@ def test_rerun_starts_after_a_stage_and_leaves_the_first_compile_alone(finished,
         assert same_bits(a, b)
 
 
+def test_a_rerun_has_what_the_stages_kept_have_made_and_no_more(finished, tmp_path):
+    fresh = finished.rerun(3)
+    assert finished.kernels and finished.memory is not None
+    assert fresh.kernels == {} and fresh.memory is None
+    with Recording.open(fresh.record(tmp_path / "x.run")) as recording:
+        assert recording.kernels() == [] and recording.buffers() == []
+    planned = finished.rerun(place_of(finished, "plan_memory"))
+    assert planned.memory is not None and planned.kernels == {}
+
+
+def test_a_rerun_tells_the_identity_and_the_errors_that_it_keeps(finished, tmp_path):
+    fresh = finished.rerun(place_of(finished, "bufferize"))
+    with Recording.open(fresh.record(tmp_path / "x.run")) as recording:
+        told = recording.figures()
+    assert told["identity"] == finished.identity
+    errors = {k: v for k, v in told.items() if k.startswith("accumulated_error/")}
+    assert errors == {f"accumulated_error/{i}": e for i, e in finished.accumulated.items()} != {}
+
+
 def place_of(made, name: str) -> int:
     return next(s.index for s in made.stages if s.name == name)
 
