@@ -170,22 +170,30 @@ class Compilation:
         """
         kept = self.stages[: stage + 1]
         steps = self._edited(stage, edit)
-        facts = {name: f for name, f in self.facts.items() if name != "executable"}
         fresh = Compilation(
             self.target, replace(self.options, edit=edit), list(kept), steps, self.inputs,
-            observer or Observer(), facts=facts, cancelled=self.cancelled,
+            observer or Observer(), facts=dict(kept[-1].facts), cancelled=self.cancelled,
         )  # fmt: skip
         fresh._position = stage
         if any(s.half == "implementation" for s in self.steps[:stage]):
             fresh.identity = self.identity
         fresh.checks = {i: r for i, r in self.checks.items() if i <= stage}
         fresh.accumulated = {i: e for i, e in self.accumulated.items() if i <= stage}
-        fresh.names, fresh.about = self.names, self.about
-        fresh.trim, fresh.leaves = self._plain or (self.trim, self.leaves)
-        if self.state:
-            fresh.keep(self.state)
+        fresh.take_over(self)
         fresh._announce()
         return fresh
+
+    def take_over(self, old: Compilation) -> None:
+        """The model is that of ``old``: what it is called, takes and gives, and its state."""
+        self.names, self.about = old.names, old.about
+        trim, self.leaves = old._plain or (old.trim, old.leaves)
+        self.trim = trim if self.level == "tensor" else self._cut
+        if old.state:
+            self.keep(old.state)
+
+    def _cut(self, results: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """The results of a graph: which depend on data is known when it is imported."""
+        return self.facts[IMPORTED].trimmed(results)
 
     def change(self, edit: PipelineEdit) -> None:
         """Go on with the rest of an edited pipeline; what was done stays as it was done.
@@ -393,6 +401,10 @@ class Compilation:
             self.observer.stage(stage.record())
             if stage.index in self.checks:
                 self.observer.check(stage.index, self.checks[stage.index])
+        for at, error in self.accumulated.items():
+            self.observer.figures({f"accumulated_error/{at}": error})
+        if self.identity:
+            self.observer.figures({"identity": self.identity})
 
     def peek(self) -> Sequence[Rewrite]:
         """The rewrites that the next pass is going to make; nothing is done, and nobody is told.
@@ -426,13 +438,14 @@ class Compilation:
         found = list(context.notes)
         if self.options.verify and module is not before:
             found += verify(module, levels(self.target))
-        figures = module_figures(module)
+        errors = [d for d in found if d.severity == "error"]
+        figures = {} if errors else module_figures(module)  # nobody knows what an invalid one does
         figures["changed"] = float(module is not before)
+        names = ((), ()) if errors else self._named(module)
         stage = Stage(
             len(self.stages), step.label, module, step, tuple(context.rewrites), seconds,
-            tuple(found), figures, before, self._named(module),
+            tuple(found), figures, before, names, dict(self.facts),
         )  # fmt: skip
-        errors = [d for d in found if d.severity == "error"]
         if errors:
             self.observer.stage(stage.record())
             raise InvalidModule(step.label, errors)
@@ -539,14 +552,14 @@ def start(
     errors = [d for d in verify(module, levels()) if d.severity == "error"]
     if errors:
         raise InvalidModule("import", errors)
-    stage = Stage(0, "import", module, figures=module_figures(module))
-    steps = build(chosen, options.target, options.edit, module.main.level, options.training)
     facts = {} if inputs is None else {EXAMPLES: tuple(inputs)}
+    stage = Stage(0, "import", module, figures=module_figures(module), facts=facts)
+    steps = build(chosen, options.target, options.edit, module.main.level, options.training)
     made = Compilation(
-        chosen, options, [stage], steps, inputs, observer or Observer(), facts=facts,
+        chosen, options, [stage], steps, inputs, observer or Observer(), facts=dict(facts),
         cancelled=cancelled,
     )  # fmt: skip
-    if module.main.level != "tensor":  # which results depend on data is known when it is imported
-        made.trim = lambda results: made.facts[IMPORTED].trimmed(results)
+    if made.level != "tensor":
+        made.trim = made._cut
     made._announce()
     return made

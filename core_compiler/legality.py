@@ -14,8 +14,10 @@ from core_compiler.ir import (
     OpaqueType,
     TensorType,
     VectorType,
+    attributes_key,
 )
 from core_compiler.ir.core import Op
+from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ir.verifier import LevelRules
 from core_compiler.kernels.ops import KERNEL_OPS
 from core_compiler.ops.base import REGISTRY, TypeRuleError, infer_op
@@ -57,13 +59,15 @@ def _onnx_complaint(op: Op) -> str | None:
 
 def type_complaint(op: Op) -> str | None:
     """What an op's own type rule says against it; None if it agrees.  Layouts are not judged."""
+    if op.kind in MEANING_IN_REGION and len(op.regions) != 1:
+        return f"{op.kind} has {len(op.regions)} regions; its meaning is the one that it has"
     if op.kind not in REGISTRY or op.kind == "core.group":
         return None
     if op.regions:
         return _complaint(op)
     # Types and attributes are values: equal ops of a network's many equal layers are judged once.
     key = (
-        op.kind, tuple(v.type for v in op.operands), tuple(op.attributes.items()),
+        op.kind, tuple(v.type for v in op.operands), attributes_key(op.attributes.items()),
         tuple(v.type for v in op.results),
     )  # fmt: skip
     if key not in _JUDGED:

@@ -230,9 +230,6 @@ def _check_names(edit: PipelineEdit, steps: Sequence[Step], own: Sequence[Step])
     for name in (*edit.skip, *edit.options, *edit.limits, *edit.repeat, *edit.cuts):
         if name not in names:
             raise _unknown(name, (*steps, *own), "pipeline")
-    for name in edit.order:
-        if edit.order.count(name) > 1:
-            raise UserError(f"{name} is named twice", "order", "name each pass once")
     for name, limit in edit.limits.items():
         if limit < 0:
             raise UserError(f"{limit} rewrites", f"limit of {name}", "give 0 or more")
@@ -266,6 +263,9 @@ def _find(name: str, steps: Sequence[Step], where: str) -> int:
 def _ordered(steps: list[Step], order: Sequence[str]) -> list[Step]:
     """``steps`` with those named in ``order`` in that order, in the places that they have."""
     wanted = [steps[_find(name, steps, "order")] for name in order]
+    for name, step in zip(order, wanted, strict=True):
+        if wanted.count(step) > 1:
+            raise UserError(f"{name} is named twice", "order", "name each pass once")
     queues = {half: iter([s for s in wanted if s.half == half]) for half in HALVES}
     return [next(queues[s.half]) if s in wanted else s for s in steps]
 

@@ -70,7 +70,7 @@ def compile(
             ), observer,
         )  # fmt: skip
         if finish:
-            _finish(step.compilation, record)
+            finished(step.compilation, record)
         return step
     imported, arrays = _imported(model, inputs) if frontend is None else (
         _as_graph(model, inputs, frontend))  # fmt: skip
@@ -89,10 +89,10 @@ def compile(
 
         made.leaves = leaves
     made.about = _about(model, imported, found.name, how)
-    return _finish(made, record) if finish else made
+    return finished(made, record) if finish else made
 
 
-def _finish(made: Compilation, record: str | Path | None) -> Compilation:
+def finished(made: Compilation, record: str | Path | None) -> Compilation:
     """Run all passes, into a recording where one is wanted."""
     if record is None:
         return made.finish()

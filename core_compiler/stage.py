@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.ir import BufferType, Module, Rewrite, TensorType
+from core_compiler.ir import Module, Rewrite, attributes_key
 from core_compiler.ir.events import Diagnostic, StageRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_module
+from core_compiler.ir.types import is_sized
 from core_compiler.ops.base import cost
 from core_compiler.pipelines import Step
 
@@ -34,6 +35,8 @@ class Stage:
     before: Module | None = None
     #: What the model calls its inputs and its outputs; empty where nobody said.
     names: tuple[Sequence[str], Sequence[str]] = ((), ())
+    #: What the passes up to here have laid down for later ones.
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def diff(self, whole: bool = False, context: int = 3) -> TextDiff:
         """What the pass changed, as text: changed lines with ``context`` lines around them, or the
@@ -109,7 +112,7 @@ def module_figures(module: Module) -> dict[str, float]:
         if op.kind == "core.group":
             flops += sum(_cost(o)[0] for o in op.regions[0].ops if o.kind != "core.constant")
             moved += sum(v.type.bytes for v in (*op.operands, *op.results))
-        elif not op.regions and all(_static(v) for v in (*op.operands, *op.results)):
+        elif not op.regions and all(is_sized(v.type) for v in (*op.operands, *op.results)):
             one = _cost(op)
             flops, moved = flops + one[0], moved + one[1]
     kernels = sum(f.level == "kernel" for f in module.functions.values())
@@ -123,7 +126,7 @@ _COSTS: dict[tuple, tuple[int, int]] = {}
 def _cost(op) -> tuple[int, int]:
     key = (
         op.kind, tuple(v.type for v in op.operands), len(set(op.operands)),
-        tuple(op.attributes.items()), tuple(v.type for v in op.results),
+        attributes_key(op.attributes.items()), tuple(v.type for v in op.results),
     )  # fmt: skip
     if op.regions or key not in _COSTS:
         one = cost(op)
@@ -133,8 +136,3 @@ def _cost(op) -> tuple[int, int]:
             _COSTS.clear()
         _COSTS[key] = one.flops, one.bytes
     return _COSTS[key]
-
-
-def _static(value) -> bool:
-    kind = value.type
-    return isinstance(kind, BufferType) or (isinstance(kind, TensorType) and kind.is_static)

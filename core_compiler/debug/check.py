@@ -16,6 +16,7 @@ import numpy as np
 
 from core_compiler.debug.buffers import BufferMachine, contents
 from core_compiler.debug.evaluate import Evaluator, Values
+from core_compiler.debug.results import counting
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import BufferType, Module, Op, OpaqueType, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
@@ -293,12 +294,12 @@ class Checker:
 
 def _tensors(pairs, old: Sequence, new: Sequence) -> Iterator[tuple[Value, Any, Any]]:
     """Which old value, and its tensor before and after; a sequence's tensors one by one."""
-    for (kept, _), a, b in zip(pairs, old, new, strict=True):
+    for (kept, made), a, b in zip(pairs, old, new, strict=True):
         if isinstance(a, tuple) and isinstance(b, tuple):
             yield kept, np.array(len(a)), np.array(len(b))
             yield from ((kept, x, y) for x, y in zip(a, b, strict=False))
         else:
-            yield kept, a, b
+            yield kept, a, counting(kept, made, a, b)
 
 
 def _complaint(rewrite: Rewrite, worst: float) -> str:

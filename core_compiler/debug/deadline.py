@@ -25,12 +25,11 @@ def deadline(seconds: float | None) -> Iterator[None]:
     """
     if seconds is None:
         yield
-    elif threading.current_thread() is threading.main_thread() and _timer_is_free():
-        with _by_signal(seconds):
-            yield
-    else:
-        with _by_thread(seconds):
-            yield
+        return
+    in_main = threading.current_thread() is threading.main_thread()
+    way = _by_signal if in_main and _timer_is_free() else _by_thread
+    with way(min(seconds, threading.TIMEOUT_MAX)):
+        yield
 
 
 def _timer_is_free() -> bool:

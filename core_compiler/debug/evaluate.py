@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from core_compiler.ir import Block, Function, Op, Value, WeightStore
+from core_compiler.ir import Block, Function, Op, Value, WeightStore, attributes_key
+from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.passes.base import CONTROL_FLOW
-
-#: Ops that stand for their region: evaluating the region is evaluating the op.
-MEANING_IN_REGION = frozenset({"core.group", "target.launch"})
 
 
 class Evaluator:
@@ -49,7 +47,7 @@ class Evaluator:
             return tuple(execute(op, list(arrays), lambda b, given: self.block(b, given, outer)))
         if op.regions:
             return evaluate(op, arrays, self.weights, outer)
-        key = (op.kind, tuple(op.attributes.items()), tuple(map(id, arrays)))
+        key = (op.kind, attributes_key(op.attributes.items()), tuple(map(id, arrays)))
         found = self._memo.get(key)
         if found is not None:
             self._memo.move_to_end(key)

@@ -25,7 +25,7 @@ from core_compiler.debug.check import Checker, same_bits, worst_error
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.evaluate import Values
 from core_compiler.debug.kernels import check_kernels
-from core_compiler.debug.results import matched
+from core_compiler.debug.results import counting, matched
 from core_compiler.debug.steps import check_schedules
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Rewrite, Value
@@ -186,7 +186,8 @@ class Trial:
             return wrong("results", f"{len(old)} results became {len(new)}")
         exact = step.pass_.exact or not rewrites
         for there, place in () if step.pass_.anew else same:
-            value, a, b = after.main.outputs[place], old[there], new[place]
+            kept, value, a = before.main.outputs[there], after.main.outputs[place], old[there]
+            b = counting(kept, value, a, new[place])
             if a.shape != b.shape or a.dtype != b.dtype:
                 note = f"result {place} was {a.dtype}{a.shape}, is {b.dtype}{b.shape}"
                 return wrong("type", note, value)

@@ -32,10 +32,10 @@ from core_compiler.debug.candidates import (
     with_attribute,
     with_numbers,
 )
-from core_compiler.debug.evaluate import MEANING_IN_REGION
 from core_compiler.debug.failure import NUMBERS, Failure, Trial
 from core_compiler.debug.recipes import RECIPES
 from core_compiler.ir import Module
+from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ir.verifier import verify
 
 #: Sizes that are tried instead of larger ones.

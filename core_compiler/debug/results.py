@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core_compiler.ir import Module
+from core_compiler.ir import Module, Value
+from core_compiler.ir.types import is_sized
 
 #: Results of a training step that only passes read: later ones take them away.
 _BETWEEN = ("gradient", "scaled", "finite")
@@ -14,15 +15,29 @@ _BETWEEN = ("gradient", "scaled", "finite")
 
 def matched(before: Module, after: Module) -> list[tuple[int, int]] | None:
     """Pairs of places, before and after a pass; None where results are gone or have come that
-    must not.  A training step gets some: gradients, then the next state."""
+    must not.  A training step gets some: gradients, then the next state; a graph that is imported
+    those that say how much of its results counts."""
     old, new = _roles(before), _roles(after)
     if old is None or new is None:
-        count = len(before.main.outputs)
-        return [(i, i) for i in range(count)] if count == len(after.main.outputs) else None
+        count, now = len(before.main.outputs), len(after.main.outputs)
+        same = count <= now if _is_import(before, after) else count == now
+        return [(i, i) for i in range(count)] if same else None
     places = {row: place for place, row in reversed(list(enumerate(new)))}
     if any(row not in places and row[0] not in _BETWEEN for row in old):
         return None
     return [(place, places[row]) for place, row in enumerate(old) if row in places]
+
+
+def _is_import(before: Module, after: Module) -> bool:
+    return before.main.level != "tensor" == after.main.level
+
+
+def counting(kept: Value, made: Value, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """What of ``new`` counts: where ``kept`` had an open size, ``made`` has room for the largest,
+    and what counts is in front."""
+    if is_sized(kept.type) or not is_sized(made.type) or old.ndim != new.ndim:
+        return new
+    return new[tuple(map(slice, old.shape))]
 
 
 def _roles(module: Module) -> Sequence[tuple[str, int]] | None:
@@ -37,8 +52,9 @@ def reference(
     before: Module, after: Module, old: Sequence[np.ndarray], new: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     """What the results of ``after`` are compared with: ``old``, what those of ``before`` are, and
-    where a result is new, that itself (``new``)."""
+    where a result is new, or has room for more, that itself (``new``)."""
     made = list(new)
     for there, here in matched(before, after) or ():
-        made[here] = old[there]
+        if old[there].shape == made[here].shape:
+            made[here] = old[there]
     return made

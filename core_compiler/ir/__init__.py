@@ -5,7 +5,7 @@ reference.  Operands point to values, values do not point to ops, so replacing a
 produces the same value rebuilds that op alone.
 """
 
-from core_compiler.ir.attributes import Dense, Resource, as_array, dense
+from core_compiler.ir.attributes import Dense, Resource, as_array, attributes_key, dense
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ir.rewriter import Rewrite, Rewriter
@@ -46,6 +46,7 @@ __all__ = [
     "VectorType",
     "WeightStore",
     "as_array",
+    "attributes_key",
     "buffer",
     "dense",
     "dtype",

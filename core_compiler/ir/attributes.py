@@ -7,8 +7,9 @@ or a tuple of attributes.  Small constants are ``Dense`` (bytes in the IR); larg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from struct import Struct
 from types import MappingProxyType
 from typing import Any
 
@@ -62,6 +63,30 @@ def frozen_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     for value in attributes.values():
         check_attribute(value)
     return MappingProxyType(dict(sorted(attributes.items())))
+
+
+def attributes_key(items: Iterable[tuple[str, Attribute]]) -> tuple:
+    """What the same attributes, and only they, have in common: floats by their bits (0.0 is not
+    -0.0, a NaN is itself), values by their class (True is not 1)."""
+    return tuple([(name, _exact(value)) for name, value in items])
+
+
+def _exact(value: Attribute) -> Any:
+    told = _TOLD.get(value.__class__)
+    return value if told is None else told(value)
+
+
+def _exact_tuple(values: tuple) -> tuple:
+    if _INTEGERS.issuperset(map(type, values)):  # nearly all: axes, sizes
+        return values
+    return tuple(map(_exact, values))
+
+
+_INTEGERS = frozenset({int})
+#: Bytes are no attribute: they are equal to no other one, nor are those of different lengths.
+_TOLD: dict[type, Callable[[Any], Any]] = {
+    float: Struct("<d").pack, bool: Struct("?").pack, tuple: _exact_tuple,
+}  # fmt: skip
 
 
 def check_attribute(value) -> None:

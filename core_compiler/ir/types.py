@@ -282,6 +282,12 @@ class OpaqueType(Type):
         return opaque, (self.text,)
 
 
+def is_sized(type_: Type) -> bool:
+    """Whether a value of this type has ``bytes``: not where a size is open, or nothing of it is
+    known."""
+    return isinstance(type_, BufferType) or (isinstance(type_, TensorType) and type_.is_static)
+
+
 def _index() -> IndexType:
     return INDEX
 

@@ -47,6 +47,8 @@ def verify(module: Module, level_rules: Mapping[str, LevelRules]) -> list[Diagno
             found.append(Diagnostic(ERROR, message, function.name))
         else:
             found += _FunctionVerifier(function, rules).run()
+    if "main" not in module.functions:
+        found.append(Diagnostic(ERROR, "there is no function @main"))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Op, Value, attributes_key
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.base import definition
 from core_compiler.passes.base import Pass
@@ -68,7 +68,7 @@ def signature(op: Op) -> tuple:
     if "commutative" in definition(op).traits:
         operands = tuple(sorted(operands, key=id))
     types = tuple(v.type for v in op.results)
-    return op.kind, operands, tuple(op.attributes.items()), types
+    return op.kind, operands, attributes_key(op.attributes.items()), types
 
 
 def differ(first: Op, second: Op) -> Refusal | None:

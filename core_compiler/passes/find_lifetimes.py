@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core_compiler.ir import Block, Op, Value
+from core_compiler.ir.types import is_sized
 from core_compiler.passes.base import Pass
 from core_compiler.passes.bufferize import ALLOC, CONSTANT, INPUT, LOOP, OUTPUT, REPEAT, VIEW
 from core_compiler.passes.layouts import is_free_view
@@ -110,7 +111,8 @@ def values_alive(block: Block) -> list[Life]:
     """The memory of a block of any stage, as if its ops were executed one by one.
 
     Before ``bufferize`` every result has memory of its own from its op through its last use (views
-    that move no byte have none); afterwards these are the buffers' :func:`lifetimes`.
+    that move no byte have none); afterwards these are the buffers' :func:`lifetimes`.  Of values
+    of a frontend's level whose size nobody knows there is nothing.
     """
     if any(op.kind == ALLOC for op in block.ops):
         return lifetimes(block.ops)
@@ -125,7 +127,8 @@ def values_alive(block: Block) -> list[Life]:
             roots[op.result] = roots.get(op.operands[0], op.operands[0])
             continue
         for value in op.results:
-            made[value] = op, i
+            if is_sized(value.type):
+                made[value] = op, i
     results = {roots.get(v, v): n for n, v in enumerate(block.outputs)}
     return [
         Life(value, op, value.type.bytes, i, end if value in results else last.get(value, i) + 1,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.ir import Op, Rewriter, Value, WeightStore, as_array
+from core_compiler.ir import Op, Rewriter, Value, WeightStore, as_array, attributes_key
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
@@ -262,7 +262,8 @@ def _equal(one: Op, other: Op) -> bool:
     """Whether two ops do the same with the same values."""
     return one is other or (
         one.kind == other.kind and one.operands == other.operands
-        and one.attributes == other.attributes and not one.regions and not other.regions
+        and not one.regions and not other.regions
+        and attributes_key(one.attributes.items()) == attributes_key(other.attributes.items())
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from core_compiler.ir.attributes import Attribute, Resource
+from core_compiler.ir.attributes import Attribute, Resource, attributes_key
 from core_compiler.ir.core import Block, Function, Op, Value
 from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ir.types import Type
@@ -40,22 +40,6 @@ _VALUE_NAMES = "UPDATE value SET name = ? WHERE id = ?"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-#: Attributes of these classes are told apart by class and value (0.0 and -0.0 would not be).
-_SIMPLE = {bool, int, str}
-
-
-def _simple_key(attributes: Mapping[str, Attribute]) -> tuple | None:
-    """What equal attributes, and only they, have in common; None where that takes a closer look."""
-    values = tuple(attributes.values())
-    for value in values:
-        if isinstance(value, tuple):
-            if not {int}.issuperset(map(type, value)):
-                return None
-        elif value.__class__ not in _SIMPLE:
-            return None
-    return (*attributes, *values, *[value.__class__ for value in values])
-
-
 def clean(text: str) -> str:
     """Text that SQLite stores: lone surrogates (from odd file names) are spelled out."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
@@ -74,10 +58,9 @@ class Interner:
         self.values: dict[Value, int] = {}
         self._names: dict[str, int] = {}
         self._types: dict[Type, int] = {}
-        self._attributes: dict[str, int] = {}
-        #: Ids of attributes by what is quick to compare, and of attributes and types by object:
-        #: most are shared.  Objects are held, so that no other gets their address.
-        self._simple: dict[tuple, int] = {}
+        self._attributes: dict[tuple, int] = {}
+        #: Ids of attributes and types by object: most are shared.  Objects are held, so that no
+        #: other gets their address.
         self._seen: dict[int, tuple[Type, int]] = {}
         self._shared: dict[int, tuple[Mapping[str, Attribute], int]] = {}
         self._nodes: dict[FrontendNode, int] = {}
@@ -141,18 +124,12 @@ class Interner:
         return shared[1]
 
     def _equal_attributes(self, attributes: Mapping[str, Attribute]) -> int:
-        key = _simple_key(attributes)
-        known = self._simple.get(key) if key is not None else None
-        if known is not None:
-            return known
-        text = attributes_json(attributes)
-        found = self._attributes.get(text)
+        key = attributes_key(attributes.items())
+        found = self._attributes.get(key)
         if found is None:
-            found = self._attributes[text] = len(self._attributes) + 1
-            self.rows["attributes"].append((found, text))
+            found = self._attributes[key] = len(self._attributes) + 1
+            self.rows["attributes"].append((found, attributes_json(attributes)))
             self._weights(attributes.values())
-        if key is not None:
-            self._simple[key] = found
         return found
 
     def _weights(self, values: Iterable[Any]) -> None:

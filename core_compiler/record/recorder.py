@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from core_compiler.ir.events import (
 from core_compiler.ir.rewriter import Rewrite
 from core_compiler.record import schema
 from core_compiler.record.encoding import ids_json
+from core_compiler.record.file import RecordingFile, is_running
 from core_compiler.record.intern import Interner, clean
 
 #: Progress is written at most this often (seconds).
@@ -49,7 +50,8 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=str, allow_nan=True).e
 
 
 class Recorder(Observer):
-    """Writes a recording to ``path`` (an existing file there is replaced).
+    """Writes a recording to ``path`` (an existing file there is replaced, but for a recording that
+    another process writes just now).
 
     ``source_text=False`` leaves out the model's source files.  Use as a context manager, or call
     ``close``; ``end`` closes too.  UserError where the file cannot be written.
@@ -67,8 +69,10 @@ class Recorder(Observer):
         self._last_progress = 0.0
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = self._create()
+        self._file = _file_id(self.path)
 
     def _create(self) -> sqlite3.Connection:
+        self._refuse_what_others_write()
         db = None
         try:
             self._remove()
@@ -90,6 +94,20 @@ class Recorder(Observer):
             fix = "choose a folder that can be written, with room on the disk"
             raise UserError(f"cannot write a recording: {said}", str(self.path), fix) from None
         return db
+
+    def _refuse_what_others_write(self) -> None:
+        try:
+            with closing(RecordingFile(self.path)) as file:
+                meta = {k: json.loads(v) for k, v in file.rows("tt", "SELECT * FROM meta")}
+        except (UserError, ValueError):  # no recording, or none to keep
+            return
+        writer, here = str(meta.get("writer")), machine_id()
+        others = writer.endswith(f"@{here}") and writer != writer_id()
+        if meta.get("status") == "recording" and others and is_running(writer, here):
+            raise UserError(
+                "the recording is being written by another process", str(self.path),
+                "wait until that run has ended, record into another file, or delete this one",
+            )  # fmt: skip
 
     def _remove(self) -> None:
         """The file and what SQLite keeps beside it."""
@@ -303,24 +321,33 @@ class Recorder(Observer):
         self.close()
 
     def close(self) -> None:
-        """Everything into the one file, which is then complete; a second call does nothing."""
+        """Everything into the one file, which is then complete; a second call does nothing.
+        UserError where the disk is full: its -wal then holds the rest."""
         with self._lock:
             db, self._db = self._db, None
             if db is None:
                 return
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            deadline = time.monotonic() + CLOSE_PATIENCE
-            while True:  # a reader that is just looking delays this for a moment
-                try:
-                    db.execute("PRAGMA journal_mode = DELETE")
-                    break
-                except sqlite3.OperationalError:
-                    if time.monotonic() > deadline:
-                        break  # the file is complete; only its -wal and -shm companions stay
-                    time.sleep(0.02)
-            db.close()
             self._ids = Interner(self._source_text)
             self._rewrites, self._functions, self._present = {}, {}, {}
+            try:
+                if _file_id(self.path) == self._file:  # else the -wal at this path is another's
+                    self._into_one(db)
+            finally:
+                db.close()
+
+    def _into_one(self, db: sqlite3.Connection) -> None:
+        try:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            deadline = time.monotonic() + CLOSE_PATIENCE
+            # A reader that is just looking delays this for a moment; the file is complete by now,
+            # and only its -wal and -shm companions stay.
+            while not _alone(db) and time.monotonic() <= deadline:
+                time.sleep(0.02)
+        except sqlite3.Error as problem:
+            raise UserError(
+                f"the recording is complete, but not in one file: {problem}", str(self.path),
+                "make room on the disk; the -wal beside the file belongs to it: keep both",
+            ) from None  # fmt: skip
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -382,6 +409,26 @@ class _Transaction:
 
     def __exit__(self, kind, problem, trace) -> None:
         self._recorder._end_rows(write=kind is None)
+
+
+def _alone(db: sqlite3.Connection) -> bool:
+    """Make it one file; whether nobody else had it open, so that it could become one."""
+    try:
+        db.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.OperationalError as problem:
+        if problem.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise
+        return False
+    return True
+
+
+def _file_id(path: Path) -> tuple[int, int] | None:
+    """Which file lies at ``path``; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def writer_id() -> str:

@@ -24,6 +24,20 @@ class Nudge(Pass):
 
 
 @dataclass(frozen=True)
+class ForgetSigns(Pass):
+    """Takes a lower bound of -0 for one of +0 and says that bits are kept."""
+
+    def run(self, module, context):
+        def edit(rw):
+            for op in rw.ops:
+                if op.kind == "core.clamp" and op.attributes["low"] == 0:
+                    bound = {**op.attributes, "low": 0.0}
+                    rw.replace(op, op.with_(attributes=bound, origin=None), rule="forget signs")
+
+        return context.rewrite(module, edit)
+
+
+@dataclass(frozen=True)
 class Silent(Pass):
     """Does what Nudge does without telling: no rewrite is logged."""
 
@@ -55,6 +69,34 @@ class Dangling(Pass):
         last = body.ops[-1]
         lost = Op("core.neg", (Value(last.result.type, "lost"),), (Value(last.result.type),))
         return module.with_main(body.with_(ops=(*body.ops, lost)))
+
+
+@dataclass(frozen=True)
+class Unknown(Pass):
+    """Makes an op of a kind that there is not."""
+
+    def run(self, module, context):
+        body = module.main.body
+        odd = Op("core.rulu", body.ops[-1].results, (Value(body.ops[-1].result.type),))
+        return module.with_main(body.with_(ops=(*body.ops, odd)))
+
+
+@dataclass(frozen=True)
+class EmptyGroup(Pass):
+    """Makes a group without what it groups."""
+
+    def run(self, module, context):
+        body = module.main.body
+        group = Op("core.group", body.ops[-1].results, (Value(body.ops[-1].result.type),))
+        return module.with_main(body.with_(ops=(*body.ops, group)))
+
+
+@dataclass(frozen=True)
+class NoMain(Pass):
+    """Loses main."""
+
+    def run(self, module, context):
+        return module.with_(functions={})
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from core_compiler import compiler
 from core_compiler.compiler import Options
 from core_compiler.debug.check import same_bits
 from core_compiler.kernels.reference.digest import digest
+from tests.passes.programs import program
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
 from workbench import models
@@ -65,6 +66,19 @@ def test_row_i_of_a_batch_is_the_batch_of_one(name):
         alone = one(*(np.ascontiguousarray(x[i : i + 1]) for x in inputs))
         for whole, row in zip(together, alone, strict=True):
             assert same_bits(np.ascontiguousarray(whole[i : i + 1]), row), i
+
+
+def test_bounds_that_differ_in_the_sign_of_zero_stay_two():
+    module = program(
+        lambda b, x: [f(x, **{a: z}, **more) for f, a, more in (
+            (b.clamp, "low", {"high": 6.0}), (b.leaky_relu, "slope", {})) for z in (0.0, -0.0)],
+        "3xf32",
+    )  # fmt: skip
+    x = np.array([-1, 2, 3], np.float32)
+    results = compiler.start(module, "cpu").finish()(x)
+    signs = [bool(np.signbit(y[0])) for y in results]
+    assert signs == [False, True, True, False]  # as torch's are
+    assert [y.tolist() for y in results] == [[0, 2, 3]] * 4
 
 
 @pytest.mark.parametrize("name", slow_but(SMALL[:1], NARROW))

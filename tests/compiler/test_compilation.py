@@ -14,12 +14,15 @@ import pytest
 import core_compiler as cc
 from core_compiler import compiler, targets
 from core_compiler.compiler import Cancelled, InvalidModule, Options
+from core_compiler.debug.bisect import bisect
 from core_compiler.debug.check import same_bits, summary
 from core_compiler.errors import PassRaised, PassTimeout, UserError
 from core_compiler.ir import Module
 from core_compiler.ir.events import Observer
+from core_compiler.legality import levels
 from core_compiler.passes.canonicalise import Canonicalise
 from core_compiler.pipelines import PipelineEdit, build, labels, meaning
+from core_compiler.record import Recorder, Recording
 from core_compiler.targets.cpu import CPU
 from tests.compiler import broken
 from tests.passes import specs
@@ -136,6 +139,14 @@ def test_an_exact_pass_that_changes_bits_is_reported(network, arrays, pass_):
     assert made.accumulated[1] > 0.001
 
 
+def test_a_change_of_the_sign_of_zero_alone_is_reported():
+    clamps = program(lambda b, x: [b.clamp(x, low=z, high=6.0) for z in (0.0, -0.0)], "3xf32")
+    arrays = [np.array([-1, 2, 3], np.float32)]
+    made = start(clamps, arrays, True, inserted(broken.ForgetSigns(), 0))
+    made.step()
+    assert [r.verdict for r in made.checks[1]] == ["bitwise", "failed"]
+
+
 def test_checking_needs_inputs(network):
     made = start(network, None, True)
     with pytest.raises(UserError, match="checking needs inputs"):
@@ -188,6 +199,29 @@ def test_an_invalid_module_is_refused_with_its_pass_and_the_stages_before_kept(n
     assert [s.name for s in made.stages] == ["import", *MEANING[:2]]
     again = pickle.loads(pickle.dumps(caught.value))
     assert isinstance(again, UserError) and again.what == caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("pass_", "said"),
+    [
+        (broken.Unknown(), "core.rulu is not legal at level tensor"),
+        (broken.EmptyGroup(), "core.group has 0 regions"),
+        (broken.NoMain(), "there is no function @main"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name(),
+)
+def test_a_module_of_which_no_figure_can_be_made_is_invalid_and_recorded(
+    network, arrays, tmp_path, pass_, said
+):
+    edit = inserted(pass_, 0)
+    with Recorder(tmp_path / "invalid.run") as recorder:
+        made = compiler.start(network, "cpu", Options(edit=edit), observer=recorder)
+        with pytest.raises(InvalidModule, match=said):
+            made.finish()
+    with Recording.open(tmp_path / "invalid.run") as recording:
+        assert [s.pass_name for s in recording.stages()] == ["import", pass_.name()]
+    found = bisect(start(network, edit=edit), arrays, levels=levels(CPU()))
+    assert (found.pass_label, found.how) == (pass_.name(), "invalid")
 
 
 def test_the_observer_is_shown_the_invalid_stage(network):
@@ -353,6 +387,25 @@ def test_rerun_starts_after_a_stage_and_leaves_the_first_compile_alone(finished,
     assert finished.stages == before
     for a, b in zip(fresh(*arrays), finished(*arrays), strict=True):
         assert same_bits(a, b)
+
+
+def test_a_rerun_has_what_the_stages_kept_have_made_and_no_more(finished, tmp_path):
+    fresh = finished.rerun(3)
+    assert finished.kernels and finished.memory is not None
+    assert fresh.kernels == {} and fresh.memory is None
+    with Recording.open(fresh.record(tmp_path / "x.run")) as recording:
+        assert recording.kernels() == [] and recording.buffers() == []
+    planned = finished.rerun(place_of(finished, "plan_memory"))
+    assert planned.memory is not None and planned.kernels == {}
+
+
+def test_a_rerun_tells_the_identity_and_the_errors_that_it_keeps(finished, tmp_path):
+    fresh = finished.rerun(place_of(finished, "bufferize"))
+    with Recording.open(fresh.record(tmp_path / "x.run")) as recording:
+        told = recording.figures()
+    assert told["identity"] == finished.identity
+    errors = {k: v for k, v in told.items() if k.startswith("accumulated_error/")}
+    assert errors == {f"accumulated_error/{i}": e for i, e in finished.accumulated.items()} != {}
 
 
 def place_of(made, name: str) -> int:

@@ -227,6 +227,7 @@ def test_any_whole_order_is_taken_as_it_is(order):
     ("edit", "message"),
     [
         (PipelineEdit(order=("canonicalise", "canonicalise")), "is named twice"),
+        (PipelineEdit(order=("canonicalise", "canonicalise#1", "decompose")), "is named twice"),
         (PipelineEdit(skip=("canonicalise#3",)), "no pass is called 'canonicalise#3'"),
         (PipelineEdit(limits={"recompose": -1}), "-1 rewrites"),
         (PipelineEdit(limits={"bufferize": 1}), "bufferize cannot stop after 1 rewrites"),

@@ -35,6 +35,16 @@ def test_what_never_ends_is_ended(work):
     assert time.monotonic() - started < 50
 
 
+@pytest.mark.parametrize("seconds", [1e30, float("inf")])
+def test_a_limit_may_be_longer_than_any_clock(seconds):
+    done = []
+    other = threading.Thread(target=limited, args=(seconds, lambda: done.append("thread")))
+    other.start()
+    limited(seconds, lambda: done.append("main"))
+    other.join()
+    assert sorted(done) == ["main", "thread"]
+
+
 def test_a_limit_holds_in_any_thread():
     ended = []
 

@@ -38,6 +38,7 @@ from tests.exporters.iree import (
     text_of,
 )
 from tests.ops.samples.effects import block
+from tests.passes.programs import program
 from tests.slow import slow_but
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -385,3 +386,12 @@ def test_a_file_stays_where_writing_fails(tmp_path):
     with pytest.raises(UserError, match="cannot be written"):
         write(_one(), tmp_path / "none" / "m.mlir", dialect="tosa", inputs=["x"], outputs=["y"])
     assert [p.name for p in tmp_path.iterdir()] == ["model.mlir"]
+
+
+def test_a_result_without_elements_has_no_word_in_tosa():
+    nothing = np.zeros((0, 3), np.float32)
+    module = program(lambda b, x: (b.constant(nothing), b.neg(x)), "2x3xf32")
+    with pytest.raises(UserError, match=r"no word in TOSA: core\.constant \(there are no tensors"):
+        export(module, dialect="tosa", inputs=["x"], outputs=["y", "z"])
+    joined = program(lambda b, x: b.concat(x, b.constant(nothing), axis=0), "2x3xf32")
+    assert "2x3xf32" in export(joined, dialect="tosa", inputs=["x"], outputs=["y"])

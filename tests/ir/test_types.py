@@ -20,6 +20,7 @@ from core_compiler.ir import (
     Value,
     WeightStore,
     as_array,
+    attributes_key,
     buffer,
     dense,
     dtype,
@@ -28,7 +29,7 @@ from core_compiler.ir import (
 )
 from core_compiler.ir.types import DTYPES, ordered_strides, row_major
 from core_compiler.ir.weights import array_digest
-from tests.ir.modules import F32, types
+from tests.ir.modules import F32, attributes, same_attribute, types
 
 
 @given(types)
@@ -174,3 +175,16 @@ def test_missing_weights_are_a_user_error(tmp_path):
 
 def test_dense_is_exact():
     assert dense(np.float32(0.1)).array() == np.float32(0.1)
+
+
+# -- attributes ------------------------------------------------------------------------------------
+
+ALIKE = (0, 0.0, -0.0, False, 1, 1.0, True, float("nan"), -float("nan"), "", (), (0,), (0.0,),
+         (-0.0,), (False,), ((0.0, 1),), ((-0.0, 1),))  # fmt: skip
+
+
+@given(*[st.one_of(st.sampled_from(ALIKE), attributes)] * 2)
+def test_attributes_have_one_key_where_they_are_the_same_to_the_bit(a, b):
+    keys = [attributes_key([("name", value)]) for value in (a, b)]
+    assert (keys[0] == keys[1]) is same_attribute(a, b)
+    assert hash(keys[0]) == hash(attributes_key([("name", copy.deepcopy(a))]))

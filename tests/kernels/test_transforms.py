@@ -43,8 +43,9 @@ from core_compiler.kernels.verify import verify
 SIZE = st.integers(1, 9)
 
 
-def product(chunk: int = 4) -> Function:
-    """c[i, j] = sum over chunks of the sums of a[i, k] * b[k, j]."""
+def product(chunk: int = 4, start: float = 0.0) -> Function:
+    """c[i, j] = sum over chunks of the sums of a[i, k] * b[k, j]; sums of chunks begin
+    at ``start``."""
     kb = KernelBuilder("product")
     a = kb.buffer("a", ("m", "k"), "f32", strides=("k", 1))
     b = kb.buffer("b", ("k", "n"), "f32", strides=("n", 1))
@@ -52,12 +53,12 @@ def product(chunk: int = 4) -> Function:
     m, n, k = (kb.size(s) for s in "mnk")
     zero = kb.number(0.0, "f32")
     with kb.loop("i", 0, m, loop="parallel") as i, kb.loop("j", 0, n, loop="parallel") as j:
-        with kb.loop("c", 0, k, chunk, init=[zero]) as (start, total):
-            end = kb.min(kb.add(start, chunk), k)
-            with kb.loop("k", start, end, init=[zero]) as (p, acc):
+        with kb.loop("c", 0, k, chunk, init=[zero]) as (begin, total):
+            end = kb.min(kb.add(begin, chunk), k)
+            with kb.loop("k", begin, end, init=[kb.number(start, "f32")]) as (p, acc):
                 kb.carry(kb.fma(kb.load(a, i, p), kb.load(b, p, j), acc))
             part = kb.results[0]
-            kb.carry(kb.select(kb.eq(start, 0), part, kb.add(total, part)))
+            kb.carry(kb.select(kb.eq(begin, 0), part, kb.add(total, part)))
         kb.store(kb.results[0], c, i, j)
     return kb.function()
 
@@ -264,6 +265,7 @@ def test_small_steps_keep_the_bits():
         ("0 branches", lambda: unswitch(scale(), "row")),
         ("does not start from what is in t", lambda: hoist(
             fission(tiled(), ("i", "j"), "c", "t"), "c", ("i", "j"), "there")),
+        ("starts from another value", lambda: never_empty(product(start=-0.0), "c")),
         ("0 private buffers", lambda: split_dimension(product(), "tile", 0, 2)),
         ("not read at stride one", lambda: vectorise(scale("strided"), "i", 4)),
     ],

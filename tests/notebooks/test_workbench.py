@@ -117,6 +117,18 @@ def test_only_the_recordings_that_are_shown_lie_on_the_disk(tmp_path, monkeypatc
     assert kept() == {str(w.run.path.parent)}
 
 
+@pytest.mark.parametrize("name", ["{folder}/victim", "net/v1", "..", "a b\0c", "x" * 300])
+def test_what_a_model_is_called_is_no_path(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    victim = tmp_path / "victim.run"
+    victim.write_text("precious")
+    c = compiled()
+    c.about["model"] = name.format(folder=tmp_path)
+    w = notebook.show(c)
+    assert w.run.path.parent.parent == tmp_path and w.run.meta()["model"] == c.about["model"]
+    assert victim.read_text() == "precious"
+
+
 def test_an_edited_pipeline_is_compiled_and_compared():
     c = compiled()
     w = notebook.show(c)
@@ -141,6 +153,28 @@ def test_an_edited_pipeline_is_compiled_and_compared():
         title = json.loads(w.view("diff").view.data)["left"]["title"]
         assert title.startswith("A ") == on
     assert json.loads(kernels.view.data)["two"], "the switch is for what stands below it"
+
+
+def test_a_compile_with_an_edit_takes_and_gives_what_the_model_does():
+    onnx = pytest.importorskip("onnx", reason="the model is ONNX")
+    from tests.frontends.onnx_models import F, I, model_of
+
+    nodes = [onnx.helper.make_node("NonZero", ["x"], ["y"])]
+    x = np.array([0, 1, 0, 2], np.float32)
+    c = cc.compile(model_of(nodes, [("x", F, (4,))], [("y", I, (1, "n"))]), [x])
+    made = notebook.show(c).rerun(cc.PipelineEdit(skip=("fuse_elementwise",)))
+    assert [y.tolist() for y in made(x)] == [y.tolist() for y in c(x)] == [[[1, 3]]]
+
+
+def test_a_compile_with_an_edit_goes_on_with_the_state_of_the_model():
+    counts = program(lambda b, x, s: (b.mul(x, s), b.add(s, x)), "f32", "f32")
+    c = cc.compile(counts, (np.float32(1), np.float32(0)))
+    c.keep([np.float32(5)])
+    one = np.ones((), np.float32)
+    assert [y.tolist() for y in c(one)] == [5]
+    made = notebook.show(c).rerun(cc.PipelineEdit(skip=("fuse_elementwise",)))
+    assert [y.tolist() for y in made(one)] == [6]
+    assert [y.tolist() for y in c(one)] == [6]
 
 
 def test_an_edit_made_in_the_view_runs_here_and_a_bad_one_changes_nothing():

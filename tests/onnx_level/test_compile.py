@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 import core_compiler as cc
+from core_compiler.debug.bisect import bisect
+from core_compiler.debug.check import summary
 from core_compiler.errors import UserError
+from core_compiler.legality import levels
 from core_compiler.onnx_level.passes import transformations
 from core_compiler.onnx_level.passes.convert_version import ConvertVersion
 from core_compiler.onnx_level.read import read, read_file
@@ -108,6 +112,43 @@ def test_results_whose_size_depends_on_data_are_cut() -> None:
     x = np.array([[0, 1, 0], [2, 0, 3]], np.float32)
     (found,) = cc.compile(model, [x], frontend="onnx-passes")(x)
     np.testing.assert_array_equal(found, np.array(np.nonzero(x)))
+
+
+@pytest.fixture(scope="module")
+def nonzero(tmp_path_factory) -> str:
+    """Values of which nobody knows the type, and a result whose size depends on data."""
+    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("NonZero", ["h"], ["n"]),
+             helper.make_node("Transpose", ["n"], ["y"])]  # fmt: skip
+    path = tmp_path_factory.mktemp("sizes") / "nonzero.onnx"
+    onnx.save(model_of(nodes, [("x", F, (2, 3))], [("y", I, ("n", 2))]), path)
+    return str(path)
+
+
+def test_sizes_that_depend_on_data_are_checked_for_what_counts(nonzero: str) -> None:
+    x = np.array([[0, 1, 0], [2, -1, 3]], np.float32)
+    made = cc.compile(nonzero, [x], check=True, frontend="onnx-passes")
+    assert {c.verdict for c in made.checks[11]} == {"bitwise"}
+    assert summary(made.checks)["failed"] == 0
+    begun = cc.compile(nonzero, [x], frontend="onnx-passes", finish=False)
+    assert bisect(begun, [x], levels=levels(begun.target)) is None
+
+
+def test_values_of_which_nobody_knows_the_size_are_left_out_of_the_memory(
+    nonzero: str, tmp_path: Path, capsys
+) -> None:
+    recording = str(cc.compile(nonzero, frontend="onnx-passes").record(tmp_path / "nz.run"))
+    assert main(["show", recording, "memory", "--ask", "passes", "--json"]) == 0
+    peaks = {row["pass"]: row["bytes"] for row in json.loads(capsys.readouterr().out)["answer"]}
+    assert peaks["import"] == 0 < peaks["infer_shapes"] <= peaks["import_onnx"]
+    assert main(["export", recording, "--tables", "csv", "-o", str(tmp_path / "tables")]) == 0
+
+
+@pytest.mark.parametrize("frontend", ["onnx", "onnx-passes"])
+def test_run_tells_results_whose_size_depends_on_data(nonzero: str, frontend: str, capsys) -> None:
+    assert main(["run", nonzero, "--frontend", frontend, "--against", "onnxruntime"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"on cpu: y int64\[\d, 2\]\n", told)
+    assert "worst relative error 0," in told
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,9 @@ def test_chains_of_equal_ops_merge_in_one_run():
                 for s in (0, 1)
             )
         ),
+        lambda b, x, y: (b.clamp(x, low=0.0, high=6.0), b.clamp(x, low=-0.0, high=6.0)),
     ],
-    ids=["operand order", "attributes", "random streams"],
+    ids=["operand order", "attributes", "random streams", "sign of zero"],
 )
 def test_ops_that_differ_stay_apart(build):
     before = program(build, "3x3xf32", "3x3xf32")

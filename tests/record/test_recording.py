@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -370,6 +372,64 @@ def test_export_makes_a_complete_copy(recording, tmp_path):
 def test_recording_where_one_cannot_write_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="cannot write a recording"):
         Recorder(tmp_path / "no" / "folder" / "x.run")
+
+
+def test_one_that_another_replaced_leaves_that_one_alone(tmp_path, made):
+    path = tmp_path / "x.run"
+    first = Recorder(path)
+    first.begin({"model": "first"})
+    second = Recorder(path)
+    second.begin({"model": "second"})
+    second.stage(made[0])
+    first.end("finished")
+    with Recording.open(path) as live:
+        assert live.meta()["model"] == "second" and live.stage_count() == 1
+    second.stage(made[1])
+    second.end("finished")
+    with Recording.open(path) as whole:
+        assert whole.stage_count() == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["x.run"]
+
+
+def test_one_that_another_process_writes_is_not_replaced(tmp_path):
+    path = tmp_path / "x.run"
+    code = (
+        "import sys\nfrom core_compiler.record import Recorder\n"
+        "recorder = Recorder(sys.argv[1])\nrecorder.begin({'model': 'theirs'})\n"
+        "print('begun', flush=True)\nsys.stdin.read()\n"
+    )
+    command, pipe = [sys.executable, "-c", code, str(path)], subprocess.PIPE
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=root) as other:
+        assert other.stdout.readline() == b"begun\n"
+        with pytest.raises(UserError, match="being written by another process"):
+            Recorder(path)
+        with Recording.open(path) as theirs:
+            assert theirs.meta()["model"] == "theirs"
+        other.kill()
+    with Recorder(path) as recorder:  # what was left of it is nobody's
+        recorder.begin({"model": "ours"})
+    with Recording.open(path) as again:
+        assert again.meta()["model"] == "ours"
+
+
+def test_a_disk_that_is_full_at_the_end_keeps_all_and_says_so(tmp_path, made):
+    path = tmp_path / "x.run"
+    recorder = Recorder(path)
+    recorder.begin({})
+    for stage in made:
+        recorder.stage(stage)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(UserError, match="complete, but not in one file"):
+            recorder.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    held = (os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+    assert str(path) not in held
+    with Recording.open(path) as again:
+        assert again.stage_count() == len(made)
 
 
 def test_an_exception_ends_the_recording_as_failed(tmp_path, made):

@@ -148,6 +148,35 @@ def test_golden_files_from_the_first_run_to_the_last(project):
     assert outcome(project()) == {"passed": 3}
 
 
+def test_golden_files_do_not_know_how_tests_are_given_to_processes(project):
+    grouped = """
+    class TestA:
+        @pytest.mark.xdist_group("slow")
+        @pytest.mark.parametrize("text", ["a::b", "c"])
+        def test_b(self, golden_ir, text):
+            golden_ir(text)
+    """
+    folder = project.path / "golden" / "test_a"
+    assert outcome(project("-p", "xdist", "--workbench-update", test_a=grouped)) == {"passed": 2}
+    kept = files(folder)
+    assert "TestA--test_b-c.txt" in kept
+    many = ("-p", "xdist", "-n", "1", "--dist", "loadgroup")
+    assert outcome(project(*many)) == {"passed": 2}
+    assert outcome(project(*many, "--workbench-update")) == {"passed": 2} and files(folder) == kept
+
+
+def test_texts_are_compared_letter_by_letter(project):
+    text = r"""
+    def test_ends(golden_ir):
+        golden_ir("one\r\ntwo\n")
+    """
+    assert outcome(project("--workbench-update", test_a=text)) == {"passed": 1}
+    assert outcome(project()) == {"passed": 1}
+    result = project(test_a=text.replace(r"\r", ""))
+    assert outcome(result) == {"failed": 1}
+    result.stdout.fnmatch_lines(["E*the ends of lines differ"])
+
+
 def test_stale_golden_files_are_named_and_removed_when_asked_for(project):
     """Only where every test of the file ran, and not those of a test that may not have come so
     far, nor files that golden_ir does not write."""
@@ -382,6 +411,15 @@ def test_checks_name_the_rewrite(project):
         "E* before, * after at [[]*]",
         "*UserError: check_passes: the compile was not checked; compile with check=True*",
     ])  # fmt: skip
+
+
+def test_a_compile_of_a_test_is_recorded_where_it_asks_for_it(project):
+    text = """
+    def test_recorded(compiled, tmp_path):
+        made = compiled(parse(PROGRAM), (X,), record=tmp_path / "x.run")
+        assert made.next is None and (tmp_path / "x.run").is_file()
+    """
+    assert outcome(project(test_a=text)) == {"passed": 1}
 
 
 @pytest.mark.slow

@@ -166,6 +166,8 @@ def test_a_recording_without_stages_is_named(whole, tmp_path):
         for view in (two_graph, two_diff):
             with pytest.raises(Empty, match=r"B \(empty\.run\) holds no stages"):
                 view.data(whole, Sight(stage=1), empty)
+            with pytest.raises(Empty, match=r"A \(empty\.run\) holds no stages.*Show B alone"):
+                view.data(empty, Sight(stage=1), whole)
 
 
 def test_too_many_ops_are_not_compared(whole, monkeypatch):

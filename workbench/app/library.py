@@ -32,6 +32,11 @@ MAX_OFFERED = 50
 SHIPPED = Path(sample_models.__file__).parent / "recordings"
 
 
+def stem_of(model: str) -> str:
+    """The name of a file for a model: what a model is called may be a path, or anything."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.")[:60] or "model"
+
+
 class Library:
     """A store, ``root`` (default: the cache folder): ``recordings/`` (what was made here),
     ``recordings/imported/`` (what was uploaded), ``library.sqlite``, their index, ``trash/`` and
@@ -52,8 +57,7 @@ class Library:
 
     def new_path(self, model: str) -> Path:
         """Where a new recording of ``model`` goes: its name, the date, a number if need be."""
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.")[:60] or "model"
-        return self._free(self.folder / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.run")
+        return self._free(self.folder / f"{stem_of(model)}-{time.strftime('%Y%m%d-%H%M%S')}.run")
 
     def _free(self, path: Path) -> Path:
         """``path``, with a number where there is such a file."""

@@ -11,9 +11,13 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from core_compiler.errors import CANNOT_HERE, UserError
+
+#: What is compiled for where nobody says it.
+TARGET = "cpu"
 
 
 def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
@@ -52,7 +56,8 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
 
 def add_compile(parser: argparse.ArgumentParser) -> None:
     """The arguments that say how to compile."""
-    parser.add_argument("-t", "--target", default="cpu", help="what to compile for (default cpu)")
+    parser.add_argument("-t", "--target", default=TARGET,
+                        help=f"what to compile for (default {TARGET})")  # fmt: skip
     parser.add_argument("--threads", type=int, default=0, help="threads to execute with (0: all)")
     add_pipeline(parser)
     parser.add_argument(
@@ -170,7 +175,7 @@ def options(arguments, check: bool = False, begins: tuple[str, Any] | None = Non
     from core_compiler.pipelines import build
     from workbench import recorded_model
 
-    if arguments.pass_timeout is not None and not arguments.pass_timeout > 0:
+    if arguments.pass_timeout is not None and not 0 < arguments.pass_timeout < inf:
         raise UserError(
             f"{arguments.pass_timeout:g} s", "--pass-timeout", "give a number of seconds above 0"
         )
@@ -241,7 +246,7 @@ def pipeline_edit(arguments):
     limits = {}
     for text in arguments.limit:
         name, _, count = text.partition("=")
-        if not count.isdigit():
+        if not count.isdecimal():
             raise UserError(f"cannot read {text!r}", "--limit", "write PASS=N")
         limits[name] = int(count)
     cuts = {}
@@ -265,7 +270,7 @@ def _own_pass(text: str) -> tuple[int | str, Any]:
     name, at, place = text.rpartition("@")
     if not at or "/" in place:
         return f"after:{labels(meaning())[-1]}", load_pass(text)
-    if place.isdigit():
+    if place.isdecimal():
         return int(place), load_pass(name)
     return place if place.startswith(("after:", "before:")) else f"before:{place}", load_pass(name)
 
@@ -286,7 +291,7 @@ def pairs(texts: list[str], option: str) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not separator or not name:
             raise UserError(f"cannot read {text!r}", option, "write NAME=VALUE")
-        made[name] = int(value) if value.lstrip("-").isdigit() else value
+        made[name] = int(value) if value.removeprefix("-").isdecimal() else value
     return made
 
 

@@ -148,11 +148,16 @@ def _begun(arguments):
     else:
         from core_compiler.record import Recording
 
+        subject.need_no_options(arguments)
         with Recording.open(arguments.model) as opened:
             meta = opened.meta()
         wanted = recorded_model.spec_of(meta, arguments.model)
         memory_need.before_import(wanted)
-        model, target = models.load(wanted), str(meta.get("target") or "cpu")
+        target = str(meta.get("target") or "cpu")
+        if arguments.target not in (common.TARGET, target):
+            raise UserError(f"the recording is of a compile for {target}", "--target",
+                            "leave it out, or name the model")  # fmt: skip
+        model = models.load(wanted)
         edit = edits.checked(meta.get("edit"))
         if edit["insert"]:
             raise UserError("the recording was made with passes of a person's own", arguments.model,

@@ -37,23 +37,28 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def need_no_options(arguments) -> None:
+    """UserError where the arguments name a recording and say how to compile it."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in (*common.COMPILE_ONLY, "check")
+        if getattr(arguments, name) not in (None, False, [])
+    ]
+    if given:
+        raise UserError(
+            f"{given[0]} says how to compile, and this is compiled",
+            arguments.model,
+            "leave it out, or name the model",
+        )
+
+
 @contextmanager
 def recording(arguments, execute: bool = False) -> Iterator[Recording]:
     """The recording that the arguments name; a model is compiled first (``execute``: and timed)."""
     from core_compiler.record import Recording
 
     if is_recording(arguments.model):
-        given = [
-            f"--{name.replace('_', '-')}"
-            for name in common.COMPILE_ONLY
-            if getattr(arguments, name) not in (None, False, [])
-        ]
-        if given or arguments.check:
-            raise UserError(
-                f"{(given or ['--check'])[0]} says how to compile, and this is compiled",
-                arguments.model,
-                "leave it out, or name the model",
-            )
+        need_no_options(arguments)
         with Recording.open(arguments.model) as opened:
             yield opened
         return
@@ -152,7 +157,7 @@ def find_stage(opened: Recording, text: str, option: str = "--pass") -> int:
     """The stage that a pass's name (``fold_constants#2``) or number says; UserError lists them."""
     stages = opened.stages()
     names = [stage.pass_name for stage in stages]
-    if text.isdigit():
+    if text.isdecimal():
         if int(text) < len(stages):
             return int(text)
         raise UserError(f"there is no stage {text}", option, f"stages are 0 to {len(stages) - 1}")

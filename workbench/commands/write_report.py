@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import inf
+
+from core_compiler.errors import UserError
 from workbench.commands import subject
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
@@ -22,6 +25,9 @@ def add_arguments(parser) -> None:
 def run(arguments) -> None:
     from workbench import report
 
+    if not 0 <= arguments.max_size * 1e6 < inf:
+        raise UserError(f"{arguments.max_size:g} MB is no size", "--max-size",
+                        "give a number of megabytes")  # fmt: skip
     path = output(arguments.output, ".html")
     with subject.recording(arguments, execute=True) as opened:
         made = report.write(opened.path, path, max_bytes=int(arguments.max_size * 1e6))

@@ -10,7 +10,7 @@ from core_compiler.compiler import Compilation
 from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Op
 from core_compiler.record.recorder import Recorder
-from workbench.app.library import Library, file_of
+from workbench.app.library import Library, file_of, stem_of
 from workbench.views.reading import Run
 
 
@@ -20,7 +20,7 @@ class Written(Run):
 
     def __init__(self, made: Compilation):
         self._folder = tempfile.TemporaryDirectory(prefix="workbench-")
-        path = Path(self._folder.name) / f"{made.about.get('model', 'model')}.run"
+        path = Path(self._folder.name) / f"{stem_of(str(made.about.get('model', '')))}.run"
         with Recorder(path) as recorder:
             made.tell(recorder)
             self.op_ids: Mapping[Op, int] = recorder.op_ids

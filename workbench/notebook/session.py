@@ -109,7 +109,8 @@ class Workbench:
             pass_timeout=pass_timeout,
         )  # fmt: skip
         made = start(old.stages[0].module, old.target, options, old.inputs)
-        made.names, made.about = old.names, {**old.about, "checked": options.check}
+        made.take_over(old)
+        made.about = {**old.about, "checked": options.check}
         made.finish()
         if execute and can_time(made):
             made.profile()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import core_compiler as cc
@@ -12,6 +13,7 @@ from core_compiler.ir import Module
 from core_compiler.ir.parser import parse
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines import Step
+from core_compiler.session import finished
 from core_compiler.stage import Stage
 from workbench.testing.checks import check_passes
 
@@ -30,7 +32,7 @@ class Compiles:
 
     def __call__(
         self, model: Any, inputs: Sequence | None = None, *, check: bool = False,
-        finish: bool = True, **how: Any,
+        finish: bool = True, record: str | Path | None = None, **how: Any,
     ) -> Any:  # fmt: skip
         """What ``core_compiler.compile`` answers, which also says what the arguments are.
 
@@ -38,10 +40,11 @@ class Compiles:
         """
         __tracebackhide__ = True
         checked = check or (self.check and inputs is not None)
-        made = cc.compile(model, inputs, check=checked, finish=False, **how)
+        at_once = None if finish else record  # is refused there
+        made = cc.compile(model, inputs, check=checked, finish=False, record=at_once, **how)
         compilation = getattr(made, "compilation", made)  # of a training step: its
         if finish:
-            compilation.finish()
+            finished(compilation, record)
             if self.check and checked:
                 check_passes(compilation)
         return made

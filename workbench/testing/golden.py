@@ -21,6 +21,8 @@ from workbench.testing.names import file_name
 #: What ``golden_ir`` writes: IR, and texts.  Other files in its folders are left alone.
 IR, TEXT = ".mlir", ".txt"
 _NAME = re.compile(r"[\w\-]*", re.ASCII)
+#: What holds the classes and functions of a test file: names of files have it as their folder.
+_ABOVE = (pytest.Session, pytest.Directory, pytest.File)
 _USED = pytest.StashKey["Golden"]()
 
 
@@ -40,7 +42,7 @@ class Golden:
     def of(cls, request: pytest.FixtureRequest) -> Golden:
         node, config = request.node, request.config
         update, start = config.getoption("workbench_update"), config.invocation_params.dir
-        made = cls(_folder(node.path), _test(node.nodeid), update, start)
+        made = cls(_folder(node.path), _test(node), update, start)
         node.stash[_USED] = made
         return made
 
@@ -66,7 +68,7 @@ class Golden:
         path = self.folder / f"{self.test}{'.' if name else ''}{name}{kind}"
         again = path.name in self.used
         self.used.append(path.name)
-        wanted = path.read_text(encoding="utf-8") if path.is_file() else None
+        wanted = _read(path) if path.is_file() else None
         changes = None if wanted is None else _changes(wanted, what, text)
         if changes == []:
             return
@@ -99,15 +101,21 @@ def _folder(path: Path) -> Path:
     return path.parent / "golden" / path.stem
 
 
-def _test(nodeid: str) -> str:
-    return file_name(nodeid.partition("::")[2])
+def _test(item: pytest.Item) -> str:
+    """Of the names that pytest gave: to the id of a test plugins add something (xdist a group)."""
+    return file_name("::".join(n.name for n in item.listchain() if not isinstance(n, _ABOVE)))
+
+
+def _read(path: Path) -> str:
+    with path.open(encoding="utf-8", newline="") as file:  # a \r is a letter like others
+        return file.read()
 
 
 def _write(path: Path, text: str) -> None:
     """By rename: a reader in another process sees the file before or after, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
+    part.write_text(text, encoding="utf-8", newline="")
     part.replace(path)
 
 
@@ -141,7 +149,7 @@ class Goldens:
             golden = item.stash.get(_USED, None)
             vars(report)["workbench_golden"] = {
                 "folder": str(_folder(item.path)), "tests": self._tests[item.path],
-                "test": _test(item.nodeid), "used": golden.used if golden else [],
+                "test": _test(item), "used": golden.used if golden else [],
                 "written": golden.written if golden else [],
             }  # fmt: skip
         return report

@@ -71,7 +71,8 @@ def of_two(run: Run, letter: str, what: str) -> Empty:
     """Of two recordings the one called ``letter`` has no ``what``."""
     return Empty(f"{letter} ({run.path.name}) holds no {what}"
                  f"{' so far' if run.live else ': its compile ended before them'}.",
-                 "Show A alone, or compare with another recording.")  # fmt: skip
+                 f"Show {'B' if letter == 'A' else 'A'} alone, or compare with another recording."
+                 )  # fmt: skip
 
 
 def alike(what: str) -> Empty:

@@ -40,8 +40,9 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
 def compared(run: Run, other: Run, stage: int, fix: str) -> int:
     """The stage of ``other`` to show beside ``stage``; Empty where it has none, or where they have
     too many ops (``fix``: what to do then)."""
-    if not other.version.stages:
-        raise missing.of_two(other, "B", "stages")
+    for each, letter in ((run, "A"), (other, "B")):
+        if not each.version.stages:
+            raise missing.of_two(each, letter, "stages")
     there, _ = partner(run, other, stage)
     most = max(run.stages()[stage].ops, other.stages()[there].ops)
     if most > MAX_OPS:

@@ -121,6 +121,8 @@ class Context:
         self.env: dict[Value, Ref] = {}
         #: How many ops read each value of the blocks that have been entered.
         self.readers: Counter[Value] = Counter()
+        #: Values that a block gives to what is around it.
+        self.given: set[Value] = set()
         #: Arguments that parameters became, in the order they were met.
         self.parameters: dict[str, Ref] = {}
 
@@ -131,6 +133,7 @@ class Context:
         self.env.update(zip(block.arguments, arguments, strict=True))
         needed = _needed(block)
         self.readers.update(v for op in needed for v in op.uses())
+        self.given.update(block.outputs)
         for op in needed:
             self._op(op)
         return tuple(self.env[v] for v in block.outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_compiler.ir import Block, Function, Op, Value, VectorType
+from core_compiler.ir import Block, Function, Op, Value, VectorType, attributes_key
 from core_compiler.kernels.ops import access
 from core_compiler.kernels.transforms.edit import (
     Copier,
@@ -148,7 +148,7 @@ def share_loads(function: Function) -> Function:
                 # A loop's body runs again after its own stores: those were forgotten just now.
                 op = op.with_(regions=tuple(clean(r, known) for r in op.regions))
             elif op.kind == "kernel.load":
-                key = (op.operands, op.result.type, tuple(op.attributes.items()))
+                key = (op.operands, op.result.type, attributes_key(op.attributes.items()))
                 if key in known:
                     renamed[op.result] = known[key]
                     continue

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core_compiler.errors import UserError
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Op, Value, attributes_key
 from core_compiler.ops.base import definition
 
 _SCHEMA = """
@@ -55,14 +55,7 @@ class Signature:
     @property
     def key(self) -> tuple:
         """What tells it from others: floats by their bits (+0 is not -0)."""
-        told = tuple((k, _exact(v)) for k, v in self.attributes)
-        return self.kind, told, self.type, self.op, self.result
-
-
-def _exact(attribute: Any) -> Any:
-    if isinstance(attribute, tuple):
-        return tuple(map(_exact, attribute))
-    return attribute.hex() if isinstance(attribute, float) else attribute
+        return self.kind, attributes_key(self.attributes), self.type, self.op, self.result
 
 
 def is_plain(op: Op) -> bool:

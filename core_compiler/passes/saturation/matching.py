@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from core_compiler.ir import Op, Value, WeightStore, as_array
+from core_compiler.ir import Op, Value, WeightStore, as_array, attributes_key
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.patterns import Match, View, matches
@@ -176,7 +176,7 @@ def _fit(wanted: tuple[str, ...], kinds: Sequence[Collection[str]]) -> bool:
 
 
 def _key(op: Op) -> tuple:
-    return op.kind, op.operands, op.results, tuple(op.attributes.items())
+    return op.kind, op.operands, op.results, attributes_key(op.attributes.items())
 
 
 def _folded(op: Op, view: ClassView) -> Op | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from core_compiler.ir import Op, Rewriter, Value
+from core_compiler.ir import Op, Rewriter, Value, attributes_key
 from core_compiler.passes.saturation.egraph import Classes, Node
 from core_compiler.passes.saturation.extraction import Taken
 
@@ -181,5 +181,5 @@ def _is(op: Op, node: Node, operands: tuple[Value, ...]) -> bool:
     signature = node.signature
     return (
         op.kind == signature.kind and op.operands == operands
-        and tuple(op.attributes.items()) == signature.attributes
+        and attributes_key(op.attributes.items()) == attributes_key(signature.attributes)
     )  # fmt: skip

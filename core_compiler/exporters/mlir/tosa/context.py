@@ -67,7 +67,8 @@ class Tosa(Context):
             return f"there is no {' and no '.join(unknown)}"
         if op.kind == "core.concat":
             types = [v.type for v in op.results]
-        empty = op.kind != "core.constant" and any(0 in t.shape for t in types)
+        joined = op.kind == "core.constant" and op.result not in self.given
+        empty = not joined and any(0 in t.shape for t in types)
         return "there are no tensors without elements" if empty else ""
 
     # -- ops -------------------------------------------------------------------------------------
