@@ -12,7 +12,7 @@ from tests.widgets.graphs import Builder
 from widgets import page
 
 Open = Callable[..., Any]
-ADDED, REMOVED, CHANGED = 1, 2, 3
+CHANGED = 3
 
 
 def scaled() -> tuple[dict[str, Any], list[int]]:
