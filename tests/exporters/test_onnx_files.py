@@ -126,6 +126,28 @@ def test_guards_are_there_where_they_are_asked_for():
         agrees(module, [x, places], guards=False)
 
 
+def test_what_is_dropped_on_purpose_is_dropped_without_guards():
+    """The elements that are true, in front: how sizes that depend on data are made."""
+
+    def build(b, x, held):
+        each = b.iota(shape=(6,), dtype="i64")
+        one, none = (b.scalar_like(n, each) for n in (1, 6))
+        place = b.sub(b.cumsum(b.cast(held, dtype="i64"), axis=0), b.expand(one, (6,)))
+        place = b.select(held, place, b.expand(none, (6,)))
+        return b.scatter_along(b.mul(x, x), place, x, axis=0, mode="set")
+
+    module = program(build, "6xf32", "6xi1")
+    x = np.arange(6, dtype=np.float32)
+    for held in ([0, 1, 1, 0, 0, 1], [0] * 6, [1] * 6):
+        agrees(module, [x, np.array(held, bool)], guards=False)
+
+
+def test_scatters_of_which_nothing_is_known_are_as_they_are_without_guards():
+    module = program(lambda b, x, i: b.scatter_along(x, i, x, axis=0, mode="set"), "6xf32", "6xi64")
+    plain = [n.op_type for n in exported(module, guards=False).graph.node]
+    assert plain == ["ScatterElements"]
+
+
 def test_known_places_need_no_guard():
     def build(b, x):
         places = b.mod(b.iota(shape=(7,), dtype="i64"), b.scalar_like(3, b.iota(

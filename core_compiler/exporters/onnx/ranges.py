@@ -49,6 +49,8 @@ class Ranges:
         while value in self._same:
             value = self._same[value]
         op = self._makers.get(value)
+        if value.type.dtype.kind == "bool" and (op is None or op.kind != "core.constant"):
+            return 0, 1
         if op is None or not depth or not value.type.elements:
             return None
         if value not in self._known:
@@ -74,8 +76,6 @@ class Ranges:
             return self.of(op.operands[0], depth)
         if name == "iota":
             return 0, op["shape"][op.get("axis", 0)] - 1
-        if value.type.dtype.kind == "bool":
-            return 0, 1
         rule = _RULES.get(name)
         if rule is None:
             return None
@@ -150,6 +150,12 @@ def _all(op: Op) -> Bounds | None:
     return int(limits.min), int(limits.max)
 
 
+def _running_sum(op: Op, found) -> Bounds | None:
+    held, count = found[0], op.result.type.shape[op["axis"]]
+    return None if held is None else (min(held[0] * count, held[0], 0),
+                                      max(held[1] * count, held[1], 0))  # fmt: skip
+
+
 def _remainder(op: Op, found) -> Bounds | None:
     """Of the sign of a positive divisor, and below it."""
     divisor = found[1]
@@ -160,6 +166,6 @@ def _remainder(op: Op, found) -> Bounds | None:
 
 _RULES: dict[str, Callable[[Op, list[Bounds | None]], Bounds | None]] = {
     "cast": _cast, "add": _sum, "sub": _difference, "mul": _product, "max": _larger,
-    "min": _smaller, "clamp": _clamp, "mod": _remainder,
+    "min": _smaller, "clamp": _clamp, "mod": _remainder, "cumsum": _running_sum,
     "select": lambda op, found: _union(found[1:]), "concat": lambda op, found: _union(found),
 }  # fmt: skip

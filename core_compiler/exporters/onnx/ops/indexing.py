@@ -102,6 +102,13 @@ def _with_a_place_to_drop(g: Emitter, x: Tensor, shape: Sequence[int], axis: int
     return g.emit("Pad", x, g.ints(*(0 for _ in shape), *high), zero)
 
 
+def _all_land(g: Emitter, value: Value, size: int) -> bool:
+    """Whether a scatter drops nothing.  What is known to leave the axis does so on purpose
+    (elements that a mask does not keep), whether guards are asked for or not."""
+    held = g.bounds(value)
+    return not g.guards if held is None else held[0] >= 0 and held[1] < size
+
+
 def _inside(g: Emitter, where: Tensor, limit: Tensor) -> Tensor:
     low = g.emit("GreaterOrEqual", where, g.scalar(0, I64))
     return g.emit("And", low, g.emit("Less", where, limit))
@@ -113,7 +120,7 @@ def scatter_along(g, op, x, indices, updates):
     if 0 in op.operands[1].type.shape:
         return x
     size = shape[axis]
-    if _on_axis(g, op.operands[1], size):
+    if _all_land(g, op.operands[1], size):
         return _scattered(g, op, "ScatterElements", x, g.cast(indices, I64), updates, axis=axis)
     where = _wide(g, indices)
     end = g.scalar(size, I64)
@@ -132,7 +139,7 @@ def scatter_nd(g, op, x, indices, updates):
     if not depth:
         return _scatter_of_wholes(g, op, x, updates)
     sizes = shape[:depth]
-    if all(_on_axis(g, places, size) for size in sizes):
+    if all(_all_land(g, places, size) for size in sizes):
         return _scattered(g, op, "ScatterND", x, g.cast(indices, I64), updates)
     where = _wide(g, indices)
     inside = _inside(g, where, g.ints(*sizes))
