@@ -87,6 +87,14 @@ class Rewriter:
     def __contains__(self, op: Op) -> bool:
         return op in self._place
 
+    def now(self, op: Op) -> Op | None:
+        """What an op that :attr:`ops` listed before is by now: itself, or as replacements of what
+        it reads have left it; None where it is gone."""
+        if op in self:
+            return op
+        found = self.producer(op.results[0]) if op.results else None
+        return found if found is not None and found.kind == op.kind else None
+
     def producer(self, value: Value) -> Op | None:
         """The op of this block that makes ``value``; None for arguments and outer values."""
         return self._producer.get(value)

@@ -12,6 +12,7 @@ os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")  # before Numba reads its
 
 import functools
 import hashlib
+import pickle
 import types as pytypes
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -159,6 +160,14 @@ class _SourceKeyedCache(caching.FunctionCache):
     """Numba's cache, keyed by all the contract's sources and by the specialised name."""
 
     _impl_class = _SourceKeyedImpl
+
+    def load_overload(self, signature: object, target_context: object) -> object:
+        """None, as where nothing is kept, for a file that somebody cut off: it is written anew."""
+        try:
+            return super().load_overload(signature, target_context)
+        except (EOFError, ValueError, pickle.UnpicklingError):
+            self.flush()
+            return None
 
     def save_overload(self, signature: object, data: object) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import contextmanager
 
-from core_compiler.ir import DType, Value
+from core_compiler.ir import DType, Value, dtype
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
 from core_compiler.kernels.affine import Axis, Clamped, Data, Lin, Quotient
@@ -13,6 +13,8 @@ from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.heavy import HeavyLoops
 from core_compiler.kernels.planning import Phase, Plan, Store
 from core_compiler.kernels.pull import Node
+
+U64 = dtype("ui64")
 
 
 class Emitter(HeavyLoops):
@@ -296,9 +298,11 @@ class Emitter(HeavyLoops):
         if isinstance(atom, Data):
             value = self.plan.puller.data_values[atom.value]
             node = self.plan.puller.pull(value, atom.index)
-            raw = kb.cast(self.emit(node), INDEX)
             low, high = self.number(atom.low, "low"), self.number(atom.high, "high")
-            return kb.min(kb.max(raw, low), high)
+            raw = self.emit(node)
+            if raw.type is U64:  # as an index it would wrap
+                raw = kb.min(raw, kb.cast(high, U64))
+            return kb.min(kb.max(kb.cast(raw, INDEX), low), high)
         name = "floordiv" if isinstance(atom, Quotient) else "mod"
         return kb.op(name, self.index(atom.of), self.number(atom.by, "divisor"))
 

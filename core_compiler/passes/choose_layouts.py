@@ -39,8 +39,7 @@ class ChooseLayouts(Pass):
             wishes = preferences(rw)
             laid: dict[tuple[Value, Order], Value] = {}
             for op in rw.ops:
-                if op not in rw:
-                    op = rw.producer(op.results[0])
+                op = rw.now(op)
                 if self.channels_last:
                     op = self._relay(op, rw, laid)
                 self._place(op, rw, wishes)

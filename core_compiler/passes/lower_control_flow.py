@@ -16,8 +16,8 @@ from core_compiler.passes.base import Pass
 class LowerControlFlow(Pass):
     """Puts both branches of a conditional in its place and selects their results.
 
-    Ops are pure and total, so the branch that is not taken costs its time and changes no bit.  A
-    loop whose end depends on data is refused: the target executes none.
+    Ops are pure and total, so the branch that is not taken costs its time and changes no bit; but
+    for a loop that data end, which then begins no iteration.
     """
 
     half = "implementation"
@@ -28,14 +28,18 @@ class LowerControlFlow(Pass):
         def edit(rw):
             for op in rw.ops:
                 if op.kind == "core.if" and not context.claims(op):
-                    self._select(op, rw)
+                    self._select(rw.now(op), rw)
 
         return context.rewrite(module, edit)
 
     def _select(self, op: Op, rw) -> None:
         condition, *captures = op.operands
         builder = Builder()
-        then, other = (_inlined(region, captures, builder) for region in op.regions)
+        one, another = op.regions
+        loops = any(map(_ends_by_data, another.walk()))
+        then = _inlined(one, captures, builder, condition)
+        otherwise = builder.not_(condition) if loops else condition
+        other = _inlined(another, captures, builder, otherwise)
         values = {}
         for result, yes, no in zip(op.results, then, other, strict=True):
             chosen = builder.select(builder.expand(condition, result.type.shape), yes, no)
@@ -43,12 +47,29 @@ class LowerControlFlow(Pass):
         rw.replace(op, builder.ops, values, rule="core.if => both branches and select")
 
 
-def _inlined(region: Block, captures, builder: Builder) -> tuple[Value, ...]:
+def _ends_by_data(op: Op) -> bool:
+    return op.kind == "core.while" and op.get("trips") is None
+
+
+def _guarded(op: Op, taken: Value) -> Op:
+    """``op`` whose loops, and those inside it, begin no iteration where the branch is not
+    ``taken``: what ends one may hold there only."""
+    if not op.regions:
+        return op
+    regions = [r.with_(ops=tuple(_guarded(inner, taken) for inner in r.ops)) for r in op.regions]
+    if _ends_by_data(op):
+        builder, (going,) = Builder(), regions[0].outputs
+        both = builder.and_(going, taken)
+        regions[0] = regions[0].with_(ops=(*regions[0].ops, *builder.ops), outputs=(both,))
+    return op.with_(regions=tuple(regions))
+
+
+def _inlined(region: Block, captures, builder: Builder, taken: Value) -> tuple[Value, ...]:
     """The region's ops in the builder, with values of their own (a block may serve two branches);
     returns its outputs."""
     known = dict(zip(region.arguments, captures, strict=True))
     for op in region.ops:
         fresh = tuple(Value(v.type, v.name) for v in op.results)
-        builder.ops.append(op.substitute(known).with_(results=fresh))
+        builder.ops.append(_guarded(op.substitute(known).with_(results=fresh), taken))
         known.update(zip(op.results, fresh, strict=True))
     return tuple(known.get(v, v) for v in region.outputs)

@@ -39,8 +39,8 @@ class SimplifyLoops(Pass):
 
         def edit(rw: Rewriter) -> None:
             for op in rw.ops:
-                if op.kind == LOOP and not context.claims(op):
-                    _count(_hoist(_unchanged(_unread(op, rw), rw), rw), rw, known)
+                if op.kind == LOOP and not context.claims(op) and (loop := rw.now(op)) is not None:
+                    _count(_hoist(_unchanged(_unread(loop, rw), rw), rw), rw, known)
 
         return context.rewrite(module, edit)
 

@@ -10,6 +10,7 @@ from core_compiler.ir import Block, Value, tensor
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.lower_control_flow import LowerControlFlow
 from tests.passes import specs
+from tests.passes.loops import region
 from tests.passes.programs import program
 
 X = np.array([[1.5, -0.0, np.nan], [np.inf, -2.0, 3.0]], np.float32)
@@ -40,6 +41,58 @@ def test_nested_conditionals_keep_their_bits_on_the_cpu(p, q):
     first, second = compiler.start(before, "cpu").finish()(*map(np.asarray, arrays))
     np.testing.assert_array_equal(first, wanted)
     assert second.tobytes() == X.tobytes()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_conditional_may_read_another(first):
+    def build(b, p, x):
+        def arm(factor):
+            return region([x.type], lambda i, v: i.mul(v, i.scalar_like(factor, v)))
+
+        y = b.op("core.if", (p, x), regions=(arm(2), arm(3)))
+        return b.op("core.if", (p, y), regions=(arm(5), arm(7)))
+
+    before = program(build, "i1", "3xf32")
+    after, rewrites = specs.apply(LowerControlFlow(), before)
+    specs.check(before, after, rewrites, exact=True)
+    (made,) = compiler.start(before, "cpu").finish()(np.bool_(first), np.ones(3, np.float32))
+    np.testing.assert_array_equal(made, np.full(3, 10 if first else 21, np.float32))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("other", [False, True])
+def test_a_loop_in_the_branch_that_is_not_taken_does_not_run(other, nested):
+    """It would never end: what ends it, a positive step, holds in its own branch only."""
+    number = tensor((), "f32")
+
+    def build(b, x):
+        def loop(i, value):
+            going = region([number], lambda j, v: j.lt(v, j.scalar_like(10, v)))
+            body = region([number], lambda j, v: j.add(v, x))
+            return i.op("core.while", (value,), regions=(going, body))
+
+        def once(i, value):
+            """A loop around it, whose own end is known."""
+            kind = tensor((), "i32")
+            n, v, m, w = Value(kind), Value(number), Value(kind), Value(number)
+            test, inner = Builder(), Builder()
+            going = test.lt(n, test.scalar_like(2, n))
+            outs = (inner.add(m, inner.scalar_like(1, m)), loop(inner, w))
+            return i.op("core.while", (i.constant(0, "i32"), value), trips=2, regions=(
+                Block((n, v), tuple(test.ops), (going,)),
+                Block((m, w), tuple(inner.ops), outs)))[1]  # fmt: skip
+
+        running = region([number], once if nested else loop)
+        staying = region([number], lambda i, v: i.neg(v))
+        positive = b.gt(x, b.scalar_like(0, x))
+        p = b.not_(positive) if other else positive
+        arms = (staying, running) if other else (running, staying)
+        return b.op("core.if", (p, x), regions=arms)
+
+    before = program(build, "f32")
+    made = compiler.start(before, "cpu").finish()
+    np.testing.assert_array_equal(made(np.float32(4))[0], np.float32(12))
+    np.testing.assert_array_equal(made(np.float32(-2))[0], np.float32(2))
 
 
 def test_one_block_may_be_both_branches():

@@ -254,6 +254,21 @@ def test_a_buffer_that_is_called_as_the_steps_own_state_is_refused(name):
         joint_of(_made(Counting), (torch.ones(2, 3),), Training("mse"))
 
 
+def test_what_is_detached_twice_is_detached():
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+
+        def forward(self, x):
+            y = self.layer(x)
+            return (y * y.detach().detach()).sum()
+
+    x, model = torch.randn(4, 3), _made(Twice)
+    step = Reference(model, (x,), Training(None, optimizers.SGD(0.1)))
+    assert step(x.numpy()) == pytest.approx(model(x).item(), rel=1e-6)
+
+
 def test_the_models_own_loss():
     class Own(torch.nn.Module):
         def __init__(self):

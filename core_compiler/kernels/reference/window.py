@@ -131,6 +131,8 @@ def average_pool_gradient(
     for out_box, in_box in geometry.positions():
         owners.append(outputs[out_box].reshape(-1))
         hits.append(places[in_box].reshape(-1))
+    if not owners:  # no window meets an element
+        return np.zeros(shape, dy.dtype)
     owner, hit = np.concatenate(owners), np.concatenate(hits)
     order = np.argsort(owner, kind="stable")
     owner, hit = owner[order], hit[order]

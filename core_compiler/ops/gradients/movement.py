@@ -24,6 +24,8 @@ def _position(b: Builder, x: Value) -> Value:
 
 def _clamped(b: Builder, indices: Value, size: int) -> Value:
     """Positions as a gather reads them: out of range means the nearest."""
+    if indices.type.dtype.name == "ui64":  # as an i64 it may be negative
+        indices = b.min(indices, b.scalar_like(max(size - 1, 0), indices))
     indices = _position(b, indices)
     low, high = b.scalar_like(0, indices), b.scalar_like(max(size - 1, 0), indices)
     return b.min(b.max(indices, low), high)

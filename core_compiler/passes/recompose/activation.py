@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import pi, sqrt
+from math import copysign, pi, sqrt
 
 import numpy as np
 
@@ -85,7 +85,14 @@ def _clamp(b, m: Match):
 
 
 def _ordered(m: Match) -> str | None:
-    return None if worth(m, "low") <= worth(m, "high") else "the lower bound is above the upper one"
+    low, high = (worth(m, name) for name in ("low", "high"))
+    ordered = (low, copysign(1, low)) <= (high, copysign(1, high))  # -0 is below +0
+    return None if ordered else "the lower bound is above the upper one"
+
+
+def _not_negative(m: Match) -> str | None:
+    high = worth(m, "high")
+    return None if high >= 0 and copysign(1, high) > 0 else "the upper bound is below 0, or -0"
 
 
 def _clamp_twice(b, m: Match):
@@ -143,7 +150,7 @@ _PIECEWISE = (
          _ordered, kink=True),
     Rule("relu(min(x, high)) => clamp(x)", op("relu", op("min", "x", _HIGH)),
          lambda b, m: b.clamp(m["x"], low=0.0, high=worth(m, "high")),
-         lambda m: None if worth(m, "high") >= 0 else "the upper bound is below 0", kink=True),
+         _not_negative, kink=True),
     Rule("clamp(clamp(x, low), high) => clamp(x)",
          op("clamp", op("clamp", "x", name="inner", where=_only("low", "high")),
             where=_only("high", "low")), _clamp_twice),

@@ -34,10 +34,11 @@ def number(name: str, value: float) -> Const:
 
 
 def one(array: np.ndarray) -> bool:
-    """Whether a constant is one number everywhere."""
+    """Whether a constant is one number everywhere, a zero of one sign."""
     if array.size == 0 or array.flat[0] != array.flat[-1]:
         return False
-    return bool(np.all(array == array.flat[0]))
+    signs = np.signbit(array) if is_float(array) else np.zeros((), bool)
+    return bool(np.all(array == array.flat[0]) and np.all(signs == signs.flat[0]))
 
 
 def single(name: str) -> Const:

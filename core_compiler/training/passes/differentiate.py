@@ -69,8 +69,9 @@ class Differentiate(Pass):
         """Nothing asks any more where gradients stop."""
         with suppress(RewriteLimit):
             for op in rw.ops:
-                if op.kind == "core.stop_gradient":
-                    rw.replace(op, (), {op.result: op.operands[0]}, rule="stop_gradient(x) => x")
+                if op.kind == "core.stop_gradient" and (stop := rw.now(op)) is not None:
+                    rw.replace(stop, (), {stop.result: stop.operands[0]},
+                               rule="stop_gradient(x) => x")  # fmt: skip
 
 
 def _told(group: Unmoved, names: Mapping[Value, str]) -> str:

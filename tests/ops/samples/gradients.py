@@ -102,6 +102,10 @@ def _of_pools() -> list[Sample]:
                 oracle=_pooled("avg_pool", shape, window, stride, pad, False, counted),
                 label=f"{window}{counted}", **options,
             )  # fmt: skip
+    made += in_floats(
+        "avg_pool_gradient", values((1, 1, 1), key="dy"), shape=(1, 1, 1), window=(2,), label="far",
+        strides=(2,), low=(2,), high=(2,), dilations=(3,), oracle=lambda dy: np.zeros((1, 1, 1)),
+    )  # fmt: skip
     return made
 
 

@@ -96,7 +96,10 @@ def _gathers() -> list[Sample]:
         along = values((4, 2, 3), "i64", 0, 4, "along")
         outside = np.array([[-3, 9], [0, 4]], np.int32)
         pairs = np.stack([values((6,), "i32", 0, 3, "p"), values((6,), "i32", 0, 4, "q")], -1)
+        huge = np.array([1, 2**63, 2**64 - 1], np.uint64)  # as indices they would be negative
         made += [
+            sample("take", x, huge, oracle=lambda x, i: x[:, [1, 4, 4]], exact=True, axis=1,
+                   label="huge"),
             sample("take", x, rows, oracle=lambda x, i: np.take(x, i, 1), exact=True, axis=1),
             sample("take", x, outside, oracle=lambda x, i: np.take(x, i, 1, mode="clip"),
                    exact=True, axis=1, label="clamps"),
