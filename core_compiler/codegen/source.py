@@ -69,6 +69,8 @@ class Writer:
         self.names: dict[Any, str] = {}  # of values, and ("count", loop) of trip counts
         self.used: set[str] = set(_RESERVED)
         self.inlined: dict[Value, str] = {}
+        #: Those inlined whose text reads memory: no store may come between.
+        self.reading: set[Value] = set()
         self.changing: set[str] = set()  # names of what loops carry
         self.numbers = {op: n for n, op in enumerate(function.body.walk())}
         self.uses = use_counts(function.body)
@@ -140,14 +142,19 @@ class Writer:
             return
         text = special(op) if special is not None else self.scalar(op)
         plain = text.isdigit() or (text.isidentifier() and text not in self.changing)
-        if op.kind == "kernel.constant" or plain or self._stays(op, block, position, text):
+        reads = op.kind == "kernel.load" or not self.reading.isdisjoint(op.operands)
+        if op.kind == "kernel.constant" or plain or self._stays(op, block, position, text, reads):
             self.inlined[op.result] = text
+            if reads:
+                self.reading.add(op.result)
         else:
             self.line(f"{self.name(op.result)} = {text}", op)
 
-    def _stays(self, op: Op, block: Block | None, position: int, text: str) -> bool:
-        """Whether a value may stand where it is used: used once, in its own block, and for loads no
-        store, loop or branch in between."""
+    def _stays(
+        self, op: Op, block: Block | None, position: int, text: str, reads: bool
+    ) -> bool:  # fmt: skip
+        """Whether a value may stand where it is used: used once, in its own block, and no store,
+        loop or branch in between where its text ``reads`` memory."""
         if block is None or self.uses.get(op.result, 0) != 1 or op.result in block.outputs:
             return False
         if len(text) > _MAX_INLINE:
@@ -158,7 +165,7 @@ class Writer:
                 return True
             if other.regions and op.result in other.uses():
                 return False
-            if not is_pure(other) and other.kind != "kernel.load" and op.kind == "kernel.load":
+            if reads and not is_pure(other) and other.kind != "kernel.load":
                 return False
         return False
 

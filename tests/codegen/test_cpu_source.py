@@ -17,6 +17,7 @@ import pytest
 from core_compiler.codegen.cpu import compile_source
 from core_compiler.codegen.cpu.source import generate
 from core_compiler.codegen.cpu.values import CONTRACT
+from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.functions import FUNCTIONS
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.schedules.library import schedule
@@ -167,3 +168,15 @@ def test_traced_functions_have_numba_bits(name):
     op = group(lambda b, v: getattr(b, name)(v), x)
     function = schedule(lower_group(op).function).function
     assert_same_bits(compiled(op, [x], function), interpreted(op, [x]), name)
+
+
+def test_a_value_that_reads_memory_is_made_before_what_writes_there():
+    kb = KernelBuilder("k")
+    x, y = (kb.buffer(name, ("n",), "f32", (1,)) for name in ("x", "y"))
+    with kb.loop("i", 0, kb.size("n"), loop="parallel") as i:
+        made = kb.add(kb.load(x, i), kb.number(1.0, "f32"))
+        kb.store(kb.number(5.0, "f32"), x, i)
+        kb.store(made, y, i)
+    lines = [line.strip() for line in generate(kb.function()).text.splitlines()]
+    read = next(n for n, line in enumerate(lines) if "x[i] + " in line)
+    assert read < lines.index("x[i] = f32(5.0)")
