@@ -154,6 +154,13 @@ def name_of(item: Mapping[str, Any]) -> str:
 def command(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str, Any],
             check: bool, execute: bool, seconds: float | None) -> str:  # fmt: skip
     """The command line that compiles what ``meta`` (of a recording) says with this edit."""
+    flags = (["--check"] if check else []) + (["--execute"] if execute else [])
+    return _wrapped([*compiling(meta, edit, target, seconds), *flags, "-o", "edited.run"])
+
+
+def compiling(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str, Any],
+              seconds: float | None) -> list[str]:  # fmt: skip
+    """The words of such a command, which says nothing yet of what is done besides compiling."""
     sizes = dict(meta.get("sizes") or {})
     flags: list[str] = [str(meta.get("spec") or meta.get("model") or "MODEL")]
     if meta.get("kind") == "sample" and meta.get("frontend") not in (None, "", "torch"):
@@ -163,7 +170,7 @@ def command(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[st
             flags += [f"--{name}", str(sizes.pop(name))]
     for name, value in sizes.items():
         flags += ["--size", f"{name}={value}"]
-    if meta.get("target", "cpu") != "cpu":
+    if (meta.get("target") or "cpu") != "cpu":
         flags += ["-t", str(meta["target"])]
     flags += _pairs("--target-option", target.items())
     for name in edit["skip"]:
@@ -181,8 +188,7 @@ def command(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[st
         made = name_of(item)
         flags += _pairs("--set", ((f"{made}.{k}", v) for k, v in item.get("options", {}).items()))
     flags += ["--pass-timeout", f"{seconds:g}"] if seconds else []
-    flags += (["--check"] if check else []) + (["--execute"] if execute else [])
-    return _wrapped(["workbench", "compile", *flags, "-o", "edited.run"])
+    return ["workbench", "compile", *flags]
 
 
 def _pairs(flag: str, pairs: Any) -> list[str]:

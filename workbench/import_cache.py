@@ -15,6 +15,7 @@ import json
 import mmap
 import os
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ _OWN = ("ir", "ops", "frontends")
 def key(spec: Spec) -> str | None:
     """The entry's name; None for what may not be cached (a function can return anything, a
     SavedModel is a folder that may grow, a recording is one already), and for an ``.onnx`` file
-    that was never read here: only reading it says which data files it has."""
+    that does not say which data files it has."""
     if spec.kind in ("function", "saved_model", "recording"):
         return None
     if spec.kind == "sample":
@@ -57,7 +58,8 @@ def key(spec: Spec) -> str | None:
     if spec.kind != "onnx":
         return own
     found = CacheFolder().get(FILES, own, "files.json")
-    return None if found is None else _with_data(own, Path(spec.text), json.loads(found))
+    names = _data_files(spec, own) if found is None else json.loads(found)
+    return None if names is None else _with_data(own, Path(spec.text), names)
 
 
 def _state(spec: Spec):
@@ -72,6 +74,22 @@ def _file_key(spec: Spec) -> str:
     state.update(json.dumps([spec.kind, spec.trust, backend]).encode())
     _add_file(state, Path(spec.text))
     return state.hexdigest()
+
+
+def _data_files(spec: Spec, own: str) -> list[str] | None:
+    """The data files that an ``.onnx`` file of the key ``own`` names, remembered from now on; None
+    where it cannot be read, or is another one meanwhile."""
+    try:
+        from core_compiler.frontends.onnx.reading import external_files, read_model
+
+        names = external_files(read_model(Path(spec.text)))
+    except (ImportError, UserError, RecursionError):  # the import says what is wrong
+        return None
+    if _file_key(spec) != own:
+        return None
+    with suppress(UserError):
+        CacheFolder().put(FILES, own, {"files.json": json.dumps(names).encode()})
+    return names
 
 
 def _with_data(own: str, path: Path, names: Sequence[str]) -> str | None:
@@ -100,17 +118,12 @@ def model_files(path: Path) -> list[Path]:
     ]  # fmt: skip
 
 
-def put(spec: Spec, imported: Imported, inputs, others) -> None:
-    """Store an import; a full or read-only cache costs the cache, not the compile."""
-    try:
-        if spec.kind == "onnx":
-            names = json.dumps(imported.facts.get("external_data", []))
-            CacheFolder().put(FILES, _file_key(spec), {"files.json": names.encode()})
-        name = key(spec)
-        if name is not None:
+def put(name: str | None, spec: Spec, imported: Imported, inputs, others) -> None:
+    """Store an import under its :func:`key` from before it; not where the files are others by now:
+    it may be of these.  A full or read-only cache costs the cache, not the compile."""
+    with suppress(UserError, OSError):
+        if name is not None and key(spec) == name:
             CacheFolder().put(KIND, name, _written(imported, inputs, others))
-    except UserError:
-        return
 
 
 def _written(imported: Imported, inputs, others) -> dict[str, bytes]:

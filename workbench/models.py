@@ -148,8 +148,7 @@ def load(wanted: Spec, cache: bool = True) -> Model:
     own = len(imported.inputs) - len(imported.state)  # the state is what it is at first
     first, second = ((*tuple(given)[:own], *imported.state) for given in (inputs, others))
     model = Model(wanted, imported, first, second, live=live[0] if live else None)
-    if cache:
-        import_cache.put(wanted, model.imported, model.inputs, model.others)
+    import_cache.put(key, wanted, model.imported, model.inputs, model.others)
     return model
 
 

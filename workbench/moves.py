@@ -198,6 +198,8 @@ def _stop_of_op(run: Run, sight: Sight) -> str:
 
 
 def _stop_here(run: Run, sight: Sight) -> str:
+    if not run.version.stages:
+        raise Nowhere("There is no pass yet to stop at.")
     stage, number = _place(run, sight)
     steps = run.rewrites(stage) if stage and number >= 0 else []
     if number < len(steps) and number >= 0:

@@ -274,6 +274,7 @@ async function told(model, trait, value) {
     });
   } else if (trait === 'state') {
     state = { ...state, views: { ...state.views, [model.name]: value } };
+    shown.set(`${model.name}.state`, JSON.stringify(value));
   } else if (trait === 'request') {
     await answer(model, JSON.parse(value || '[]'));
   }
@@ -436,8 +437,8 @@ async function show() {
     }[name];
     const selection = marks ? marks() : { ...chosen?.marks[name], ...(name === 'numerics' ? { rewrite: state.rewrite } : {}) };
     if (name === 'code') selection.kernel = kernel ?? boot.kernel;
-    const kept = name === 'diff' ? { unified: panes.length > 1, ...state.views.diff } : state.views[name];
-    set(name, { selection, ...(kept ? { state: kept } : {}) });
+    const kept = name === 'diff' ? { unified: panes.length > 1, ...state.views.diff } : state.views[name] ?? {};
+    set(name, { selection, state: kept });
   }
   const pass = at.inspector.sections.at(-1);
   const gone = state.op !== null && chosen && here[0] === null;

@@ -102,12 +102,12 @@ class Showing:
     def _view(self, name: str, sight: Sight, run: Run, other: Run | None) -> Updates:
         if not run.version.stages and name != "overview":
             raise missing.stages(run)
-        # What the view remembers comes before its data: it draws with both.
+        # What the view remembers comes before its data: it draws with both.  Nothing is sent too:
+        # the view may have what it remembered in an earlier sight.
         kept = kept_state(sight, name)
         if name == "diff" and "unified" not in kept:
             kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
-        if kept:
-            yield Update(name, {"state": kept})
+        yield Update(name, {"state": kept})
         key = run, other, views.key(name, run, sight, other)
         made = Update(name, {"data": "", "blob": b""}, key)
         if self._is_new(made):

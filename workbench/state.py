@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -67,6 +68,7 @@ TWO = "ab"
 #: (:mod:`workbench.url_text`).
 MAX_TEXT = 4000
 _VIEW = ".view"
+_HALF = re.compile("[\ud800-\udfff]")
 
 _NUMBERS = ("stage", "rewrite", "op", "buffer", "kernel", "zoom", "skip")
 _SHELVES = ("trend", "trash", "uploads")
@@ -161,7 +163,7 @@ class Sight:
                 parts.append((field.name, ",".join(value)))
             else:
                 parts.append((field.name, str(value)))
-        return urlencode(parts)
+        return urlencode(parts, errors="replace")
 
     @staticmethod
     def parse(query: str) -> Sight:
@@ -193,9 +195,11 @@ class Sight:
 
 
 def _texts(text: str) -> tuple[str, ...]:
-    """The texts of a JSON list; none where it is something else."""
+    """The texts of a JSON list that an address can hold (half a surrogate pair it cannot); none
+    where it is something else."""
     found = _json(text)
-    return tuple(t for t in found if isinstance(t, str)) if isinstance(found, list) else ()
+    texts = (t for t in found if isinstance(t, str)) if isinstance(found, list) else ()
+    return tuple(t for t in texts if not _HALF.search(t))
 
 
 def _json(text: str) -> Any:

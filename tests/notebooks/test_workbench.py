@@ -187,12 +187,27 @@ def test_an_edit_made_in_the_view_runs_here_and_a_bad_one_changes_nothing():
     assert "fuse_epilogues" not in [s.name for s in w.compilation.stages]
     made = w.compilation
     wrong = {**draft, "edit": {**draft["edit"], "skip": ["bufferize"]}}
+    details = []
+    view.view.observe(lambda change: details.append(json.loads(change["new"])), "detail")
     view.view.command = json.dumps({"name": "rerun", "draft": wrong, "n": 2})
-    told = json.loads(view.view.detail)
+    running, told = details
+    assert running["state"] == "running", "said at once: the view takes silence for a no"
     assert told["state"] == "failed" and "cannot be skipped" in told["error"]["what"]
+    assert running["run"] == told["run"] == json.loads(view.view.data)["name"]
     assert w.compilation is made
     view.view.command = json.dumps({"name": "rerun", "draft": wrong, "n": 3})
     assert view.view.detail != json.dumps(told), "the view waits for an answer"
+
+
+def test_the_list_of_passes_is_that_of_the_last_compile():
+    w = notebook.show(compiled())
+    bar, *_ = w.widget.children
+    (passes,) = [each for each in bar.children if getattr(each, "description", "") == "Pass"]
+    count = len(passes.options)
+    w.rerun(cc.PipelineEdit(skip=("fuse_epilogues",), repeat=("fuse_elementwise",)))
+    assert len(passes.options) == count, "as many, and others"
+    for (title, _), stage in zip(passes.options, w.compilation.stages, strict=True):
+        assert stage.name in title
 
 
 class Breaks(Pass):

@@ -114,6 +114,19 @@ def test_state_names_what_is_open(open_page: Open) -> None:
     assert shown.trait("state")["open"] == ["embeddings"]
 
 
+def test_where_nothing_is_remembered_it_is_as_at_first(open_page: Open) -> None:
+    """The host shows a sight from before something was searched, opened or coloured."""
+    data = with_overlays(transformer(3).data())
+    first = open_page(page([("graph", data)])).call("svg")
+    state = {"open": ["embeddings"], "overlay": "error", "query": "gather", "dim": ["backward"]}
+    shown = open_page(page([("graph", data)], state=[state]))
+    assert shown.call("svg") != first
+    shown.tab.evaluate("workbench.models[0].receive('state', {})")
+    shown.settle()
+    assert "hit" not in shown.view().locator(".hits").inner_text()
+    assert shown.call("svg") == first
+
+
 def test_state_from_the_host_restores(open_page: Open) -> None:
     data = with_overlays(transformer(3).data())
     state = {"open": ["embeddings"], "overlay": "error", "query": "gather"}

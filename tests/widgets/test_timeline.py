@@ -82,6 +82,11 @@ def test_keys_zoom_and_pan_within_the_execution(shown: Any) -> None:
     until(lambda: "from" in shown.trait("state"), shown)
     shown.tab.keyboard.press("f")
     until(lambda: "from" not in shown.trait("state"), shown)
+    # The host shows a sight from before it was zoomed.
+    shown.tab.keyboard.press("w")
+    until(lambda: "from" in shown.trait("state"), shown)
+    shown.tab.evaluate("workbench.models[0].receive('state', {})")
+    assert shown.call("window") == whole
 
 
 def test_the_wheel_zooms_at_the_pointer_and_shift_pans(shown: Any) -> None:

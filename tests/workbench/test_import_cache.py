@@ -66,6 +66,30 @@ def test_changed_external_data_is_another_model(tmp_path, location, inner):
     assert models.load(wanted).cached  # both stay known
 
 
+@pytest.mark.parametrize("location", ["weights.bin", "others.bin"], ids=["data", "model"])
+def test_a_file_that_changes_during_the_import_is_read_again(tmp_path, monkeypatch, location):
+    from core_compiler.frontends import onnx as frontend
+
+    first = np.arange(20 * 30, dtype=np.float32).reshape(20, 30)
+    path = save(tmp_path, first, "weights.bin")
+    import_file = frontend.import_file
+
+    def changing(read):
+        made = import_file(read)
+        (tmp_path / "weights.bin").unlink()  # what was read is mapped, and stays
+        save(tmp_path, first + 1, location)
+        return made
+
+    monkeypatch.setattr(frontend, "import_file", changing)
+    wanted = models.spec(str(path))
+    np.testing.assert_array_equal(weight_of(models.load(wanted)), first)
+    monkeypatch.setattr(frontend, "import_file", import_file)
+    now = models.load(wanted)
+    assert not now.cached
+    np.testing.assert_array_equal(weight_of(now), first + 1)
+    assert models.load(wanted).cached
+
+
 def test_a_data_file_that_went_away_is_named_although_the_model_is_cached(tmp_path):
     path = save(tmp_path, np.ones((20, 30), np.float32), "weights.bin")
     wanted = models.spec(str(path))

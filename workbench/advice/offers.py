@@ -11,7 +11,7 @@ from core_compiler.passes.base import Pass
 from core_compiler.record.reader import Stage
 from workbench import editing, edits
 from workbench.advice.finding import Try
-from workbench.views import pipeline
+from workbench.views import missing, pipeline
 from workbench.views.reading import Run
 
 Gesture = Mapping[str, Any]
@@ -76,7 +76,7 @@ class Bench:
         try:
             for gesture in wanted.done:
                 draft = editing.change(on, draft, gesture)
-            shown = editing.shown(on, draft, pipeline.compiled_as(self._run))
+            shown = editing.shown(on, draft, missing.compiled_as(self._run))
         except UserError as problem:
             return replace(wanted, reason=str(problem))
         said = edits.words(edits.checked(draft["edit"]), draft["target"]) or "no edits"

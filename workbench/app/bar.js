@@ -112,16 +112,25 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('button', { title: `${name}  (${key})`, 'aria-pressed': String(panes.join() === data.panes.join()), click: () => send('preset', { key }) }, name)));
     job.hidden = !data.job;
     if (data.job?.paused) drawPaused(data.job.paused);
-    else if (data.job) {
-      const { what, done, total, elapsed, of } = data.job;
-      job.replaceChildren(
-        h('span', { class: 'what', title: what }, what), h('span', {}, total ? `${count(done)} of ${count(total)}` : ''),
-        h('div', { class: `track${total ? '' : ' wait'}` }, h('div', { style: { width: `${total ? (100 * done) / total : 35}%` } })),
-        h('span', {}, `${Math.round(elapsed)} s`),
-        data.viewer ? '' : h('button', { click: () => send('cancel', { of }), title: 'Stop it; what it finished is kept' }, 'Cancel'));
-    }
+    else if (data.job) drawGoing(data.job);
     compile.disabled = execute.disabled = Boolean(data.job);
     document.title = facts ? `${facts.model} – Compiler Workbench` : 'Compiler Workbench';
+  }
+
+  // A job tells of itself all the time: its button stays, with the focus and under the hand.
+  const going = {
+    what: h('span', { class: 'what' }), count: h('span'), part: h('div'), track: h('div'), elapsed: h('span'),
+    cancel: h('button', { click: () => send('cancel', { of: data.job?.of ?? '' }), title: 'Stop it; what it finished is kept' }, 'Cancel'),
+  };
+  going.track.append(going.part);
+  function drawGoing({ what, done, total, elapsed }) {
+    going.what.textContent = what;
+    going.what.title = what;
+    going.count.textContent = total ? `${count(done)} of ${count(total)}` : '';
+    going.track.className = `track${total ? '' : ' wait'}`;
+    going.part.style.width = `${total ? (100 * done) / total : 35}%`;
+    going.elapsed.textContent = `${Math.round(elapsed)} s`;
+    if (going.what.parentNode !== job) job.replaceChildren(going.what, going.count, going.track, going.elapsed, data.viewer ? '' : going.cancel);
   }
 
   // A compile that is stepped through: what comes next, and what may happen to it.

@@ -9,22 +9,20 @@ from core_compiler.errors import UserError
 from workbench import editing, recorded_model
 from workbench.app.compiles import Compile
 from workbench.app.trust import code_of
-from workbench.app.workspace import Distrust, Workspace
+from workbench.app.workspace import Distrust, Workspace, as_recorded
 from workbench.state import Sight
 from workbench.views import pipeline
 from workbench.views.reading import Run
 
 
 def execution(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str, Any]:
-    """The worker's job that compiles a recording's model again and executes it.  Distrust where the
-    recording comes from elsewhere and names code, unless the person says that they ``trust`` it."""
+    """The worker's job that compiles a recording's model again as it was, and executes it.
+    Distrust where the recording comes from elsewhere and brings or names code, unless the person
+    says that they ``trust`` it."""
     meta = run.meta()
     wanted = recorded_model.spec_of(meta, run.path)
-    workspace.check_trust(run, wanted.text, trust=bool(command.get("trust")))
-    return workspace.job(wanted.text, {
-        "frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
-        "execute": True, "check": False,
-    })  # fmt: skip
+    workspace.check_trust(run, wanted.text, meta.get("edit"), trust=bool(command.get("trust")))
+    return workspace.job(wanted.text, {**as_recorded(meta, wanted), "execute": True})
 
 
 def job(

@@ -191,6 +191,7 @@ function runsSection(send) {
 
   function draw() {
     const active = root.getRootNode().activeElement;
+    const typing = editor?.row.contains(active) && [active, active.selectionStart, active.selectionEnd];
     const kept = active && body.contains(active) && { run: active.closest('[data-run]')?.dataset.run, label: active.getAttribute('aria-label') };
     title.textContent = facts.known ? `Runs ${count(facts.known)}` : 'Runs';
     if (document.activeElement?.shadowRoot?.activeElement !== search && active !== search) search.value = facts.find;
@@ -211,6 +212,11 @@ function runsSection(send) {
       const line = [...body.querySelectorAll('[data-run]')].find((each) => each.dataset.run === kept.run);
       const button = kept.label && [...(line?.querySelectorAll('[aria-label]') ?? [])].find((each) => each.getAttribute('aria-label') === kept.label);
       (button || line)?.focus();
+    }
+    if (typing && body.contains(typing[0])) { // the editor has moved into the new table
+      const [field, from, to] = typing;
+      field.focus({ preventScroll: true });
+      if (to !== undefined) field.setSelectionRange(from, to);
     }
   }
   return {

@@ -146,7 +146,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     fail(data.error);
     for (const node of making) node.hidden = Boolean(data.viewer);
     if (data.what !== undefined && data.what !== null && document.activeElement === document.body) path.value = data.what;
-    target.replaceChildren(...data.targets.map((name) => h('option', { value: name }, name)));
+    target.replaceChildren(...data.targets.map((name) => h('option', { value: name, selected: name === target.value }, name)));
     samples.replaceChildren(...data.samples.map((s) => h('button', { class: 'sample', click: () => open(s.name) }, h('b', {}, s.name), h('span', { class: 'muted' }, s.summary),
       h('span', { class: 'faint' }, `${million(s.parameters)}, ${figure(s.flops, 'flop')}`))));
     recorded.replaceChildren(...recordings(data.recorded));

@@ -19,7 +19,7 @@ from workbench.app.library import SHIPPED, Library, file_of
 from workbench.app.trust import Typed, foreign, names_code
 from workbench.app.uploaded import MAX_UPLOAD
 from workbench.app.uploads import Uploads
-from workbench.models import AS_GRAPH, FILES, RECORDING
+from workbench.models import AS_GRAPH, FILES, RECORDING, Spec
 from workbench.views import divergence
 from workbench.views.reading import Run
 
@@ -243,11 +243,7 @@ class Workspace:
         allowed = first_bad_pass.tolerance(command.get("tolerance") or first_bad_pass.TOLERANCE)
         wanted = recorded_model.for_search(meta, run.path, run.version.stages)
         self.check_trust(run, wanted.text, meta.get("edit"), trust=bool(command.get("trust")))
-        job = self.job(wanted.text, {
-            "frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
-            "edit": meta.get("edit"), "target_options": meta.get("target_options"),
-            "pass_timeout": meta.get("pass_timeout"),
-        })  # fmt: skip
+        job = self.job(wanted.text, as_recorded(meta, wanted))
         asked = {"recording": str(run.path), "identity": run.identity, "tolerance": allowed,
                  "inputs": ""}  # fmt: skip
         if command.get("inputs"):
@@ -283,6 +279,13 @@ class Workspace:
                          "flops": m.flops} for m in CATALOGUE.values()],
             "recorded": [asdict(entry) for entry in self.library.recorded()],
         }  # fmt: skip
+
+
+def as_recorded(meta: Mapping[str, Any], wanted: Spec) -> dict[str, Any]:
+    """The options of a job that compiles ``wanted``, the model of a recording, as that was."""
+    return {"frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
+            "edit": meta.get("edit"), "target_options": meta.get("target_options"),
+            "pass_timeout": meta.get("pass_timeout")}  # fmt: skip
 
 
 def _target_names(group: str) -> list[str]:

@@ -99,9 +99,7 @@ def _compiled(arguments, execute: bool, folder: Path) -> Path:
             return cache.path(KIND, key) / FILE
     path = folder / FILE
     record(arguments, options, path, execute)
-    if imported is None and kept:
-        imported = import_cache.key(wanted)  # now that its data files are known
-    if imported is None:
+    if imported is None or import_cache.key(wanted) != imported:  # its files changed meanwhile
         return path
     try:
         key = _key(imported, arguments.target, options, execute)

@@ -209,7 +209,7 @@ class Controls:
         owner = self._owner
         self._quiet = True
         options = [(_title(stage), stage.index) for stage in owner.run.stages()]
-        if [n for _, n in options] != [n for _, n in self._stages.options or ()]:
+        if options != list(self._stages.options or ()):
             self._stages.options = options
         self._stages.value = owner.stage if options else None
         made = owner.compilation

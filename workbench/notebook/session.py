@@ -287,7 +287,9 @@ class Workbench:
     def _rerun(self, command: Mapping[str, Any]) -> None:
         """The draft of the pipeline view, compiled here; the view is told what was wrong."""
         # The same fault is news again: who pressed once more waits for it.
-        told: dict[str, Any] = {"state": "failed", "kept": None, "n": time.time()}
+        told: dict[str, Any] = {"run": self.run.path.name, "n": time.time()}
+        self._tell_editing({**told, "state": "running"})
+        told |= {"state": "failed", "kept": None}
         try:
             on = pipeline.ground(self.run)
             draft = editing.clean(command.get("draft"), on.base)
@@ -301,6 +303,10 @@ class Workbench:
             told["error"] = error.to_json()["error"]
         except Exception as error:
             told["error"] = unexpected(error)
+        self._tell_editing(told)
+
+    def _tell_editing(self, told: Mapping[str, Any]) -> None:
+        """How a compile with an edit goes, for the views that begin one."""
         for name in ("pipeline", "overview"):
             if name in self._panes:
                 self._panes[name].update({"detail": json.dumps(told)})

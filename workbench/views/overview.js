@@ -116,12 +116,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const running = () => told?.state === 'running';
 
   function tryIt(offer) {
-    told = { state: 'running' };
+    told = { state: 'running', run: shown.run };
     draw();
     send('rerun', { draft: offer.draft, compare: true });
     clearTimeout(silent);
     silent = setTimeout(() => {
-      told = { error: { what: 'Nothing here compiles', fix: 'copy the command' } };
+      told = { run: shown.run, error: { what: 'Nothing here compiles', fix: 'copy the command' } };
       draw();
     }, SILENCE);
   }
@@ -169,7 +169,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   function trying() {
     if (running()) return h('div', { class: 'trying', role: 'status' }, h('span', {}, 'Compiling again with the edit; this recording stays as it is. The comparison follows.'), mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel'));
-    if (!told?.error) return null;
+    if (!told?.error || told.run !== shown.run) return null;
     const { error, ask } = told;
     const said = [error.where ? `${error.where}: ` : '', error.what, error.fix ? ` – ${error.fix}` : ''].join('');
     return h('div', { class: 'trying bad', role: 'alert' }, h('span', {}, said),

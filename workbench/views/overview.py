@@ -33,6 +33,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     meta, stages = run.meta(), run.stages()
     found = findings(run)
     return {
+        "run": run.path.name,
         "title": str(meta.get("model", run.path.stem)),
         "subtitle": _subtitle(meta),
         "status": run.status,

@@ -29,7 +29,7 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     fixed = ""
     try:
         on = ground(run)
-        shown = editing.shown(on, on.base, compiled_as(run))
+        shown = editing.shown(on, on.base, missing.compiled_as(run))
     except UserError as problem:
         fixed, shown = f"{problem.what}; {problem.fix}", _as_recorded(run)
     return {
@@ -51,7 +51,7 @@ def answer(
     run: Run, sight: Sight, request: Mapping[str, Any], other: Run | None = None
 ) -> dict[str, Any]:  # fmt: skip
     """The draft after a gesture (``request["done"]``), or why it is ``refused``."""
-    on, meta = ground(run), compiled_as(run)
+    on, meta = ground(run), missing.compiled_as(run)
     draft, refused = on.base, None
     try:
         draft = editing.clean(request.get("draft"), on.base)
@@ -69,14 +69,6 @@ def ground(run: Run) -> editing.Ground:
     """What edits of a recording's pipeline stand on; UserError where they cannot be made."""
     executed = "digest" in run.figures("run") or "not_executed" in run.figures("run")
     return editing.ground(run.meta(), executed)
-
-
-def compiled_as(run: Run) -> dict[str, Any]:
-    """What a recording says of itself, with the model as it is compiled again: that which it names,
-    or the recording itself."""
-    meta = run.meta()
-    wanted = recorded_model.spec_of(meta, run.path)
-    return {**meta, "spec": wanted.text, "kind": wanted.kind, "sizes": dict(wanted.sizes)}
 
 
 def said(run: Run) -> str:

@@ -120,9 +120,10 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('td', { class: 'no' }, number_), code);
     if (row) {
       node.classList.toggle('calls', isCall(row));
-      node.addEventListener('click', () => choose(row));
+      // The node may stay for the row of another stage: what it does is done to that.
+      node.addEventListener('click', () => choose(rows.get(number_)));
       if (isCall(row)) node.title = 'calls what stands elsewhere: right, or a double click, goes there';
-      node.addEventListener('dblclick', () => into(row));
+      node.addEventListener('dblclick', () => into(rows.get(number_)));
     }
     return node;
   }
@@ -131,7 +132,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   function draw() {
     rows = new Map(file.rows.map((row) => [row.line, row]));
     drawHead();
-    const what = `${file.path}\n${(file.text ?? '').length}\n${file.rows.map((r) => r.line)}`;
+    const what = JSON.stringify([file.path, file.text, file.rows.map((r) => [r.line, r.text, r.kind, r.scope, isCall(r)])]);
     if (what === drawn) {
       for (const [number_, row] of rows) {
         const node = lines.get(number_);

@@ -31,6 +31,23 @@ def store(tmp_path_factory, recording):
     server.stop()
 
 
+def test_who_writes_a_note_goes_on_writing_while_the_list_changes(own_server, tab, recording):
+    server = own_server()
+    folder = server.root / "recordings"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(recording, folder / "mine.run")
+    page = tab(server.url)
+    page.locate(f'{RUNS} [aria-label="Tags and note of mine.run"]').click()
+    page.locate(f"{RUNS} .edit textarea").click()
+    page.type("ac")
+    page.press("ArrowLeft")
+    shutil.copy(recording, folder / "theirs.run")
+    page.wait(f'{RUNS} tr[data-run="theirs.run"]')
+    page.type("b")
+    assert page.locate(f"{RUNS} .edit textarea").input_value() == "abc"
+    assert page.errors == []
+
+
 def test_a_run_is_found_tagged_deleted_and_restored(store, tab, recording):
     page = tab(store.url)
     page.wait(f'{RUNS} tr[data-run="three.run"]')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from urllib.parse import quote
 
@@ -52,6 +53,39 @@ def test_a_button_makes_the_run_with_a_launch_less(own_server, tab, tmp_path):
     assert [len(work(each)) for each in (run, tried)] == [2, 1]
     run.close()
     tried.close()
+    assert page.errors == []
+
+
+REFUSE = """
+from core_compiler.errors import UserError
+from workbench.app import rerun
+def refuse(*_):
+    raise UserError("not today", "the test", "look at another run")
+rerun.job = refuse
+"""
+
+
+@pytest.mark.playwright
+def test_what_became_of_an_offer_is_said_where_it_was_made(own_server, tab, tmp_path):
+    path = _chain(tmp_path)
+    other = tmp_path / "other.run"
+    shutil.copy(path, other)
+    server = own_server(before=REFUSE)
+    page = tab(f"{server.url}?run={quote(str(path))}")
+    page.wait(FINDING)
+    page.locate(f"{FINDING} [data-do=try]").first.click()
+    alert = "#cw-view-overview .trying[role=alert]"
+    page.wait(f"{alert}:has-text('not today')")
+    page.page.evaluate(
+        "(query) => { history.pushState(null, '', query); dispatchEvent(new Event('popstate')); }",
+        f"?run={quote(str(other))}",
+    )
+    page.wait("#cw-bar :has-text('other.run')")
+    page.wait(FINDING)
+    page.rest()
+    assert page.locate(alert).count() == 0
+    page.page.go_back()
+    page.wait(alert)
     assert page.errors == []
 
 

@@ -342,6 +342,38 @@ def test_nothing_is_asked_from_outside(opened):
     assert any(u.startswith("ws:") for u in page.requests), "the log saw the websocket"
 
 
+def test_the_chosen_target_stays_when_a_model_cannot_be_opened(server, tab):
+    page = tab(server.url)
+    target = page.locate('#cw-start select[aria-label="Target"]')
+    target.select_option("cuda")
+    page.locate("#cw-start input[type=text]").fill("no-such-model")
+    page.press("Enter")
+    page.wait("#cw-start .error:visible")
+    assert target.input_value() == "cuda"
+
+
+#: A job that tells of itself whenever the page shows anything.
+TELLS = """
+from itertools import count
+from workbench.app.page import Page
+done = count()
+Page.job_facts = lambda self: {
+    "what": "a step", "done": next(done), "total": 10**6, "elapsed": 1, "of": ""}
+"""
+
+
+def test_the_button_that_cancels_stays_while_the_job_tells_of_itself(own_server, tab, recording):
+    page = tab(f"{own_server(before=TELLS).url}?run={quote(str(recording))}")
+    cancel = page.locate("#cw-bar .job button")
+    cancel.focus()
+    before = page.text("#cw-bar .job")
+    page.press("[")
+    page.wait_query("fold", "rail")
+    assert page.text("#cw-bar .job") != before
+    assert cancel.evaluate("(button) => button.getRootNode().activeElement === button")
+    assert page.errors == []
+
+
 def test_a_recording_that_is_gone_is_said(server, tab, tmp_path):
     page = tab(f"{server.url}?run={quote(str(tmp_path / 'gone.run'))}")
     page.wait("#cw-start .error:visible")

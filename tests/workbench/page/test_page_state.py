@@ -7,6 +7,7 @@ import json
 import os
 import zlib
 from pathlib import Path
+from urllib.parse import quote
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +83,11 @@ def test_what_no_address_can_hold_is_left_out_of_it():
     for text in (random, "x" * (url_text.MAX_FULL + 1)):
         sight = Sight(run="a.run", views=(("pipeline", text),))
         assert Sight.parse(sight.query()) == Sight(run="a.run")
+
+
+def test_half_a_surrogate_pair_is_in_no_address():
+    assert Sight.parse("stops=" + quote('["\\ud800", "pass:a"]')) == Sight(stops=("pass:a",))
+    assert Sight(find="a\ud800").query() == "find=a%3F"
 
 
 def test_a_text_of_an_address_that_would_become_huge_is_refused():

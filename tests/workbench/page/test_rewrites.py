@@ -335,6 +335,20 @@ def test_keys_and_filters_of_the_list(opened, run):
 
 
 @pytest.mark.playwright
+def test_back_from_a_question_shows_the_rewrites_again(opened, run):
+    stage, _, _ = a_pair(run)
+    page = opened(f"&panes=rewrites&stage={stage}&kernel={table(run)[0]['id']}")
+    page.wait(f"{VIEW} .detail h3")
+    before = page.text(f"{VIEW} .detail")
+    page.locate("#cw-inspector").get_by_text("why not fused with").first.click()
+    page.wait_query("rewrites.view", "why", partly=True)
+    page.page.go_back()
+    page.wait_query("rewrites.view", None)
+    assert page.text(f"{VIEW} .detail") == before
+    assert page.errors == []
+
+
+@pytest.mark.playwright
 def test_ops_are_found_by_typing_and_a_pass_without_rewrites_says_so(opened, run):
     idle = next(s for s in run.stages()[1:] if not s.rewrites)
     page = opened(f"&panes=rewrites&stage={idle.index}")

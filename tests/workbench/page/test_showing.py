@@ -37,3 +37,13 @@ def test_what_was_sent_is_not_sent_again_and_what_was_not_is(recording):
     again = [update for update in showing.updates(sight, run, None, {}) if update.key]
     assert [update.name for update in again] == [lost.name]
     run.close()
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_is_told_that_it_remembers_nothing(recording, name):
+    """It may have what it remembered in an earlier sight."""
+    run = Run(recording)
+    updates = Showing().updates(Sight(panes=(name,)), run, None, {})
+    states = [u.values["state"] for u in updates if u.name == name and "state" in u.values]
+    assert states == [{"unified": False} if name == "diff" else {}]
+    run.close()

@@ -279,21 +279,49 @@ def test_a_recording_without_source_says_so(server, tab, bare):
     assert page.errors == []
 
 
-@pytest.mark.playwright
-def test_lines_that_the_recorded_text_has_not_stand_below_it(server, tab, tmp_path):
-    """The file was made shorter after the export, and one op has no line; drawn at two stages."""
+def on_lines(path: Path, lines: tuple[int, int, int], text: str) -> Path:
+    """A recording of three ops that come from ``lines`` of a file with ``text``."""
     module = program(lambda b, x: b.log(b.exp(b.neg(x))), "4x5xf32")
     block = module.main.body
     nodes = [FrontendNode(op.kind, op.kind, "model.py", line) for op, line in
-             zip(block.ops, (2, 0, 7), strict=True)]  # fmt: skip
+             zip(block.ops, lines, strict=True)]  # fmt: skip
     ops = tuple(op.with_(origin=Origin.root(node))
                 for op, node in zip(block.ops, nodes, strict=True))  # fmt: skip
     module = Module({"main": Function("main", Block(block.arguments, ops, block.outputs))})
-    path = tmp_path / "shorter.run"
     recorder = Recorder(path)
-    recorder.begin({"model": "shorter", "sources": {"model.py": "import model\nx = -x\n"}})
+    recorder.begin({"model": path.stem, "sources": {"model.py": text}})
     compiler.start(module, observer=recorder).finish()
     recorder.end("finished")
+    return path
+
+
+@pytest.mark.playwright
+def test_another_recording_shows_its_own_text_and_selects_its_own_ops(server, tab, tmp_path):
+    """The lines of both have the same numbers, their texts the same length."""
+    first = on_lines(tmp_path / "first.run", (1, 2, 2), "x = 0 - x\nx = log(x)\n")
+    second = on_lines(tmp_path / "second.run", (1, 1, 2), "y = 0 - y\ny = log(y)\n")
+    page = tab(f"{server.url}?run={quote(str(first))}&panes=source&stage=0")
+    code = page.locate(f"{VIEW} tr.ops .code")
+    page.wait(f"{VIEW} tr.ops .code:has-text('x = log(x)')")
+    page.page.evaluate(
+        "(query) => { history.pushState(null, '', query); dispatchEvent(new Event('popstate')); }",
+        f"?run={quote(str(second))}&panes=source&stage=0",
+    )
+    page.wait("#cw-bar :has-text('second')")
+    page.rest()
+    assert code.all_inner_texts() == ["y = 0 - y", "y = log(y)"]
+    run = Run(second)
+    (file,) = [f for f in source.data(run, Sight(stage=0))["files"] if f["path"] != NODES]
+    run.close()
+    code.last.click()
+    page.wait_query("op", str(file["rows"][1]["op"]))
+    assert page.errors == []
+
+
+@pytest.mark.playwright
+def test_lines_that_the_recorded_text_has_not_stand_below_it(server, tab, tmp_path):
+    """The file was made shorter after the export, and one op has no line; drawn at two stages."""
+    path = on_lines(tmp_path / "shorter.run", (2, 0, 7), "import model\nx = -x\n")
     page = tab(f"{server.url}?run={quote(str(path))}&panes=source&stage=0")
     page.wait(f"{VIEW} tr.ops")
     drawn = page.locate(f"{VIEW} tr.ops .no")

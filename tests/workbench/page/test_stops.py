@@ -7,6 +7,7 @@ import sqlite3
 
 import pytest
 
+from core_compiler.record.recorder import Recorder
 from workbench import moves, stops
 from workbench.state import Sight
 from workbench.views.reading import Run
@@ -120,6 +121,14 @@ def test_a_breakpoint_set_again_is_taken_away(run):
     assert moves.stop(run, there, {"what": "here"}) == sight
     with pytest.raises(moves.Nowhere, match="Select an op"):
         moves.stop(run, sight, {"what": "op"})
+
+
+def test_without_a_pass_there_is_nothing_to_stop_at(tmp_path):
+    Recorder(tmp_path / "new.run").begin({"model": "x", "target": "cpu"})
+    begun = Run(tmp_path / "new.run")
+    with pytest.raises(moves.Nowhere, match="no pass yet"):
+        moves.stop(begun, Sight(), {"what": "here"})
+    begun.close()
 
 
 @pytest.mark.slow

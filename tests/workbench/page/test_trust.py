@@ -14,7 +14,7 @@ from workbench import own_pass
 from workbench.app import rerun
 from workbench.app.workspace import Distrust, Workspace
 from workbench.state import Sight
-from workbench.views import pipeline
+from workbench.views import missing, pipeline
 from workbench.views.reading import Run
 
 OWN = {"insert": [{"place": "after:recompose", "code": own_pass.TEMPLATE}]}
@@ -58,6 +58,29 @@ def test_the_function_that_a_recording_from_elsewhere_names_is_not_called_unaske
         assert ask(workspace, sent, {"draft": {}, "trust": True})["model"] == "os:system"
     with pytest.raises(Distrust, match="names code to run: os:system"):
         workspace.bisect(sent, {})
+
+
+def test_execute_compiles_as_the_recording_was(workspace):
+    """Its edit too, which asks first where it brings code; so does the command beside it."""
+    as_it_was = {"edit": {"skip": ["recompose"]}, "target_options": {"tiles": "small"},
+                 "pass_timeout": 2.5, "sizes": {"width": 0.25}, "frontend": "onnx"}  # fmt: skip
+    run = Run(compiled(workspace.library.folder / "mine.run", **as_it_was))
+    job = rerun.execution(workspace, run, {})
+    assert job["execute"] and not job["check"]
+    assert {**job, "edit": {"skip": job["edit"]["skip"]}} == {**job, **as_it_was}
+    assert (
+        "workbench compile digits-mlp --frontend onnx --width 0.25 --target-option tiles=small "
+        "--skip recompose --pass-timeout 2.5 --execute -o FILE.run"
+    ) in missing.execution(run).message["fix"]
+    run.close()
+
+
+def test_execute_asks_before_it_runs_the_pass_of_a_recording_from_elsewhere(workspace, tmp_path):
+    run = Run(compiled(tmp_path / "sent.run", edit=OWN))
+    with pytest.raises(Distrust, match="brings a pass with code of its own"):
+        rerun.execution(workspace, run, {})
+    assert rerun.execution(workspace, run, {"trust": True})["edit"]["insert"]
+    run.close()
 
 
 def test_what_kind_of_model_it_is_a_recording_does_not_decide(workspace, sent):

@@ -193,7 +193,7 @@ export class DiffView {
 
   state(state: Record<string, unknown>): void {
     if (typeof state.unified === 'boolean') this.unified = state.unified;
-    if (typeof state.whole === 'boolean') this.whole = state.whole;
+    this.whole = state.whole === true;
     if (this.rows) this.show();
   }
 

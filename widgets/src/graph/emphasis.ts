@@ -173,17 +173,20 @@ export class Emphasis {
 
   /** What was kept where a link comes from; a link is anybody's text.  True: it is to be drawn. */
   restore(kept: Record<string, unknown>): boolean {
-    if (typeof kept.overlay === 'string') this.setOverlay(kept.overlay);
-    const dims = Array.isArray(kept.dim);
+    const overlay = typeof kept.overlay === 'string' ? kept.overlay : '';
+    if (overlay !== this.overlay) this.setOverlay(overlay);
+    const dim = (Array.isArray(kept.dim) ? kept.dim : []).map(String);
+    const dims = dim.join() !== [...this.dimmed].join();
     if (dims) {
       this.dimmed.clear();
-      for (const phase of kept.dim as unknown[]) this.dimmed.add(String(phase));
+      for (const phase of dim) this.dimmed.add(phase);
       this.refreshPhases();
     }
     const lights = this.restoreFocus(kept.lit);
-    if (typeof kept.query === 'string' && kept.query !== this.query) {
-      this.toolbar.input.value = kept.query;
-      this.search(kept.query);
+    const query = typeof kept.query === 'string' ? kept.query : '';
+    if (query !== this.query) {
+      this.toolbar.input.value = query;
+      this.search(query);
     }
     return dims || lights;
   }

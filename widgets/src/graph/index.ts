@@ -166,14 +166,19 @@ class GraphView {
 
   restore(kept: Record<string, unknown>): void {
     if (!this.state.layout) return;
-    if (Array.isArray(kept.open)) {
-      this.change(() => {
-        this.state.open = new Set(['', ...(kept.open as string[])]);
-        this.state.place();
-      }, false);
-    }
+    if (Array.isArray(kept.open)) this.openOnly(new Set(['', ...(kept.open as string[])]));
+    else if (Object.keys(kept).length === 0) this.openOnly(this.state.initialOpen());
     this.choice.pins.restore(kept.pins);
     if (this.emphasis.restore(kept)) this.recolour();
+  }
+
+  private openOnly(scopes: Set<string>): void {
+    const { open } = this.state;
+    if (scopes.size === open.size && [...scopes].every((scope) => open.has(scope))) return;
+    this.change(() => {
+      this.state.open = scopes;
+      this.state.place();
+    }, false);
   }
 
   private writeState(): void {

@@ -42,10 +42,15 @@ export class GraphState {
     this.tree = makeTree(this.graph, this.sticky);
     this.parents = Int32Array.from(this.tree.scopes, (scope) => scope.parent);
     this.changes = countChanges(this.graph, this.tree, this.parents);
-    if (first) this.open = initialOpen(this.tree, data.options?.open_items ?? OPEN_ITEMS);
+    if (first) this.open = this.initialOpen();
     this.base = first ? null : new Map([...this.current, ...(this.stages.get(data.stage.id) ?? [])]);
     this.current = new Map(this.base ?? []);
     this.place();
+  }
+
+  /** What is open where nobody has opened or closed anything. */
+  initialOpen(): Set<string> {
+    return initialOpen(this.tree, this.graph.data.options?.open_items ?? OPEN_ITEMS);
   }
 
   place(): void {

@@ -161,7 +161,7 @@ export class MemoryView implements Painter {
     if (!this.data_) return;
     this.side?.tabs.restore(state);
     const tier = this.data_.tiers.findIndex(({ name }) => name === state.tier);
-    if (tier >= 0) this.setTier(tier);
+    this.setTier(Math.max(0, tier));
   }
 
   // -------------------------------------------------------------- tiers and figures

@@ -165,8 +165,10 @@ export class TimelineView implements Painter {
   }
 
   state(state: Record<string, unknown>): void {
-    if (!this.data_ || typeof state.from !== 'number' || typeof state.to !== 'number') return;
-    this.look({ from: state.from, to: state.to });
+    if (!this.data_) return;
+    const { from, to } = state;
+    if (typeof from === 'number' && typeof to === 'number') this.look({ from, to });
+    else if (!this.showsAll) this.look({ from: 0, to: this.data_.total });
   }
 
   // -------------------------------------------------------------- figures
@@ -302,6 +304,10 @@ export class TimelineView implements Painter {
     this.look({ from: from + by, to: to + by }, scroll + dy);
   }
 
+  private get showsAll(): boolean {
+    return this.window.from <= 0 && this.window.to >= this.data_.total;
+  }
+
   private timer = 0;
   private remember(): void {
     if (this.half) {
@@ -311,9 +317,8 @@ export class TimelineView implements Painter {
     window.clearTimeout(this.timer);
     this.timer = window.setTimeout(() => {
       const { from, to } = this.window;
-      const whole = from <= 0 && to >= this.data_.total;
       const short = (time: number) => Number(time.toPrecision(7));
-      this.frame.link.write('state', whole ? {} : { from: short(from), to: short(to) });
+      this.frame.link.write('state', this.showsAll ? {} : { from: short(from), to: short(to) });
     }, 400);
   }
 
