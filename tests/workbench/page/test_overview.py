@@ -81,9 +81,7 @@ def test_what_became_of_an_offer_is_said_where_it_was_made(own_server, tab, tmp_
         f"?run={quote(str(other))}",
     )
     page.wait("#cw-bar :has-text('other.run')")
-    page.wait(FINDING)
-    page.rest()
-    assert page.locate(alert).count() == 0
+    page.wait(alert, state="detached")
     page.page.go_back()
     page.wait(alert)
     assert page.errors == []

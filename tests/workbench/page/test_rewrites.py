@@ -339,12 +339,12 @@ def test_back_from_a_question_shows_the_rewrites_again(opened, run):
     stage, _, _ = a_pair(run)
     page = opened(f"&panes=rewrites&stage={stage}&kernel={table(run)[0]['id']}")
     page.wait(f"{VIEW} .detail h3")
-    before = page.text(f"{VIEW} .detail")
+    title = page.text(f"{VIEW} .detail h3")
     page.locate("#cw-inspector").get_by_text("why not fused with").first.click()
     page.wait_query("rewrites.view", "why", partly=True)
     page.page.go_back()
-    page.wait_query("rewrites.view", None)
-    assert page.text(f"{VIEW} .detail") == before
+    page.wait(f"{VIEW} .detail h3:text-is('{title}')")
+    assert page.query("rewrites.view") is None
     assert page.errors == []
 
 

@@ -307,7 +307,7 @@ def test_another_recording_shows_its_own_text_and_selects_its_own_ops(server, ta
         "(query) => { history.pushState(null, '', query); dispatchEvent(new Event('popstate')); }",
         f"?run={quote(str(second))}&panes=source&stage=0",
     )
-    page.wait("#cw-bar :has-text('second')")
+    page.wait(f"{VIEW} tr.ops .code:has-text('y = log(y)')")
     page.rest()
     assert code.all_inner_texts() == ["y = 0 - y", "y = log(y)"]
     run = Run(second)
