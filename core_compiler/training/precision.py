@@ -63,7 +63,8 @@ FOLLOWS: Mapping[str, int] = MappingProxyType({
 KEEPS: Mapping[str, str] = MappingProxyType({
     **dict.fromkeys(("softmax", "log_softmax", "logsumexp"),
                     "small shares of a row would be lost"),
-    **dict.fromkeys(("nll_loss", "cross_entropy", "mse_loss"), "the loss is f32"),
+    **dict.fromkeys(("nll_loss", "cross_entropy", "mse_loss", "binary_cross_entropy"),
+                    "the loss is f32"),
     **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "softplus", "pow",
                      "sqrt", "rsqrt", "cbrt", "sinh", "cosh", "asinh", "acosh", "atanh"),
                     "the range of the results is another than that of the operands"),
