@@ -88,12 +88,13 @@ def average(
     return b.avg_pool(x, **pool, count_padding=bool(counts))
 
 
-def first_largest(b: Builder, x: Value, axis: int, name: str = "max") -> Value:
-    """The largest (or least, ``min``) along an axis, as what is read at its place: the first of
-    equals has the gradient."""
+def first_largest(b: Builder, x: Value, axis: int, name: str = "max") -> tuple[Value, Value]:
+    """The largest (or least, ``min``) along an axis, as what is read at its place, and the place:
+    the first of equals has the gradient."""
     at = b.op(f"core.arg{name}", (x,), axis=axis, dtype=I64)
     shape = tuple(1 if i == axis else d for i, d in enumerate(x.type.shape))
-    return b.reshape(b.take_along(x, b.reshape(at, shape=shape), axis=axis), shape=at.type.shape)
+    found = b.take_along(x, b.reshape(at, shape=shape), axis=axis)
+    return b.reshape(found, shape=at.type.shape), at
 
 
 def adaptive(
@@ -117,7 +118,7 @@ def adaptive(
         rest = b.scalar_like(0 if kind == "mean" else least(x.type.dtype), parts)
         parts = b.select(held, parts, rest)
         if kind == "max" and first:
-            x = first_largest(b, parts, axis + 1)
+            x, _ = first_largest(b, parts, axis + 1)
         else:
             x = (b.reduce_sum if kind == "mean" else b.reduce_max)(parts, axes=(axis + 1,))
         shape = [1] * len(sizes)

@@ -23,12 +23,8 @@ class EliminateCommonSubexpressions(Pass):
     def run(self, module, context):
         def edit(rw):
             seen: dict = {}
-            for op in rw.ops:
-                if op not in rw or op.regions or not op.results:
-                    op = rw.producer(op.results[0]) if op.results else None
-                    if op is None or op.regions:
-                        continue
-                if widens(op):
+            for op in map(rw.now, rw.ops):
+                if op is None or op.regions or not op.results or widens(op):
                     continue
                 key = signature(op)
                 first = seen.get(key)

@@ -32,10 +32,12 @@ def the_loop(block: Block) -> Op:
 
 
 def test_a_loop_may_read_what_another_hands_on_as_it_is():
+    def adding(b, i, x, w):
+        return next_(b, i), b.add(x, w), w
+
     def build(b, i, x, w):
-        _, y, same = loop(b, (i, x, w), below(3), lambda b, i, x, w: (next_(b, i), b.add(x, w), w))
-        body = lambda b, i, x, w: (next_(b, i), b.mul(x, w), w)  # noqa: E731
-        return loop(b, (i, y, same), below(2), body)[1]
+        _, y, same = loop(b, (i, x, w), below(3), adding)
+        return loop(b, (i, y, same), below(2), adding)[1]
 
     _, rules = simplified(build, "i32", "3xf32", "3xf32")
     assert rules.count("what a loop leaves as it is is read from outside") == 2

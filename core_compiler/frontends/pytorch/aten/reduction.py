@@ -64,10 +64,10 @@ def _with_index(b, x, axis, keepdim, name):
         return x, b.constant(0, "i64")
     whole = b.cast(x, dtype="i8") if x.type.dtype is BOOL else x
     if b.symbols.training and x.type.dtype.is_float:
-        values = windows.first_largest(b, x, axis, name)
+        values, places = windows.first_largest(b, x, axis, name)
     else:
         values = b.to(b.op(f"core.reduce_{name}", (whole,), axes=(axis,)), x.type.dtype)
-    places = b.op(f"core.arg{name}", (whole,), axis=axis, dtype=I64)
+        places = b.op(f"core.arg{name}", (whole,), axis=axis, dtype=I64)
     return b.keep(values, (axis,), keepdim, x), b.keep(places, (axis,), keepdim, x)
 
 
