@@ -86,6 +86,10 @@ def test_constant_operands_need_no_guards_where_they_are_harmless(kind, name, se
          whole(name, (50,), seed + 1))  # fmt: skip
 
 
+def test_a_constant_exponent_may_have_the_shape_of_the_result():
+    same(lambda b, x: b.pow(b.expand(x, (1, 1)), b.constant(np.full((1, 1), 3))), np.array(5))
+
+
 FLOATS = [
     0.0, -0.0, 1.5, -2.5, np.inf, -np.inf, np.nan, 1e-30, 127.5, 128, 255.9, -129, 65504, 65536,
     2147483520, 2147483648, -2147483648, 4294967296, 9.2e18, -9.3e18, 1.9e19,
