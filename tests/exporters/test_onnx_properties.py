@@ -203,6 +203,13 @@ def test_gathers_clamp(data, shape, name, seed):
     same(lambda b, v, i: b.gather_nd(v, i, batch_dims=batch), x, places)
 
 
+def test_exclusive_extremes_are_no_places():
+    """They begin with the lowest number, or the greatest."""
+    for kind in ("cummax", "cummin"):
+        same(lambda b, x, k=kind: b.take(x, b.op(f"core.{k}", (b.argsort(x, axis=0),), axis=0,
+             exclusive=True), axis=0), few((5,), 1, 3.0, 1.0, 2.0))  # fmt: skip
+
+
 @FEW
 @given(
     st.data(), FULL.filter(len), st.sampled_from(INTEGERS), SEEDS,
