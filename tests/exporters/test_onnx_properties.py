@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 import numpy as np
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from core_compiler.compiler import Options, start
 from core_compiler.exporters.onnx import OLDEST, OPSET
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import Builder, TypeRuleError
-from tests.exporters.onnx_runs import agrees
+from tests.exporters.onnx_runs import agrees, exported
 from tests.passes.programs import inputs, programs
 
 DIVIDING = ("div", "rem", "mod", "pow", "shl", "shr")
@@ -354,6 +355,31 @@ def test_attention(lead, sizes, kind, causal, known, empty_rows, data, seed, ops
 
     given = operands[:3] if known else operands
     same(build, *given, opset=opset)
+
+
+@pytest.mark.parametrize("hidden", [-2.0, -1e9])
+@pytest.mark.parametrize("kind", ["causal", "mask", "known mask", "bias"])
+def test_attention_hides_by_a_number(kind, hidden):
+    """A query that sees no key sees all alike; ONNX's own hides by -infinity."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    seen = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 0]], bool)
+    options: dict = {"hidden": hidden, "causal": kind == "causal"}
+    mask = {"mask": [seen], "bias": [np.where(seen, x[0, :, :3], -9)]}.get(kind, [])
+
+    def build(b, v, *m):
+        return b.attention(v, v, v, *([b.constant(seen)] if kind == "known mask" else m), **options)
+
+    module = module_of(build, x, *mask)
+    agrees(module, [x, *mask])
+    if kind != "mask" or hidden > -1e4:  # a mask of which nothing is known may hide all of a row
+        agrees(module, [x, *mask], guards=False)
+
+
+def test_attention_that_hides_by_a_very_low_number_is_one_node_where_no_guard_is_asked_for():
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    module = module_of(lambda b, v: b.attention(v, v, v, causal=True, hidden=-1e9), x)
+    kinds = [n.op_type for n in exported(module, guards=False).graph.node]
+    assert "Attention" in kinds and "Softmax" not in kinds
 
 
 # -- programs --------------------------------------------------------------------------------------
