@@ -328,6 +328,15 @@ def test_convolutions(case, name, transposed, data, seed):
     agrees(module, [x, w])
 
 
+@pytest.mark.parametrize("name", ["f32", "i8", "i64"])
+def test_a_convolution_of_no_channels_is_zero(name):
+    x, w = np.ones((1, 0, 4), dtype(name).numpy), np.ones((3, 0, 2), dtype(name).numpy)
+    options = {"strides": (1,), "low": (0,), "high": (0,), "dilations": (1,)}
+    module = module_of(lambda b, v, u: b.conv(v, u, **options), x, w)
+    assert [n.op_type for n in exported(module).graph.node if n.op_type.startswith("Conv")] == []
+    agrees(module, [x, w])
+
+
 @FEW
 @given(
     st.lists(st.integers(1, 2), max_size=4), st.tuples(*(st.integers(1, 4) for _ in range(4))),
