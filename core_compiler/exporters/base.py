@@ -194,6 +194,15 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
         stream.writelines(piece.encode("utf-8") for piece in pieces)
 
 
+def archived(name: str) -> str:
+    """A name as an array of a ``.npz`` can have it: NUL, and what is no text (half of a surrogate
+    pair), become question marks; NumPy takes a ``.npy`` at its end for the file's."""
+    text = name.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
+    while text.endswith(".npy"):
+        text = text.removesuffix(".npy")
+    return text
+
+
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """A ``.npz`` without a copy of any array, equal bytes for equal arrays; dtypes that NumPy has
     not are stored as the unsigned integers of their bits."""

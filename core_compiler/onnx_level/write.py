@@ -147,7 +147,8 @@ class _Beside:
             start = -(-self._stream.tell() // ALIGNED) * ALIGNED
             self._stream.seek(start)
             # (a view: memory-mapped weights go through the page cache, not through our memory)
-            self._stream.write(np.ascontiguousarray(as_array(held, weights)).data.cast("B"))
+            flat = np.ascontiguousarray(as_array(held, weights)).reshape(-1)
+            self._stream.write(flat.view(np.uint8).data)
             self._places[held.digest] = start, self._stream.tell() - start
         offset, length = self._places[held.digest]
         made.data_location = 1

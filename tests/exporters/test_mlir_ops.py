@@ -274,6 +274,18 @@ def test_what_iree_does_not_lower(dialect, name, tmp_path):
     assert any(words in complaint for words in said)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_convolutions_that_see_padding_alone_or_crop_beyond_the_image(dialect, tmp_path):
+    made = [
+        made_sample("conv", values((1, 2, 3)), values((3, 2, size)), oracle=None, label=f"{pads}",
+                    strides=(stride,), low=(pads[0],), high=(pads[1],), dilations=(1,))
+        for pads, size, stride in (((-5, 9), 2, 1), ((9, -5), 2, 1), ((-3, 4), 2, 1),
+                                   ((1, -2), 2, 1), ((4, 4), 1, 12))
+    ]  # fmt: skip
+    assert [reason(s, dialect) for s in made] == [""] * len(made)
+    assert problems(made, dialect, tmp_path) == []
+
+
 # -- corners ---------------------------------------------------------------------------------------
 
 #: TOSA orders no zeros: the first of -0 and +0 is its largest, and its smallest.

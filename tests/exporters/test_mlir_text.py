@@ -260,6 +260,22 @@ def test_weights_are_arguments_beside_the_file(dialect, tmp_path):
 
 
 @both
+def test_weights_beside_the_file_have_names_that_an_archive_can_hold(dialect, tmp_path):
+    store, names = WeightStore(), ("w", "w.npy", "a\0b", "a\ud800b")
+
+    def build(b, x):
+        for number, name in enumerate(names):
+            x = b.add(x, b.constant(np.full(100, number, np.float32), name=name))
+        return x
+
+    module = Module({"main": function("main", [((100,), "f32", "x")], build, store)}, store)
+    _, beside = write(module, tmp_path / "m.mlir", dialect=dialect, inputs=["x"], outputs=["y"],
+                      weights="arguments")  # fmt: skip
+    with np.load(beside) as archive:
+        assert {n: int(archive[n][0]) for n in archive} == {"w": 0, "w_2": 1, "a?b": 2, "a?b_2": 3}
+
+
+@both
 @pytest.mark.parametrize("weights", ["embedded", "arguments"])
 def test_memory_does_not_grow_with_the_weights(dialect, weights, tmp_path):
     store = WeightStore()

@@ -208,6 +208,31 @@ def test_names_that_python_or_the_file_keeps(tmp_path):
     assert run(files[0]).splitlines()[0] == "result class float32 [3]"
 
 
+def test_a_name_that_is_not_printable_is_the_same_text_in_the_file(tmp_path):
+    """Signs beyond 16 bits beside it too."""
+    module = program(lambda b, x: b.add(x, b.constant(WEIGHT, name="😀\n")), "4x3xf32")
+    arrays = inputs(module)
+    found = computed(module, tmp_path, arrays)
+    alike(found, evaluate_block(module.main.body, arrays, module.weights))
+    (path, _) = write(module, tmp_path / "x.py", inputs=["x"], outputs=["\t😀"])
+    assert run(path) == "\t😀 float32 [4, 3]\n"
+
+
+def test_weights_whose_names_no_archive_can_hold(tmp_path):
+    names = ("w", "w.npy", "w.npy.npy", "a\0b", "a\ud800b")
+
+    def build(b, x):
+        for number, name in enumerate(names):
+            x = b.add(x, b.constant(WEIGHT * 2**number, name=name))
+        return x
+
+    module = program(build, "4x3xf32")
+    arrays = inputs(module)
+    found = computed(module, tmp_path, arrays)
+    alike(found, evaluate_block(module.main.body, arrays, module.weights))
+    assert np.load(tmp_path / "exported.npz").files == ["w", "w_1", "w_2", "a?b", "a?b_1"]
+
+
 def test_weights_of_every_dtype(tmp_path):
     kinds = (np.float64, np.int8, np.bool_, np.uint64, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2,
              ml_dtypes.float8_e3m4, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.float4_e2m1fn,

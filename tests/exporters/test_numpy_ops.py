@@ -100,6 +100,18 @@ def test_casts(source, target, saturate):
     same(lambda b, v: b.cast(v, dtype=target, saturate=saturate), x)
 
 
+def test_f64_is_rounded_once():
+    """Beside the middle between two numbers of the narrow dtype, by less than f32 tells."""
+    x = np.array([1.0625, 1 + 2**-8, 1.125, 3, 1e30, 1e-40, np.inf, np.nan, 0])
+    x = np.stack([x, x * (1 + 2**-40), x * (1 - 2**-40), -x * (1 + 2**-40)])
+    for name in ("bf16", "f8E4M3FN", "f8E5M2"):
+        for saturate in (False, True):
+            module = module_from(lambda b, v, n=name, s=saturate: b.cast(v, dtype=n, saturate=s), x)
+            (wanted,) = evaluate_block(module.main.body, [x])
+            with tempfile.TemporaryDirectory() as folder:
+                alike(computed(module, Path(folder), [x]), [wanted], 0.0)
+
+
 @FEW
 @given(st.sampled_from(("argmax", "argmin", "sort", "argsort", "topk", "reduce_max", "reduce_min")),
        st.booleans(), st.integers(0, 2), st.sampled_from(("f32", "bf16")), SEEDS)  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 import numpy as np
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from core_compiler.compiler import Options, start
 from core_compiler.exporters.onnx import OLDEST, OPSET
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import Builder, TypeRuleError
-from tests.exporters.onnx_runs import agrees
+from tests.exporters.onnx_runs import agrees, exported
 from tests.passes.programs import inputs, programs
 
 DIVIDING = ("div", "rem", "mod", "pow", "shl", "shr")
@@ -84,6 +85,10 @@ def test_constant_operands_need_no_guards_where_they_are_harmless(kind, name, se
     constant = whole(name, (), seed)
     same(lambda b, x: getattr(b, kind)(x, b.scalar_like(constant.item(), x)),
          whole(name, (50,), seed + 1))  # fmt: skip
+
+
+def test_a_constant_exponent_may_have_the_shape_of_the_result():
+    same(lambda b, x: b.pow(b.expand(x, (1, 1)), b.constant(np.full((1, 1), 3))), np.array(5))
 
 
 FLOATS = [
@@ -197,6 +202,13 @@ def test_gathers_clamp(data, shape, name, seed):
     depth = data.draw(st.integers(0, len(shape) - batch))
     places = positions(name, (*shape[:batch], 3, depth), seed)
     same(lambda b, v, i: b.gather_nd(v, i, batch_dims=batch), x, places)
+
+
+def test_exclusive_extremes_are_no_places():
+    """They begin with the lowest number, or the greatest."""
+    for kind in ("cummax", "cummin"):
+        same(lambda b, x, k=kind: b.take(x, b.op(f"core.{k}", (b.argsort(x, axis=0),), axis=0,
+             exclusive=True), axis=0), few((5,), 1, 3.0, 1.0, 2.0))  # fmt: skip
 
 
 @FEW
@@ -316,6 +328,15 @@ def test_convolutions(case, name, transposed, data, seed):
     agrees(module, [x, w])
 
 
+@pytest.mark.parametrize("name", ["f32", "i8", "i64"])
+def test_a_convolution_of_no_channels_is_zero(name):
+    x, w = np.ones((1, 0, 4), dtype(name).numpy), np.ones((3, 0, 2), dtype(name).numpy)
+    options = {"strides": (1,), "low": (0,), "high": (0,), "dilations": (1,)}
+    module = module_of(lambda b, v, u: b.conv(v, u, **options), x, w)
+    assert [n.op_type for n in exported(module).graph.node if n.op_type.startswith("Conv")] == []
+    agrees(module, [x, w])
+
+
 @FEW
 @given(
     st.lists(st.integers(1, 2), max_size=4), st.tuples(*(st.integers(1, 4) for _ in range(4))),
@@ -343,6 +364,31 @@ def test_attention(lead, sizes, kind, causal, known, empty_rows, data, seed, ops
 
     given = operands[:3] if known else operands
     same(build, *given, opset=opset)
+
+
+@pytest.mark.parametrize("hidden", [-2.0, -1e9])
+@pytest.mark.parametrize("kind", ["causal", "mask", "known mask", "bias"])
+def test_attention_hides_by_a_number(kind, hidden):
+    """A query that sees no key sees all alike; ONNX's own hides by -infinity."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    seen = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 0]], bool)
+    options: dict = {"hidden": hidden, "causal": kind == "causal"}
+    mask = {"mask": [seen], "bias": [np.where(seen, x[0, :, :3], -9)]}.get(kind, [])
+
+    def build(b, v, *m):
+        return b.attention(v, v, v, *([b.constant(seen)] if kind == "known mask" else m), **options)
+
+    module = module_of(build, x, *mask)
+    agrees(module, [x, *mask])
+    if kind != "mask" or hidden > -1e4:  # a mask of which nothing is known may hide all of a row
+        agrees(module, [x, *mask], guards=False)
+
+
+def test_attention_that_hides_by_a_very_low_number_is_one_node_where_no_guard_is_asked_for():
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    module = module_of(lambda b, v: b.attention(v, v, v, causal=True, hidden=-1e9), x)
+    kinds = [n.op_type for n in exported(module, guards=False).graph.node]
+    assert "Attention" in kinds and "Softmax" not in kinds
 
 
 # -- programs --------------------------------------------------------------------------------------

@@ -142,6 +142,21 @@ def test_large_tensors_go_beside_the_file_and_come_back_mapped(tmp_path: Path) -
     assert again.weights[digest].tobytes() == weight.tobytes()
 
 
+@pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn", "float16"])
+def test_large_tensors_of_every_dtype_go_beside_the_file(tmp_path: Path, kind: str) -> None:
+    """Those too that no buffer of Python's has."""
+    import ml_dtypes
+
+    array = (np.arange(5000) % 2).astype(getattr(ml_dtypes, kind, kind)).reshape(50, 100)
+    tensor = numpy_helper.from_array(array, "w")
+    model = model_of([helper.make_node("Identity", ["w"], ["y"])], [],
+                     [("y", tensor.data_type, array.shape)], [tensor], opset=21)  # fmt: skip
+    path, data = save(read(model), tmp_path / "m.onnx", external=True)
+    assert data.read_bytes() == array.tobytes()
+    (back,) = onnx.load(path).graph.initializer
+    assert numpy_helper.to_array(back).tobytes() == array.tobytes()
+
+
 def test_what_was_there_stays_where_writing_fails(tmp_path: Path) -> None:
     module = read(parser.parse_model(SMALL))
     target = tmp_path / "folder"

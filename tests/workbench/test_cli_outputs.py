@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import sqlite3
 
 import numpy as np
@@ -328,6 +329,28 @@ def test_export_copies_a_recording_and_writes_stages(command, recording, tmp_pat
 
 
 # -- lists, doctor -----------------------------------------------------------------------------
+
+
+def test_a_disk_that_fills_under_a_stage_leaves_what_was_there(
+    command, recording, tmp_path, monkeypatch
+):
+    path, text = tmp_path / "stage.mlir", Recording.text
+    path.write_text("before")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def and_no_room_is_left(*given, **options):
+        made = text(*given, **options)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+        return made
+
+    monkeypatch.setattr(Recording, "text", and_no_room_is_left)
+    try:
+        code, _, err = command("export", recording, "--stage", "0", "-o", path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert code == 2 and "cannot be written: File too large" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["stage.mlir"]
+    assert path.read_text() == "before"
 
 
 def test_models_are_those_of_the_catalogue(command):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from core_compiler.errors import UserError, nearest
 from core_compiler.export import ending
+from core_compiler.exporters.base import write_text
 from workbench.commands import common, export_tables, subject
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
@@ -72,7 +73,7 @@ def run(arguments) -> None:
     with subject.recording(arguments, execute=as_trace) as opened:
         if as_trace:
             stage = None
-            _write(path, _trace(opened))
+            write_text(path, [_trace(opened)])
         elif arguments.stage is None:
             if path.exists() and path.samefile(opened.path):
                 raise UserError("this is the recording itself", str(path), "choose another name")
@@ -84,10 +85,10 @@ def run(arguments) -> None:
                 from core_compiler.exporters.dot import draw
 
                 drawing = draw(opened.module(stage))
-                _write(path, drawing.dot if of_stage == ".dot" else drawing.svg)
+                write_text(path, [drawing.dot if of_stage == ".dot" else drawing.svg])
                 return _told(arguments, path, stage)
             locations = "" if arguments.locations == "none" else arguments.locations
-            _write(path, opened.text(stage, locations=locations))
+            write_text(path, [opened.text(stage, locations=locations)])
     _told(arguments, path, stage)
 
 
@@ -194,12 +195,3 @@ def _copy(opened, path: Path) -> None:
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as problem:
-        raise UserError(
-            f"cannot be written: {problem.strerror}", str(path), "choose another place"
-        ) from None

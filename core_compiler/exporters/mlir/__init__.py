@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from core_compiler.errors import UserError, nearest
-from core_compiler.exporters.base import write_arrays, write_text
+from core_compiler.exporters.base import replacing, write_arrays
 from core_compiler.exporters.mlir.context import Context, Shared, plain, refusal
 from core_compiler.exporters.mlir.linalg import Linalg
 from core_compiler.exporters.mlir.literals import resources, resources_in, type_text
@@ -56,16 +56,18 @@ def write(
 
     Weights that are arguments go to ``<name>.npz`` beside it, in the arguments' order, types that
     NumPy does not know as the unsigned integers of their bits.  Memory does not grow with the
-    weights, and a file that was there before goes only when the new one is complete.
+    weights, and files that were there before go only when the new ones are complete.
     """
     path = Path(path)
     file = _File(module, dialect, inputs, outputs, weights)
-    write_text(path, file.pieces())
-    if file.parameters is None:
-        return [path]
-    beside = path.with_suffix(".npz")
-    write_arrays(beside, file.parameters)
-    return [path, beside]
+    files = [path]
+    with replacing(path) as stream:
+        stream.writelines(piece.encode("utf-8") for piece in file.pieces())
+        stream.flush()
+        if file.parameters is not None:
+            files.append(path.with_suffix(".npz"))
+            write_arrays(files[1], file.parameters)
+    return files
 
 
 class _File:

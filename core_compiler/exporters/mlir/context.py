@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from core_compiler.errors import UserError
+from core_compiler.exporters.base import archived
 from core_compiler.exporters.mlir.text import Ref, Writer
 from core_compiler.exporters.respelled import SPELLINGS
 from core_compiler.ir import (
@@ -89,7 +90,7 @@ class Shared:
         if self.parameters is None or isinstance(value, Dense) or value.digest in self.made:
             return None
         if value.digest not in self._parameters:
-            plain = chosen = name or _digest_name(value)
+            plain = chosen = archived(name or "") or _digest_name(value)
             for repeat in count(2):
                 if chosen not in self.parameters:
                     break

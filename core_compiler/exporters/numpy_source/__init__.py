@@ -55,15 +55,16 @@ def write(
     name: str = "",
 ) -> list[Path]:  # fmt: skip
     """Write ``module`` to the file ``path`` (a ``.py``), its weights beside it; see :func:`export`.
-    The files that were written; each appears when it is complete."""
+    The files that were written; they appear when both are complete."""
     path = Path(path)
     if path.suffix != ".py" or not path.stem:
         raise UserError(f"{path.name!r} is no name of a Python file", str(path), "call it x.py")
     made = export(module, inputs=inputs, outputs=outputs, name=name)
     files = [path]
-    if made.weights:
-        files.append(path.with_suffix(".npz"))
-        write_arrays(files[1], made.weights)
     with replacing(path) as stream:
         stream.write(made.text.encode("utf-8"))
+        stream.flush()
+        if made.weights:
+            files.append(path.with_suffix(".npz"))
+            write_arrays(files[1], made.weights)
     return files

@@ -14,7 +14,7 @@ import numpy as np
 
 from core_compiler.errors import InternalError
 from core_compiler.exporters import base
-from core_compiler.exporters.base import Names, is_uniform, short
+from core_compiler.exporters.base import Names, archived, is_uniform, short
 from core_compiler.exporters.numpy_source import ops  # noqa: F401  (fills the table)
 from core_compiler.exporters.numpy_source.table import TABLE
 from core_compiler.exporters.numpy_source.text import (
@@ -88,7 +88,7 @@ class Writer:
         self.depth = 1
         self.op: Op | None = None
         self._keys: dict[Any, str] = {}
-        self._weight_names = Names()
+        self._weight_names = Names(spell=archived)
         self._groups = 0
         self._place = ("", "")
         self._line = ""

@@ -57,6 +57,14 @@ def to_integer(x, dtype, low, high):
     return np.where(x >= high + 1, high, np.where(x <= low - 1, low, held)).astype(dtype)
 
 
+def to_odd(x):
+    """f64 as f32 with a last bit of 1 where that is not exact: rounded again it is rounded once."""
+    near = x.astype(np.float32)
+    inexact = (near != x) & (near.view(np.int32) % 2 == 0)
+    towards = np.where(x > near, np.inf, -np.inf).astype(np.float32)
+    return np.where(inexact, np.nextafter(near, towards), near)
+
+
 def saturated(x, dtype, limit):
     """Rounded to a narrow float; what is too large becomes the largest."""
     return np.clip(x, -limit, limit).astype(dtype)

@@ -36,7 +36,7 @@ def identifier(text: str) -> str:
 
 def quoted(text: str) -> str:
     """A text as a literal."""
-    return json.dumps(text, ensure_ascii=not text.isprintable())
+    return json.dumps(text, ensure_ascii=False) if text.isprintable() else repr(text)
 
 
 def plain(text: str) -> str:

@@ -7,6 +7,7 @@ folder, each tensor at an offset of whole pages, so that a reader can map it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
     """Write the model to ``path``; beside it the weights where it would have more than ``largest``
     bytes.  The files, the model's first.
 
-    Each file takes the place of an older one when it is complete, the model's last.
+    They take the places of older ones when all are complete, the model last.
     """
     inside, apart = list(made.weights), []
     if size(made) > min(largest, LARGEST):
@@ -57,20 +58,19 @@ def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
         apart = [pair for pair in made.weights if _lies_beside(pair[1])]
     fill(inside)
     beside = path.with_name(f"{path.name}.data")
-    if apart:
-        with replacing(beside) as stream:
-            for held, array in apart:
-                offset = -(-stream.tell() // PAGE) * PAGE
-                stream.write(bytes(offset - stream.tell()))
-                _stream(stream, array)
-                _refer(held, beside.name, offset, stream.tell() - offset)
-    if made.model.ByteSize() > LARGEST:
-        raise UserError(
-            f"the model has {made.model.ByteSize():,} bytes without its weights", str(path),
-            "protobuf writes no more than 2 GiB",
-        )  # fmt: skip
-    with replacing(path) as stream:
+    with replacing(path) as stream, replacing(beside) if apart else nullcontext(stream) as data:
+        for held, array in apart:
+            offset = -(-data.tell() // PAGE) * PAGE
+            data.write(bytes(offset - data.tell()))
+            _stream(data, array)
+            _refer(held, beside.name, offset, data.tell() - offset)
+        if made.model.ByteSize() > LARGEST:
+            raise UserError(
+                f"the model has {made.model.ByteSize():,} bytes without its weights", str(path),
+                "protobuf writes no more than 2 GiB",
+            )  # fmt: skip
         stream.write(made.model.SerializeToString(deterministic=True))
+        stream.flush()
     return [path, beside] if apart else [path]
 
 

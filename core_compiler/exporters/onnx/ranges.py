@@ -73,6 +73,8 @@ class Ranges:
         if name == "topk" and value is op.results[1]:
             return 0, op.operands[0].type.shape[op["axis"]] - 1
         if name in _MOVES or name == "topk":
+            if op.get("exclusive"):  # it starts with an end of the dtype
+                return None
             return self.of(op.operands[0], depth)
         if name == "iota":
             return 0, op["shape"][op.get("axis", 0)] - 1

@@ -13,7 +13,7 @@ from core_compiler.exporters.mlir.linalg.contraction import added_product, named
 from core_compiler.exporters.mlir.linalg.reduction import accumulated, least, rounded
 from core_compiler.exporters.mlir.linalg.shape import cut, padded, reshaped
 from core_compiler.exporters.mlir.literals import constant_text, type_text
-from core_compiler.exporters.mlir.shapes import positions_inside
+from core_compiler.exporters.mlir.shapes import kept_of, positions_inside
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.ir import DType, Op, TensorType, tensor
 from core_compiler.ops.rules import accumulator
@@ -43,11 +43,15 @@ def _reached(op: Op, outputs: int, taps: int) -> list[str]:
 def with_border(b: Linalg, x: Ref, scalar: Ref, op: Op) -> Ref:
     """``x`` [N, C, spatial..] with ``scalar`` around its spatial axes; negative sizes crop."""
     low, high = (0, 0, *op["low"]), (0, 0, *op["high"])
-    if min((*low, *high)) < 0:
-        starts = [max(-p, 0) for p in low]
-        rows = zip(x.type.shape, starts, high, strict=True)
-        x = cut(b, x, starts, [n - start - max(-p, 0) for n, start, p in rows])
-    return padded(b, x, scalar, [max(p, 0) for p in low], [max(p, 0) for p in high])
+    extents = [sum(parts) for parts in zip(x.type.shape, low, high, strict=True)]
+    kept = kept_of(x.type.shape, low, extents, (0,) * x.type.rank)
+    if any(count == 0 for _, count, _ in kept):
+        return b.filled(scalar, tensor(extents, x.type.dtype))
+    first, sizes, begin = ([row[i] for row in kept] for i in range(3))
+    if tuple(sizes) != x.type.shape:
+        x = cut(b, x, first, sizes)
+    behind = [e - p - n for e, p, n in zip(extents, begin, sizes, strict=True)]
+    return padded(b, x, scalar, begin, behind)
 
 
 # -- convolution -----------------------------------------------------------------------------------

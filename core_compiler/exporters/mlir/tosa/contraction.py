@@ -127,6 +127,8 @@ def settled(
         starts.append(max(-low, 0))
         sizes.append(size - max(-low, 0) - max(-high, 0))
         pads.append((max(low, 0), max(high, 0)))
+    if min(sizes) < 1:
+        raise NoWord("windows of padding alone")
     return b.cut(x, starts, sizes), pads
 
 

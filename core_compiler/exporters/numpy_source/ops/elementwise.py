@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_compiler.exporters.numpy_source.table import F32, I32, cast, core, in_f32
-from core_compiler.exporters.numpy_source.text import dtype_text, number
+from core_compiler.exporters.numpy_source.text import dtype_text, is_native, number
 from core_compiler.ir import DType
 
 #: Ours that are functions of NumPy.
@@ -102,6 +102,8 @@ def cast_(w, op, x):
         return f"{x} != 0" if not source.is_float or source.bits > 8 else f"{cast(x, F32)} != 0"
     if source.is_float and wanted.is_integer:
         return w.call("to_integer", x, dtype_text(wanted), *_limits(wanted))
+    if source.name == "f64" and wanted.is_float and not is_native(wanted):
+        x = w.call("to_odd", x)  # ml_dtypes goes through f32
     if wanted.is_float and wanted.bits <= 8 and op["saturate"]:
         wide = x if source.is_float and source.bits >= 32 else cast(x, F32)
         return w.call("saturated", wide, dtype_text(wanted), number(_largest(wanted), F32))

@@ -93,7 +93,7 @@ def pow_(g, op, a, b):
         return g.emit("Pow", a, b)
     held = g.numbers(op.operands[1])
     if held is not None and held.size == 1 and 2 <= held.item() <= PRODUCTS:
-        made = a
+        made = a = g.expand(a, op.result.type.shape)
         for _ in range(held.item() - 1):
             made = g.emit("Mul", made, a)
         return made

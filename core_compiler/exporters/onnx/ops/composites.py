@@ -8,7 +8,7 @@ does too: onnxruntime has no kernel for Swish.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from core_compiler.ir import Op, dtype
 from core_compiler.ops.activation import SELU_ALPHA, SELU_SCALE
 
 F64 = dtype("f64")
+#: A score that leaves nothing of a share beside those of a network.
+VANISHES = -1e4
 
 
 # -- activations -----------------------------------------------------------------------------------
@@ -167,8 +169,8 @@ def instance_norm(g, op, x, *parameters):
 
 @core("attention")
 def attention(g, op, q, k, v, *mask):
-    """ONNX's has four axes, (batch, heads, length, width), and gives 0 for a query that sees no
-    key."""
+    """ONNX's has four axes, (batch, heads, length, width), hides by -infinity, and gives 0 for a
+    query that sees no key."""
     if not g.has("Attention") or q.dtype is F64 or not _agree_on_blind_rows(g, op):
         return None
     if any(m.dtype.is_float and m.dtype is not q.dtype for m in mask):
@@ -202,15 +204,22 @@ def _mask(g: Emitter, mask: Tensor, op: Op, outer: Sequence[int]) -> Tensor:
     return g.expand(g.reshape(mask, whole), (*whole[:-2], *_lengths(op)))
 
 
+def _hides_by_a_number(op: Op) -> bool:
+    """Whether the scores of hidden keys are finite: a query that sees none sees all alike."""
+    masked = len(op.operands) > 3 and not op.operands[3].type.dtype.is_float
+    return op["hidden"] != -inf and (masked or op["causal"])
+
+
 def _agree_on_blind_rows(g: Emitter, op: Op) -> bool:
     """Whether ours gives what ONNX's gives for a query that sees no key, or there is none."""
-    if _lengths(op)[1] == 0:
+    finite = _hides_by_a_number(op)
+    if _lengths(op)[1] == 0 or (finite and (g.guards or op["hidden"] > VANISHES)):
         return False
-    if op["empty_rows"] == "zero" or not g.guards or len(op.operands) < 4:
+    if len(op.operands) < 4 or (not finite and (op["empty_rows"] == "zero" or not g.guards)):
         return True
     held = g.numbers(op.operands[3])
     if held is None:
-        return False
+        return not g.guards
     seen = held if held.dtype == np.bool_ else held != -np.inf
     seen = np.broadcast_to(seen, np.broadcast_shapes(seen.shape, _lengths(op)))
     if op["causal"]:

@@ -29,7 +29,7 @@ def _ready(g: Emitter, op: Op, *operands: Tensor) -> tuple[Tensor, ...]:
     return tuple(g.cast(x, wide) for x in operands)
 
 
-def _of_nothing(g: Emitter, op: Op) -> Tensor:
+def of_nothing(g: Emitter, op: Op) -> Tensor:
     kind = op.result.type.dtype
     return g.expand(g.constant(np.zeros((), kind.numpy)), op.result.type.shape)
 
@@ -44,7 +44,7 @@ def _product(g: Emitter, op: Op, a: Tensor, b: Tensor) -> Tensor:
 @core("matmul")
 def matmul(g, op, a, b):
     if op.operands[0].type.shape[-1] == 0:
-        return _of_nothing(g, op)
+        return of_nothing(g, op)
     return _product(g, op, a, b)
 
 
@@ -65,7 +65,7 @@ def contract(g, op, a, b):
     batch = op["batch_a"], op["batch_b"]
     summed = op["contract_a"], op["contract_b"]
     if any(shapes[0][i] == 0 for i in summed[0]):
-        return _of_nothing(g, op)
+        return of_nothing(g, op)
     if _is_matmul(shapes, batch, summed):
         return _product(g, op, a, b)
     return g.cast(g.emit("Einsum", *_ready(g, op, a, b), equation=_equation(shapes, batch, summed)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from core_compiler.exporters.onnx.graph import Tensor
-from core_compiler.exporters.onnx.ops.contraction import BYTES
+from core_compiler.exporters.onnx.ops.contraction import BYTES, of_nothing
 from core_compiler.exporters.onnx.ops.shape import padded
 from core_compiler.exporters.onnx.table import F32, I64, Emitter, NotInOnnx, core
 from core_compiler.ir import DType, Op, dtype
@@ -46,6 +46,8 @@ def _window(op: Op) -> dict:
 
 @core("conv")
 def conv(g, op, x, w):
+    if op.operands[1].type.shape[1] == 0:
+        return of_nothing(g, op)
     pads = [*op["low"], *op["high"]]
     if min(pads) < 0:  # a crop is an op of its own, which may go past the operand
         around = (0, 0, *op["low"]), (0, 0, *op["high"])
