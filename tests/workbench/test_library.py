@@ -203,6 +203,40 @@ def test_a_recording_of_a_newer_version_is_not_read(store):
     assert entry.status == "unreadable" and entry.error == schema.made_by_newer(schema.VERSION + 1)
 
 
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"figures": [("memory", "arena_bytes", float("inf"))]},
+        {"figures": [("memory", "arena_bytes", 1e300)]},
+        {"model": "half \ud800", "device": {"name": "\ud800"}, "status": "\ud800"},
+        {"sizes": {"of": "\ud800"}},
+        {"edit": {"skip": ["\ud800"]}},
+        {"began": 10**400},
+    ],
+)
+def test_a_recording_that_says_what_no_index_holds_hides_no_other(store, meta):
+    store.make("sound", began=2.0)
+    store.make("strange", **meta)
+    found = store.entries()
+    assert sorted(entry.name for entry in found) == ["sound.run", "strange.run"]
+    assert {entry.peak_bytes for entry in found} == {None}
+    assert "\ud800" not in "".join(f"{e.model}{e.device}{e.status}{e.variant}" for e in found)
+
+
+def test_facts_nested_too_deep_and_half_letters_in_a_note_hide_no_other_run(store):
+    store.make("sound", began=3.0)
+    noted = store.make("noted", began=2.0)
+    noted.with_suffix(".about.json").write_text(json.dumps({"note": "\ud83d", "tags": ["\ud83d"]}))
+    db = sqlite3.connect(store.make("deep"))
+    with db:
+        db.execute("INSERT INTO meta VALUES ('nested', ?)", ("[" * 100_000,))
+    db.close()
+    told = {entry.name: (entry.status, entry.note, entry.tags) for entry in store.entries()}
+    assert told["sound.run"] == ("finished", "", ())
+    assert told["noted.run"] == ("finished", "?", ("?",))
+    assert told["deep.run"][0] == "unreadable"
+
+
 def test_two_processes_share_an_index(store):
     for number in range(20):
         store.make(f"a{number:02}")
