@@ -237,6 +237,12 @@ def test_facts_nested_too_deep_and_half_letters_in_a_note_hide_no_other_run(stor
     assert told["deep.run"][0] == "unreadable"
 
 
+def test_a_file_whose_name_is_no_text_hides_no_other_run(store):
+    store.make("sound")
+    os.rename(store.make("other"), os.fsencode(store.folder) + b"/\xff.run")
+    assert store.names() == ["sound"]
+
+
 def test_two_processes_share_an_index(store):
     for number in range(20):
         store.make(f"a{number:02}")
