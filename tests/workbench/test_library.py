@@ -237,6 +237,14 @@ def test_facts_nested_too_deep_and_half_letters_in_a_note_hide_no_other_run(stor
     assert told["deep.run"][0] == "unreadable"
 
 
+@pytest.mark.parametrize("began", [1e300, 1e12, -1e18])
+def test_a_recording_of_no_date_has_that_of_its_file(store, command, began):
+    path = store.make("net", began=began)
+    os.utime(path, (1e9, 1e9))
+    assert [entry.began for entry in store.entries()] == [1e9]
+    assert "2001-09-0" in command.text("runs", "--store", store.root)
+
+
 def test_a_file_whose_name_is_no_text_hides_no_other_run(store):
     store.make("sound")
     os.rename(store.make("other"), os.fsencode(store.folder) + b"/\xff.run")
@@ -466,8 +474,20 @@ def test_the_command_line_does_all_of_it(store, command):
 
 @pytest.mark.parametrize(
     "words", [("delete", "absent"), ("tag", "absent", "x"), ("tag", "absent"), ("note",),
-              ("restore", "absent"), ("delete-upload", ".."), ("sort:colour",), ("--limit", "0")],
+              ("restore", "absent"), ("delete-upload", ".."), ("sort:colour",), ("--limit", "0"),
+              ("--limit", "9" * 20), ("--offset", "9" * 20)],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_line(store, command, words):
     code, out, err = command("runs", *words, "--store", store.root)
     assert (code, out) == (2, "") and len(err.splitlines()) == 1
+
+
+def test_a_search_that_is_no_text_finds_nothing(store, command):
+    store.make("net")
+    assert "no run is found" in command.text("runs", "\udcff", "--store", store.root)
+
+
+def test_tags_that_were_copied_here_do_not_steer_the_terminal(store, command):
+    path = store.make("net")
+    path.with_suffix(".about.json").write_text(json.dumps({"tags": ["t\x1b[2J"]}))
+    assert "t\\x1b[2J" in command.text("runs", "--store", store.root)

@@ -25,6 +25,8 @@ from core_compiler.record.recorder import machine_id
 MAX_TAGS, MAX_TAG, MAX_NOTE = 20, 40, 2000
 #: Longest name of a model, target or device that is kept: a recording is untrusted (characters).
 MAX_NAME = 200
+#: The first second that is no date to Python and browsers (since 1970; of the year 10,000).
+MAX_DATE = 253_402_300_800
 #: How long reading one may take: it may not be what it says it is (seconds).
 MAX_SECONDS = 5.0
 
@@ -109,7 +111,7 @@ def _read(db: sqlite3.Connection, blank: Entry, made: float) -> Entry:
         status = "interrupted"
     return replace(
         blank, model=_text(meta.get("model"), blank.model), target=_text(meta.get("target")),
-        began=_float(meta.get("began")) or made, status=status, stages=int(stages),
+        began=_date(meta.get("began")) or made, status=status, stages=int(stages),
         checks={str(k)[:MAX_TAG]: int(v) for k, v in checks.items()}, total_ms=_float(total),
         device=_device(meta), mode=_text(meta.get("mode")), variant=_variant(meta),
         compile_s=_float(seconds),
@@ -168,6 +170,12 @@ def _number(value: Any) -> float | None:
         number = float(value)
         return None if math.isnan(number) else number
     return None
+
+
+def _date(value: Any) -> float | None:
+    """Seconds since 1970 of a date that calendars have (up to the year 9999); None for others."""
+    number = _float(value)
+    return number if number is not None and 0 <= number < MAX_DATE else None
 
 
 def _bytes(value: Any) -> int | None:
