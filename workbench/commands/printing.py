@@ -59,8 +59,9 @@ def plain(value: Any) -> Any:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = ()) -> str:
-    """Columns padded to their widest cell; ``right`` are the columns aligned to the right."""
-    cells = [list(map(str, head)), *([("" if c is None else str(c)) for c in row] for row in rows)]
+    """Columns padded to their widest cell; ``right`` are the columns aligned to the right.  Each
+    row is a line, whatever names are in it."""
+    cells = [[*map(_on_one_line, row)] for row in (head, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     lines = [
         "  ".join(
@@ -70,6 +71,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[in
         for row in cells
     ]
     return "\n".join(lines)
+
+
+def _on_one_line(cell: Any) -> str:
+    text = "" if cell is None else printable(str(cell))
+    return text.replace("\n", "\\n").replace("\t", " ")
 
 
 def wants_colour() -> bool:
