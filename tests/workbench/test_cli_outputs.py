@@ -15,7 +15,7 @@ from core_compiler.ir.parser import parse
 from core_compiler.record import Recording
 from sample_models import CATALOGUE
 from tests.workbench.conftest import MODEL
-from workbench.commands import check_machine, run_model, show_diff, show_memory
+from workbench.commands import check_machine, printing, run_model, show_diff, show_memory
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -409,3 +409,10 @@ def test_names_in_a_recording_steer_no_terminal_and_break_no_table(
     assert "\x1b" not in hostile and "\u202e" not in hostile
     if words[0] in ("kernels", "lines"):
         assert len(hostile.splitlines()) <= len(plain.splitlines())
+
+
+def test_columns_stand_below_each_other_whatever_letters_are_in_them():
+    rows = [("plain", 1), ("\u5c64\u5c64", 2), ("e\u0301t\u00e9", 3)]
+    head, *lines = printing.table(("name", "n"), rows).splitlines()
+    assert head == "name   n"
+    assert lines == ["plain  1", "\u5c64\u5c64   2", "e\u0301t\u00e9    3"]
