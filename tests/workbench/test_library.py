@@ -78,6 +78,12 @@ def test_recordings_of_the_same_model_that_can_be_read_are_offered(store):
     assert store.alike("net") == []
 
 
+def test_recordings_of_a_model_with_a_long_name_are_offered(store):
+    store.make("a", model="n" * 1_000)
+    store.make("b", model="n" * 100)
+    assert [entry.name for entry in store.alike("n" * 1_000)] == ["a.run"]
+
+
 def test_the_figures_of_a_run_come_from_its_recording(store):
     store.make(
         "net", began=5.0, device={"name": "H200"}, mode="training",
