@@ -21,7 +21,7 @@ from pathlib import Path
 
 from core_compiler import __version__
 from core_compiler.errors import BAD_INPUT, CANNOT_HERE, STOPPED, UserError, nearest
-from workbench.commands.printing import OutputLost, say
+from workbench.commands.printing import OutputLost, printable, say
 
 #: Command -> (module, one line).  A module has ``add_arguments(parser)`` and ``run(arguments)``,
 #: which answers the exit code or None.  Only the module of the command asked for is imported.
@@ -112,7 +112,7 @@ def report(error: UserError, as_json: bool) -> int:
         except OutputLost as lost:
             return _lost(lost) or error.exit_code
     else:
-        print(f"workbench: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"workbench: {printable(' '.join(str(error).split()))}", file=sys.stderr)
     return error.exit_code
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +75,7 @@ class Showing:
             shown = {"stage": run.stage_number(sight.stage), "rewrite": sight.rewrite,
                      "stops": list(sight.stops)}  # fmt: skip
         yield self._answer("rail", shown)
-        yield from self._part("rail", passes.key, passes.data, "data", sight, run)
+        yield from self._parts((("rail", passes.key, passes.data, "data"),), sight, run)
         panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
         for name in panes:
             try:
@@ -85,8 +85,13 @@ class Showing:
                 messages.pop(name, None)
             except Exception as error:
                 messages[name] = instead(name, error)
-        for part in (("rail", passes.detail_key, passes.detail, "detail"),
-                     ("inspector", inspector.key, inspector.data, "data")):  # fmt: skip
+        around = (("rail", passes.detail_key, passes.detail, "detail"),
+                  ("inspector", inspector.key, inspector.data, "data"))  # fmt: skip
+        yield from self._parts(around, sight, run)
+
+    def _parts(self, parts: Iterable[tuple], sight: Sight, run: Run) -> Updates:
+        """What stands around the views; where one fails the others, and the views, go on."""
+        for part in parts:
             try:
                 with run.lock:
                     yield from self._part(*part, sight, run)

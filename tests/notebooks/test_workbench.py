@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
 
@@ -175,6 +176,17 @@ def test_a_compile_with_an_edit_goes_on_with_the_state_of_the_model():
     made = notebook.show(c).rerun(cc.PipelineEdit(skip=("fuse_elementwise",)))
     assert [y.tolist() for y in made(one)] == [6]
     assert [y.tolist() for y in c(one)] == [6]
+
+
+def test_a_compilation_that_has_gone_after_an_edit_leaves_its_place_to_others():
+    """Objects are known by their ids, and a new compilation may get that of one that has gone."""
+    c = compiled()
+    w, gone = notebook.show(c), id(c)
+    w.rerun(cc.PipelineEdit(skip=("fuse_elementwise",)))
+    assert notebook.show(c) is w and gone in notebook.SHOWN
+    del c
+    gc.collect()
+    assert gone not in notebook.SHOWN and id(w.compilation) in notebook.SHOWN
 
 
 def test_an_edit_made_in_the_view_runs_here_and_a_bad_one_changes_nothing():

@@ -213,6 +213,11 @@ def test_a_mistake_is_one_line_and_json_of_three_parts(command, files, words, co
     assert error["fix"]
 
 
+def test_names_in_a_mistake_do_not_steer_the_terminal(command):
+    code, out, err = command("passes", "absent\x1b[2J.run")
+    assert (code, out) == (2, "") and "absent\\x1b[2J.run" in err and "\x1b" not in err
+
+
 def test_damage_inside_a_recording_is_one_line(command, files):
     seen = set()
     for words in (("passes",), ("memory",), ("kernels",), ("diff", "--pass", "decompose")):

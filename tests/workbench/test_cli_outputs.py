@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import resource
+import shutil
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from core_compiler.ir.parser import parse
 from core_compiler.record import Recording
 from sample_models import CATALOGUE
 from tests.workbench.conftest import MODEL
-from workbench.commands import check_machine, run_model, show_diff, show_memory
+from workbench.commands import check_machine, printing, run_model, show_diff, show_memory
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -409,3 +411,31 @@ def test_every_json_output_is_one_line(command, recording):
         _, out, _ = command(*words, "--json")
         assert out.count("\n") == 1
         json.loads(out)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("passes",), ("lines",), ("lines", "--nodes"), ("kernels",), ("memory",), ("numerics",),
+     ("show", "overview"), ("op", "11"), ("diff", "--pass", "3"), ("why-not", "11", "12")],
+)  # fmt: skip
+def test_names_in_a_recording_steer_no_terminal_and_break_no_table(
+    command, recording, tmp_path, words
+):
+    path, name = tmp_path / "hostile.run", "\x1b[2J\u202e\n"
+    shutil.copy(recording, path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE node SET name = ?1 || name, kind = ?1, scope = ?1, file = ?1", (name,))
+        db.execute("UPDATE kernel SET name = ?1 || id", (name,))
+        db.execute("UPDATE stage SET pass = ?1 || id, summary = ?1", (name,))
+        db.execute("UPDATE meta SET value = ? WHERE key = 'model'", (json.dumps(name),))
+    plain, hostile = (command.text(words[0], file, *words[1:]) for file in (recording, path))
+    assert "\x1b" not in hostile and "\u202e" not in hostile
+    if words[0] in ("kernels", "lines"):
+        assert len(hostile.splitlines()) <= len(plain.splitlines())
+
+
+def test_columns_stand_below_each_other_whatever_letters_are_in_them():
+    rows = [("plain", 1), ("\u5c64\u5c64", 2), ("e\u0301t\u00e9", 3)]
+    head, *lines = printing.table(("name", "n"), rows).splitlines()
+    assert head == "name   n"
+    assert lines == ["plain  1", "\u5c64\u5c64   2", "e\u0301t\u00e9    3"]

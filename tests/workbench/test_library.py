@@ -78,6 +78,12 @@ def test_recordings_of_the_same_model_that_can_be_read_are_offered(store):
     assert store.alike("net") == []
 
 
+def test_recordings_of_a_model_with_a_long_name_are_offered(store):
+    store.make("a", model="n" * 1_000)
+    store.make("b", model="n" * 100)
+    assert [entry.name for entry in store.alike("n" * 1_000)] == ["a.run"]
+
+
 def test_the_figures_of_a_run_come_from_its_recording(store):
     store.make(
         "net", began=5.0, device={"name": "H200"}, mode="training",
@@ -201,6 +207,54 @@ def test_a_recording_of_a_newer_version_is_not_read(store):
     db.close()
     (entry,) = store.entries()
     assert entry.status == "unreadable" and entry.error == schema.made_by_newer(schema.VERSION + 1)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"figures": [("memory", "arena_bytes", float("inf"))]},
+        {"figures": [("memory", "arena_bytes", 1e300)]},
+        {"model": "half \ud800", "device": {"name": "\ud800"}, "status": "\ud800"},
+        {"sizes": {"of": "\ud800"}},
+        {"edit": {"skip": ["\ud800"]}},
+        {"began": 10**400},
+    ],
+)
+def test_a_recording_that_says_what_no_index_holds_hides_no_other(store, meta):
+    store.make("sound", began=2.0)
+    store.make("strange", **meta)
+    found = store.entries()
+    assert sorted(entry.name for entry in found) == ["sound.run", "strange.run"]
+    assert {entry.peak_bytes for entry in found} == {None}
+    assert "\ud800" not in "".join(f"{e.model}{e.device}{e.status}{e.variant}" for e in found)
+
+
+def test_facts_nested_too_deep_and_half_letters_in_a_note_hide_no_other_run(store):
+    store.make("sound", began=3.0)
+    noted = store.make("noted", began=2.0)
+    noted.with_suffix(".about.json").write_text(json.dumps({"note": "\ud83d", "tags": ["\ud83d"]}))
+    db = sqlite3.connect(store.make("deep"))
+    with db:
+        db.execute("INSERT INTO meta VALUES ('nested', ?)", ("[" * 100_000,))
+    db.close()
+    told = {entry.name: (entry.status, entry.note, entry.tags) for entry in store.entries()}
+    assert told["sound.run"] == ("finished", "", ())
+    assert told["noted.run"] == ("finished", "?", ("?",))
+    assert told["deep.run"][0] == "unreadable"
+
+
+@pytest.mark.parametrize("began", [1e300, 1e12, -1e18])
+def test_a_recording_of_no_date_has_that_of_its_file(store, command, began):
+    path = store.make("net", began=began)
+    os.utime(path, (1e9, 1e9))
+    assert [entry.began for entry in store.entries()] == [1e9]
+    assert "2001-09-0" in command.text("runs", "--store", store.root)
+
+
+def test_a_file_whose_name_is_no_text_hides_no_other_run(store):
+    store.make("sound")
+    os.rename(store.make("other"), os.fsencode(store.folder) + b"/\xff.run")
+    assert store.names() == ["sound"]
 
 
 def test_two_processes_share_an_index(store):
@@ -426,8 +480,20 @@ def test_the_command_line_does_all_of_it(store, command):
 
 @pytest.mark.parametrize(
     "words", [("delete", "absent"), ("tag", "absent", "x"), ("tag", "absent"), ("note",),
-              ("restore", "absent"), ("delete-upload", ".."), ("sort:colour",), ("--limit", "0")],
+              ("restore", "absent"), ("delete-upload", ".."), ("sort:colour",), ("--limit", "0"),
+              ("--limit", "9" * 20), ("--offset", "9" * 20)],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_line(store, command, words):
     code, out, err = command("runs", *words, "--store", store.root)
     assert (code, out) == (2, "") and len(err.splitlines()) == 1
+
+
+def test_a_search_that_is_no_text_finds_nothing(store, command):
+    store.make("net")
+    assert "no run is found" in command.text("runs", "\udcff", "--store", store.root)
+
+
+def test_tags_that_were_copied_here_do_not_steer_the_terminal(store, command):
+    path = store.make("net")
+    path.with_suffix(".about.json").write_text(json.dumps({"tags": ["t\x1b[2J"]}))
+    assert "t\\x1b[2J" in command.text("runs", "--store", store.root)

@@ -110,7 +110,8 @@ class Library:
     def alike(self, model: str, limit: int = MAX_OFFERED) -> list[Entry]:
         """The recordings of a model that can be read, pinned ones and then the newest first."""
         self.index.refresh(seconds=1.0, quick=True)
-        found = self.index.find('model:="{}"'.format(model.replace('"', "")), limit).entries
+        name = model[: run_entry.MAX_NAME].replace('"', "")  # the index has no more of it
+        found = self.index.find(f'model:="{name}"', limit).entries
         return [entry for entry in found if entry.status not in ("", "unreadable")]
 
     def trend(self, text: str) -> dict[str, Any]:

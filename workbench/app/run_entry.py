@@ -25,6 +25,8 @@ from core_compiler.record.recorder import machine_id
 MAX_TAGS, MAX_TAG, MAX_NOTE = 20, 40, 2000
 #: Longest name of a model, target or device that is kept: a recording is untrusted (characters).
 MAX_NAME = 200
+#: The first second that is no date to Python and browsers (since 1970; of the year 10,000).
+MAX_DATE = 253_402_300_800
 #: How long reading one may take: it may not be what it says it is (seconds).
 MAX_SECONDS = 5.0
 
@@ -79,7 +81,7 @@ _FIGURES = """SELECT
 def read(path: Path, name: str) -> Entry:
     """What a recording says of itself; ``error`` where it cannot be read.  FileNotFoundError."""
     stat = path.stat()
-    blank = Entry(name, str(path), path.stem[:MAX_NAME], "", stat.st_mtime, stat.st_size, "", 0, {},
+    blank = Entry(name, str(path), _text(path.stem), "", stat.st_mtime, stat.st_size, "", 0, {},
                   None, **about(path))  # fmt: skip
     try:
         db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=1)
@@ -89,7 +91,8 @@ def read(path: Path, name: str) -> Entry:
             return _read(db, blank, stat.st_mtime)
         finally:
             db.close()
-    except (sqlite3.Error, ValueError, TypeError, KeyError, AttributeError) as problem:
+    except (sqlite3.Error, ValueError, TypeError, KeyError, AttributeError, OverflowError,
+            RecursionError) as problem:  # fmt: skip
         return replace(blank, status="unreadable", error=str(problem)[:200])
 
 
@@ -102,24 +105,29 @@ def _read(db: sqlite3.Connection, blank: Entry, made: float) -> Entry:
     checks = dict(db.execute("SELECT verdict, count(*) FROM check_result GROUP BY verdict"))
     total, seconds, peak, stages, worst, kernels = db.execute(_FIGURES).fetchone()
     iterations = 0 if version < 4 else db.execute("SELECT count(*) FROM iteration").fetchone()[0]
-    status, writer = str(meta.get("status", ""))[:MAX_NAME], str(meta.get("writer", ""))
+    status, writer = _text(meta.get("status")), str(meta.get("writer", ""))
     live = status == "recording"
     if live and not is_running(writer, machine_id()):
         status = "interrupted"
     return replace(
         blank, model=_text(meta.get("model"), blank.model), target=_text(meta.get("target")),
-        began=_float(meta.get("began")) or made, status=status, stages=int(stages),
+        began=_date(meta.get("began")) or made, status=status, stages=int(stages),
         checks={str(k)[:MAX_TAG]: int(v) for k, v in checks.items()}, total_ms=_float(total),
         device=_device(meta), mode=_text(meta.get("mode")), variant=_variant(meta),
         compile_s=_float(seconds),
-        peak_bytes=None if peak is None else int(peak), kernels=int(kernels) or None,
+        peak_bytes=_bytes(peak), kernels=int(kernels) or None,
         worst_error=_number(worst), iterations=int(iterations),
         elsewhere=live and writer.rpartition("@")[2] != machine_id(),
     )  # fmt: skip
 
 
 def _text(value: Any, otherwise: str = "") -> str:
-    return otherwise if value is None else str(value)[:MAX_NAME]
+    return otherwise if value is None else _whole(str(value)[:MAX_NAME])
+
+
+def _whole(text: str) -> str:
+    """``text`` as the index can hold it: no halves of surrogate pairs, which JSON may bring."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _device(meta: Mapping[str, Any]) -> str:
@@ -158,10 +166,22 @@ def _edited(meta: Mapping[str, Any]) -> str:
 
 def _number(value: Any) -> float | None:
     """A number, an infinite one too, or None."""
-    with suppress(TypeError, ValueError):
+    with suppress(TypeError, ValueError, OverflowError):
         number = float(value)
         return None if math.isnan(number) else number
     return None
+
+
+def _date(value: Any) -> float | None:
+    """Seconds since 1970 of a date that calendars have (up to the year 9999); None for others."""
+    number = _float(value)
+    return number if number is not None and 0 <= number < MAX_DATE else None
+
+
+def _bytes(value: Any) -> int | None:
+    """A number of bytes, None where there is none or no file is that large."""
+    number = _float(value)
+    return None if number is None or abs(number) >= 1 << 63 else int(number)
 
 
 def _float(value: Any) -> float | None:
@@ -182,11 +202,14 @@ def about(recording: Path) -> dict[str, Any]:
     """``tags``, ``note`` and ``pinned`` of a recording; what is damaged counts as not there."""
     found = _kept(recording)
     tags, note = found.get("tags"), found.get("note")
-    tags = [t[:MAX_TAG] for t in tags if isinstance(t, str)] if isinstance(tags, list) else []
+    tags = (
+        [_whole(t[:MAX_TAG]) for t in tags if isinstance(t, str)] if isinstance(tags, list) else []
+    )
     return {
-        "tags": tuple(tags[:MAX_TAGS]), "note": note[:MAX_NOTE] if isinstance(note, str) else "",
+        "tags": tuple(tags[:MAX_TAGS]),
+        "note": _whole(note[:MAX_NOTE]) if isinstance(note, str) else "",
         "pinned": found.get("pinned") is True,
-    }  # fmt: skip
+    }
 
 
 def uploader(file: Path) -> str:

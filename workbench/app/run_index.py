@@ -338,7 +338,8 @@ def _stamps(folder: Path, only: str = "") -> list[tuple[str, str, os.stat_result
         with os.scandir(folder) as found:
             for each in found:
                 if each.name.endswith((".run", ".run-wal", ".about.json")) and not only:
-                    with suppress(OSError):
+                    with suppress(OSError, UnicodeEncodeError):
+                        each.name.encode()  # another name no address and no index can hold
                         stats[each.name] = each.stat()
     except OSError:
         return []

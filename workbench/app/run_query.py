@@ -46,7 +46,10 @@ def parse(text: str) -> Query:
     conditions: list[str] = []
     parameters: list[object] = []
     order = SORTS["newest"]
-    for term in _TERM.finditer(text[:MAX_TEXT]):
+    text = (
+        text[:MAX_TEXT].encode("utf-8", "replace").decode()
+    )  # bytes of a command line may be none
+    for term in _TERM.finditer(text):
         word = term["word"] if term["word"] is not None else term["eq"] + term["quoted"]
         field = term["field"] if term["field"] in FIELDS else None
         if term["field"] and field is None:

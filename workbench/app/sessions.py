@@ -94,7 +94,7 @@ class Absent(RequestHandler):
 
 class Headers(OutputTransform):
     """What every answer says: no page from elsewhere shows it in a frame, for its clicks would be
-    ours."""
+    ours, and none sends a browser to another site by an address without a scheme."""
 
     def transform_first_chunk(
         self, status_code: int, headers: Any, chunk: bytes, finishing: bool
@@ -102,4 +102,8 @@ class Headers(OutputTransform):
         headers["X-Frame-Options"] = "SAMEORIGIN"
         headers["Content-Security-Policy"] = "frame-ancestors 'self'"
         headers["X-Content-Type-Options"] = "nosniff"
+        # Panel takes what an address names as the page to go to for a path of ours; to a browser
+        # more than one slash names another host.
+        if headers.get("Location", "").strip().startswith("//"):
+            headers["Location"] = "/"
         return status_code, headers, chunk

@@ -58,8 +58,8 @@ def _text(data) -> str:
     lines = [paint("bold", printable(data["summary"])), ""]
     for answer in data["answers"]:
         lines += [
-            paint("cyan", f"{answer['stage']:>3} {answer['pass']}: {answer['outcome']}"),
+            paint("cyan", printable(f"{answer['stage']:>3} {answer['pass']}: {answer['outcome']}")),
             f"    {printable(answer['sentence'])}",
-            paint("dim", f"    {answer['source']}"),
+            paint("dim", printable(f"    {answer['source']}")),
         ]
     return "\n".join(lines)

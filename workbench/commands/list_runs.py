@@ -17,6 +17,8 @@ from workbench.commands.printing import emit, number, printable, table
 #: What may stand first: ``workbench runs tag RUN TAG ...``.
 ACTIONS = ("tag", "untag", "note", "pin", "unpin", "delete", "restore", "empty-trash", "import",
            "delete-upload")  # fmt: skip
+#: Largest ``--limit`` and ``--offset``.
+MOST = 10**9
 
 
 def add_arguments(parser) -> None:
@@ -50,6 +52,8 @@ def run(arguments) -> int | None:
     if arguments.limit < 1 or arguments.offset < 0:
         raise UserError("a list has at least one line, and begins at 0 or later", "--limit",
                         "give --limit 50 --offset 0")  # fmt: skip
+    if max(arguments.limit, arguments.offset) > MOST:
+        raise UserError("no library has so many runs", "--limit, --offset", f"give at most {MOST}")
     if words and words[0] in ACTIONS:
         _act(arguments, library, words[0], words[1:])
     elif arguments.trash:
@@ -82,7 +86,7 @@ def _table(entries: Sequence[Entry], total: int, library: Library) -> str:
             number(e.compile_s), number(e.total_ms),
             "" if e.peak_bytes is None else f"{e.peak_bytes / 1024:,.1f}", e.kernels,
             number(e.worst_error, 2), "on another machine" if e.elsewhere else printable(e.status),
-            " ".join(e.tags),
+            printable(" ".join(e.tags)),
         )
         for e in entries
     ]  # fmt: skip

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -59,17 +60,35 @@ def plain(value: Any) -> Any:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = ()) -> str:
-    """Columns padded to their widest cell; ``right`` are the columns aligned to the right."""
-    cells = [list(map(str, head)), *([("" if c is None else str(c)) for c in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    """Columns padded to their widest cell; ``right`` are the columns aligned to the right.  Each
+    row is a line, whatever names are in it."""
+    cells = [[*map(_on_one_line, row)] for row in (head, *rows)]
+    widths = [max(_width(row[i]) for row in cells) for i in range(len(head))]
     lines = [
         "  ".join(
-            c.rjust(w) if i in right else c.ljust(w)
+            _room(c, w) + c if i in right else c + _room(c, w)
             for i, (c, w) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in cells
     ]
     return "\n".join(lines)
+
+
+def _room(cell: str, width: int) -> str:
+    return " " * (width - _width(cell))
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal a text takes: some letters take two, marks on them none."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
+
+
+def _on_one_line(cell: Any) -> str:
+    text = "" if cell is None else printable(str(cell))
+    return text.replace("\n", "\\n").replace("\t", " ")
 
 
 def wants_colour() -> bool:

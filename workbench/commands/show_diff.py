@@ -60,8 +60,8 @@ def unified(
     """The lines of a unified diff, coloured for a terminal."""
     paint = painter(colour)
     colours = {BEFORE: "red", AFTER: "green", GAP: "cyan"}
-    yield paint("bold", f"--- stage {first} ({names[0]})")
-    yield paint("bold", f"+++ stage {last} ({names[1]})")
+    yield paint("bold", printable(f"--- stage {first} ({names[0]})"))
+    yield paint("bold", printable(f"+++ stage {last} ({names[1]})"))
     changed = False
     for sign, text in merged(rows):
         line = text if sign == GAP else sign + printable(text)

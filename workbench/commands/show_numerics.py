@@ -60,7 +60,7 @@ def _text(data, top: int) -> str:
     lines = [f"checks: {counted or 'none'}"]
     if counted:
         kept = "every checked pass kept every bit"
-        lines.append(f"first pass that changed bits: {first}" if first else kept)
+        lines.append(f"first pass that changed bits: {printable(first)}" if first else kept)
     if data["peer"]:
         against = "against {name}: worst relative error {error:.3g}, worst ulp {ulp:.0f}"
         lines.append(against.format(**data["peer"]))
@@ -76,7 +76,8 @@ def _text(data, top: int) -> str:
         lines += ["", table(head, rows, right=(0, 3, 4))]
     shown = [c for c in data["checks"] if c["verdict"] != "bitwise"][:top]
     if shown:
-        lines += ["", paint("bold", f"{data['pass']}: checks that are not bitwise"), _checks(shown)]
+        title = printable(f"{data['pass']}: checks that are not bitwise")
+        lines += ["", paint("bold", title), _checks(shown)]
     lines += _values(data["values"], top, paint)
     return "\n".join(lines)
 

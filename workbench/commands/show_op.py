@@ -170,7 +170,7 @@ def _text(data) -> str:
             if stages["last"] is None
             else f"stage {stages['last']} ({stages['until_pass']})"
         )
-        place = f"from stage {stages['first']} ({stages['from_pass']}) to {until}"
+        place = printable(f"from stage {stages['first']} ({stages['from_pass']}) to {until}")
     lines = [paint("bold", f"op {data['op']}  {data['kind']}  {', '.join(data['types'])}"), place]
     for node in data["model"][:MOST]:
         at = f"{node['file']}:{node['line']}" if node["file"] else ""
@@ -190,7 +190,8 @@ def _text(data) -> str:
         lines += ["", *map(printable, linked)]
     if data["kernels"]:
         times = ", ".join(f"{us:.1f} us" for us in data["launch_us"].values())
-        lines += ["", f"kernels: {', '.join(data['kernels'])}" + (f" ({times})" if times else "")]
+        names = printable(", ".join(data["kernels"]))
+        lines += ["", f"kernels: {names}" + (f" ({times})" if times else "")]
     lines += [
         "memory: {tier} {offset}, {size} bytes, steps {start} to {end}".format(**b)
         for b in data["buffers"][:MOST]

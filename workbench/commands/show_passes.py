@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.commands import subject
-from workbench.commands.printing import emit, number, painter, table
+from workbench.commands.printing import emit, number, painter, printable, table
 
 
 def add_arguments(parser) -> None:
@@ -63,7 +63,7 @@ def _text(stages, status: str, diagnostics) -> str:
             lines[place] = paint("red", lines[place])
         elif not stage.changed:
             lines[place] = paint("dim", lines[place])
-    lines += [str(d) for d in diagnostics]
+    lines += [printable(str(d)) for d in diagnostics]
     if status != "finished":
         lines.append(f"this recording is {status}")
     return "\n".join(lines)

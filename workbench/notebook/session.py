@@ -120,6 +120,7 @@ class Workbench:
         self.run = self._record()
         self._follow(made)
         SHOWN[id(made)] = self
+        weakref.finalize(old, SHOWN.pop, id(old), None)  # another one may get its id
         stage = next(
             (s.index for s in self.run.stages() if s.pass_name == self._shown_pass()), None
         )

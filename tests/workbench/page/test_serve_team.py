@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import http.cookiejar
 import json
 import os
@@ -15,7 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
@@ -169,6 +170,18 @@ def test_nobody_names_the_session_that_a_page_gets(team):
     assert _status(alice.open, f"{team.url}autoload.js?bokeh-autoload-element=1") == 404
     own = generate_jwt_token("abc", extra_payload={"headers": {}, "cookies": {}, "arguments": {}})
     assert not team.opened(own, team.cookies("alice")), "the server signs the tokens"
+
+
+@pytest.mark.parametrize("wanted", ["///elsewhere.example/", " ///elsewhere.example"])
+def test_signing_in_leads_to_no_other_site(team, wanted):
+    """To a browser an address that begins with two slashes or more names another host."""
+    given = urllib.parse.urlencode({"username": "alice", "password": USERS["alice"]})
+    headers = {"Content-Type": "application/x-www-form-urlencoded",
+               "Cookie": f'next_url="{wanted}"'}  # fmt: skip
+    with closing(http.client.HTTPConnection("127.0.0.1", team.port, timeout=60)) as connection:
+        connection.request("POST", "/login", given, headers)
+        answer = connection.getresponse()
+    assert (answer.status, answer.headers["Location"]) == (302, "/")
 
 
 def test_no_other_page_shows_the_page_in_a_frame(team):

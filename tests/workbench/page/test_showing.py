@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -46,4 +49,15 @@ def test_a_view_is_told_that_it_remembers_nothing(recording, name):
     updates = Showing().updates(Sight(panes=(name,)), run, None, {})
     states = [u.values["state"] for u in updates if u.name == name and "state" in u.values]
     assert states == [{"unified": False} if name == "diff" else {}]
+    run.close()
+
+
+def test_where_the_list_of_passes_fails_the_views_are_shown_all_the_same(recording, tmp_path):
+    path = shutil.copy(recording, tmp_path / "strange.run")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE figure SET value = 9e999 WHERE name = 'ops'")
+    run, messages = Run(path), {}
+    updates = list(Showing().updates(Sight(panes=("kernels",)), run, None, messages))
+    assert {u.name for u in updates if "data" in u.values} == {"kernels", "inspector"}
+    assert messages == {}
     run.close()
