@@ -152,3 +152,14 @@ def test_classes_are_drawn_by_their_shares():
     assert made.dtype == np.int32
     for row, wanted in zip(made, (share, share[::-1]), strict=True):
         np.testing.assert_allclose(np.bincount(row, minlength=3) / 4000, wanted, atol=0.03)
+
+
+@pytest.mark.parametrize("equation", ["...ij,...jk", "...,...", "...ji,j", "...ba"])
+def test_axes_that_an_equation_leaves_unnamed_keep_their_order(equation):
+    """Without an arrow they come first, as they stand."""
+    rng = np.random.default_rng(8)
+    shapes = {"...ij,...jk": [(2, 3, 4, 5), (3, 5, 6)], "...,...": [(2, 3), (2, 3)],
+              "...ji,j": [(2, 3, 4, 5), (4,)], "...ba": [(2, 3, 4, 5)]}[equation]  # fmt: skip
+    arrays = {f"x{i}": rng.standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)}
+    (made,) = ours(one_node("Einsum", arrays, "y", equation=equation), arrays)
+    np.testing.assert_allclose(made, np.einsum(equation, *arrays.values()), rtol=1e-5, atol=1e-6)

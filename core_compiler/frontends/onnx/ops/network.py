@@ -73,10 +73,9 @@ def einsum(b, *xs):
     if "->" not in b.attr("equation"):
         flat = [c for n in names for c in n]
         output = "".join(sorted({c for c in flat if c.isalpha() and flat.count(c) == 1}))
-        wanted = [c for c in sorted(set(flat)) if c.isdigit()] + list(output)
-    else:
-        spread = max((n for n in names), key=lambda n: sum(c.isdigit() for c in n))
-        wanted = _letters(output, spread=[c for c in spread if c.isdigit()])
+        output = f"...{output}"
+    spread = max((n for n in names), key=lambda n: sum(c.isdigit() for c in n))
+    wanted = _letters(output, spread=[c for c in spread if c.isdigit()])
     terms = [_diagonal(b, x, n) for x, n in zip(xs, names, strict=True)]
     x, letters = terms[0]
     for number, (y, other) in enumerate(terms[1:], 1):
