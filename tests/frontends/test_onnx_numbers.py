@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from core_compiler.errors import UserError
@@ -163,3 +163,17 @@ def test_axes_that_an_equation_leaves_unnamed_keep_their_order(equation):
     arrays = {f"x{i}": rng.standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)}
     (made,) = ours(one_node("Einsum", arrays, "y", equation=equation), arrays)
     np.testing.assert_allclose(made, np.einsum(equation, *arrays.values()), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int32])
+def test_between_integers_the_nearest_is_taken(mode, kind):
+    """Within the range of their type, as ONNX's own evaluator does."""
+    low, high = max(np.iinfo(kind).min, -999), min(np.iinfo(kind).max, 999)
+    x = np.random.default_rng(5).integers(low, high, (1, 2, 5, 6)).astype(kind)
+    arrays = {"x": x, "roi": None, "scales": np.array([1, 1, 1.6, 2.5], np.float32)}
+    types = {"y": helper.np_dtype_to_tensor_dtype(x.dtype)}
+    proto = one_node("Resize", arrays, "y", opset=19, types=types, mode=mode)
+    (made,) = ours(proto, arrays)
+    (wanted,) = ReferenceEvaluator(proto).run(None, {"x": x, "scales": arrays["scales"]})
+    np.testing.assert_array_equal(made, wanted)

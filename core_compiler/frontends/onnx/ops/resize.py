@@ -178,6 +178,8 @@ def _plan(b, x, axes, roi, scales, sizes) -> dict[int, Axis]:
 def _resized(b, x, plan: dict[int, Axis], options, extrapolation: float):
     if options["mode"] not in ("nearest", "linear", "cubic"):
         raise NotSupported(f"mode {options['mode']}")
+    if not x.type.dtype.is_float and options["mode"] != "nearest":
+        return _in_floats(b, x, plan, options, extrapolation)
     inside = None
     for number, axis in plan.items():
         crop = options["transformation"] == "tf_crop_and_resize"
@@ -193,3 +195,10 @@ def _resized(b, x, plan: dict[int, Axis], options, extrapolation: float):
         seen = b.broadcast(b.constant(held), shape=x.type.shape, dims=(number,))
         x = b.select(seen, x, b.scalar_like(extrapolation, x))
     return x
+
+
+def _in_floats(b, x, plan, options, extrapolation: float):
+    """Integers between integers: of what lies there the nearest, a tie is even."""
+    kind = x.type.dtype
+    wide = b.cast(x, dtype="f64")
+    return b.cast(b.round(_resized(b, wide, plan, options, extrapolation)), dtype=kind)
