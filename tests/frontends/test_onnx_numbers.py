@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
-from tests.frontends.onnx_models import one_node, ours
+from tests.frontends.onnx_models import one_node, onnxruntimes, ours
 
 TRAINING = "ai.onnx.preview.training"
 
@@ -177,3 +177,13 @@ def test_between_integers_the_nearest_is_taken(mode, kind):
     (made,) = ours(proto, arrays)
     (wanted,) = ReferenceEvaluator(proto).run(None, {"x": x, "scales": arrays["scales"]})
     np.testing.assert_array_equal(made, wanted)
+
+
+def test_an_integer_to_a_power_that_is_none():
+    """The exponent is not made an integer before."""
+    arrays = {
+        "x": np.array([4, 9, 2, -8, 10], np.int32),
+        "p": np.array([0.5, 0.5, -1, 2, 2.5], np.float32),
+    }
+    proto = one_node("Pow", arrays, "y", types={"y": TensorProto.INT32})
+    np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])

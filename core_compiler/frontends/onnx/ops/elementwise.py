@@ -6,6 +6,9 @@ from functools import reduce
 
 from core_compiler.frontends.onnx.statistics import initializer
 from core_compiler.frontends.onnx.table import TABLE, Context, onnx_op
+from core_compiler.ir import dtype
+
+F64 = dtype("f64")
 
 _UNARY = {
     "Abs": "abs", "Neg": "neg", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin",
@@ -69,6 +72,10 @@ def mean(b, *xs):
 
 @onnx_op("Pow")
 def pow_(b, x, y):
+    kind = x.type.dtype
+    if y.type.dtype.is_float and not kind.is_float:  # an integer's root: what is behind the point
+        x, y = (b.to(v, F64) for v in _paired(b, x, y))  # is dropped
+        return b.cast(b.pow(x, y), dtype=kind)
     return b.pow(*_paired(b, x, b.to(y, x.type.dtype)))
 
 
