@@ -174,7 +174,11 @@ def slice_(b, x, starts=None, ends=None, axes=None, steps=None):
             last = x.type.shape[axis] - 1
             places = range(last - places.start, last - places.stop, -step)
         limit = places[-1] + 1 if len(places) else places.start
+        count = b.sizes.of(x).get(axis)
         x = b.cut(x, axis, min(places.start, limit), limit, abs(step))
+        if count is not None and end < 0:  # from the end that the data make
+            left = b.max(b.add(count, b.constant(end, I64)), b.constant(0, I64))
+            b.sizes.mark(x, {**b.sizes.of(x), axis: left})
     return x
 
 
