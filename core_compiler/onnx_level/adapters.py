@@ -147,14 +147,25 @@ def _reduction(op_type: str, old: int, new: int) -> None:
     def down(use: Use):
         axes = use.ints(1, "axes")
         if not axes and use.attr("noop_with_empty_axes", 0):
-            return use.nodes.node("Identity", use.input(0), version=1,
-                                  results=[v.type for v in use.op.results])  # fmt: skip
+            return _each_alone(use, op_type)
         return use.again(use.input(0), without=["noop_with_empty_axes"], axes=axes or None)
 
     ADAPTERS[op_type, old, new] = up
     ADAPTERS[op_type, new, old] = down
 
 
+def _each_alone(use: Use, op_type: str):
+    """A reduction over no axes: of every element alone."""
+    x, steps = use.input(0), _ALONE.get(op_type, ("Identity",))
+    for step in steps:
+        inputs = (x, x) if step == "Mul" else (x,)
+        x = use.nodes.one(step, *inputs, version=use.version, like=use.op.result.type)
+    return (x,)
+
+
+#: Reductions that are not the element itself where there is one.
+_ALONE = {"ReduceL1": ("Abs",), "ReduceL2": ("Mul", "Sqrt"), "ReduceSumSquare": ("Mul",),
+          "ReduceLogSum": ("Log",)}  # fmt: skip
 _reduction("ReduceSum", 11, 13)
 for _name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare"):
     _reduction(f"Reduce{_name}", 13, 18)

@@ -86,6 +86,9 @@ _f = lambda *numbers: np.array(numbers, np.float32)  # noqa: E731
 ROWS = {
     "reduction": (_one("ReduceMean", {"x": X, "axes": _i(1, -1)}), 17, {"axes": (1, -1)}),
     "reduction of all": (_one("ReduceMax", {"x": X}, keepdims=0), 13, {"keepdims": 0}),
+    **{f"{name} of no axes": (
+        _one(f"Reduce{name}", {"x": X, "axes": _i()}, noop_with_empty_axes=1), 17, {})
+       for name in ("L1", "L2", "SumSquare", "LogSum", "LogSumExp", "Mean")},
     "squeeze": (_one("Squeeze", {"x": X[:1], "axes": _i(0)}, opset=13), 11, {"axes": (0,)}),
     "axes counted from the end": (
         _one("Unsqueeze", {"x": X, "axes": _i(-1)}, opset=13), 10, {"axes": (4,)}),
