@@ -27,6 +27,7 @@ from core_compiler.ir.parser import parse_type
 from core_compiler.onnx_level.builder import Nodes
 from core_compiler.onnx_level.dialect import (
     ABSENT,
+    ANY_SIZE,
     NOTHING,
     PREFIX,
     SINCE,
@@ -319,6 +320,19 @@ def _flattened(op_type: str) -> None:
 
 for _name in ("Softmax", "LogSoftmax", "Hardmax"):
     _flattened(_name)
+
+
+def _broadcasting_down(use: Use):
+    """Before version 8 all inputs have one shape."""
+    types = {v.type for v in use.op.operands}
+    (held, *others) = types
+    if others or not isinstance(held, TensorType) or ANY_SIZE in held.shape:
+        raise CannotSay("its inputs are not known to have one shape")
+    return use.again(*use.op.operands)
+
+
+for _name in ("Max", "Mean", "Min", "Sum"):
+    ADAPTERS[_name, 8, 6] = _broadcasting_down
 
 
 @adapts("RoiAlign", 10, 16)

@@ -173,6 +173,15 @@ def test_all_that_has_no_word_is_said_at_once_with_its_place() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["Max", "Mean", "Min", "Sum"])
+def test_before_version_8_inputs_of_several_shapes_have_no_word(kind: str) -> None:
+    wide = _one(kind, {"x": X, "c": _f(0.5)}, opset=13)
+    with pytest.raises(UserError, match="its inputs are not known to have one shape"):
+        applied(read(wide), ConvertVersion(7))
+    made = applied(read(_one(kind, {"x": X, "c": X}, opset=13)), ConvertVersion(7))
+    assert [op[SINCE] for op in made.main.body.ops if spelled(op)[1] == kind] == [6]
+
+
 @pytest.mark.parametrize("to", [1, 6, newest() + 1])
 def test_a_version_that_nobody_writes(to: int) -> None:
     with pytest.raises(UserError, match=f"choose 7 to {newest()}"):
