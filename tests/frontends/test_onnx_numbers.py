@@ -187,3 +187,16 @@ def test_an_integer_to_a_power_that_is_none():
     }
     proto = one_node("Pow", arrays, "y", types={"y": TensorProto.INT32})
     np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
+
+
+def test_a_range_of_floats_does_not_round_its_step():
+    """As many as ONNX says: ceil((limit - start) / step), each start + i step."""
+    for numbers, kind in (((1000, 1001, 0.001), np.float32), ((0, 7, 0.7), np.float32),
+                          ((5, 1, -0.3), np.float64), ((1, 0, 0.5), np.float32)):  # fmt: skip
+        arrays = {n: np.array(v, kind) for n, v in zip("abc", numbers, strict=True)}
+        start, step = float(arrays["a"]), float(arrays["c"])
+        types = {"y": helper.np_dtype_to_tensor_dtype(np.dtype(kind))}
+        proto = one_node("Range", arrays, "y", types=types)
+        (made,) = ours(proto, arrays)
+        assert made.shape == onnxruntimes(proto, arrays)[0].shape
+        np.testing.assert_array_equal(made, (start + np.arange(len(made)) * step).astype(kind))

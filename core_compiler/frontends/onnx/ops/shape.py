@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 
@@ -65,7 +65,11 @@ def range_(b, start, limit, step):
     start, limit, step = (b.const(v, "the range").reshape(()) for v in (start, limit, step))
     if not step or not abs(float(limit) - float(start)) <= abs(float(step)) * FOLDED_ELEMENTS:
         raise NotSupported(f"a range from {start} to {limit} in steps of {step}")
-    return b.constant(np.arange(start, limit, step, dtype=start.dtype))
+    if start.dtype.kind in "iu":
+        return b.constant(np.arange(start, limit, step, dtype=start.dtype))
+    first, last, each = (float(v) for v in (start, limit, step))  # arange rounds the step first
+    places = np.arange(max(ceil((last - first) / each), 0))
+    return b.constant((first + places * each).astype(start.dtype))
 
 
 @onnx_op("Reshape")
