@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
-from tests.frontends.onnx_models import one_node, onnxruntimes, ours
+from tests.frontends.onnx_models import agrees, one_node, onnxruntimes, ours
 
 TRAINING = "ai.onnx.preview.training"
 
@@ -200,3 +200,10 @@ def test_a_range_of_floats_does_not_round_its_step():
         (made,) = ours(proto, arrays)
         assert made.shape == onnxruntimes(proto, arrays)[0].shape
         np.testing.assert_array_equal(made, (start + np.arange(len(made)) * step).astype(kind))
+
+
+@pytest.mark.parametrize(("size", "scale"), [(10, 0.7), (20, 0.35), (5, 0.6), (7, 1.9)])
+def test_a_scaled_size_is_the_one_that_onnx_infers(size, scale):
+    x = np.arange(size, dtype=np.float32).reshape(1, 1, size)
+    arrays = {"x": x, "roi": None, "scales": np.array([1, 1, scale], np.float32)}
+    agrees(one_node("Resize", arrays, "y", mode="linear"), arrays, atol=1e-5)

@@ -136,7 +136,7 @@ def resize(b, x, roi=None, scales=None, sizes=None):
 def upsample(b, x, scales=None):
     factors = b.const(scales, "the scales") if scales is not None else np.array(b.attr("scales"))
     plan = {
-        i: Axis(d, math.floor(d * float(s)), float(s))
+        i: Axis(d, _scaled(d, float(s)), float(s))
         for i, (d, s) in enumerate(zip(x.type.shape, factors.reshape(-1), strict=True))
     }
     options = {
@@ -150,12 +150,17 @@ def upsample(b, x, scales=None):
     return _resized(b, x, plan, options, 0.0)
 
 
+def _scaled(size: int, scale: float) -> int:
+    """The size after scaling, in f32 as ONNX infers it: 10 by 0.7 are 7, not 6.9999999."""
+    return math.floor(np.float32(size) * np.float32(scale))
+
+
 def _plan(b, x, axes, roi, scales, sizes) -> dict[int, Axis]:
     """The axes with their sizes and scales, from ``sizes`` or ``scales``."""
     shape = [x.type.shape[a] for a in axes]
     if scales is not None and scales.type.elements:
         factors = [float(s) for s in b.const(scales, "the scales").reshape(-1)]
-        out = [math.floor(d * s) for d, s in zip(shape, factors, strict=True)]
+        out = [_scaled(d, s) for d, s in zip(shape, factors, strict=True)]
     elif sizes is not None:
         out = b.ints(sizes, "the sizes")
         factors = [o / d for o, d in zip(out, shape, strict=True)]
