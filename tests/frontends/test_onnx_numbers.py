@@ -207,3 +207,13 @@ def test_a_scaled_size_is_the_one_that_onnx_infers(size, scale):
     x = np.arange(size, dtype=np.float32).reshape(1, 1, size)
     arrays = {"x": x, "roi": None, "scales": np.array([1, 1, scale], np.float32)}
     agrees(one_node("Resize", arrays, "y", mode="linear"), arrays, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Mean", "L2", "LogSum", "LogSumExp"])
+def test_integers_are_reduced_in_floats(kind):
+    arrays = {"x": np.array([[3, 4, 11], [7, 2, 4]], np.int32), "axes": np.array([1])}
+    proto = one_node(f"Reduce{kind}", arrays, "y", types={"y": TensorProto.INT32})
+    np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
+    if kind == "Mean":  # towards zero
+        arrays["x"] = -arrays["x"]
+        np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])

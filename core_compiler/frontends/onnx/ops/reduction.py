@@ -23,6 +23,18 @@ def _reduced(b, x, axes, build):
     return made
 
 
+def _in_floats(handler):
+    """``handler``, of integers computed in f64; what is behind the point is dropped."""
+
+    def on_any(b, x, axes=None):
+        kind = x.type.dtype
+        if kind.is_float:
+            return handler(b, x, axes)
+        return b.cast(handler(b, b.cast(x, dtype="f64"), axes), dtype=kind)
+
+    return on_any
+
+
 def _simple(kind: str):
     def handler(b, x, axes=None):
         return _reduced(b, x, axes, lambda v, a: b.op(f"core.{kind}", (v,), axes=a) if a else v)
@@ -31,7 +43,7 @@ def _simple(kind: str):
 
 
 TABLE["ReduceSum"], TABLE["ReduceProd"] = _simple("reduce_sum"), _simple("reduce_prod")
-TABLE["ReduceMean"] = _simple("mean")
+TABLE["ReduceMean"] = _in_floats(_simple("mean"))
 
 
 def _extreme(kind: str, on_bool: str):
@@ -65,6 +77,7 @@ def reduce_l1(b, x, axes=None):
 
 
 @onnx_op("ReduceL2")
+@_in_floats
 def reduce_l2(b, x, axes=None):
     return _reduced(b, x, axes, lambda v, a: b.sqrt(_total(b, b.mul(v, v), a)))
 
@@ -75,11 +88,13 @@ def reduce_sum_square(b, x, axes=None):
 
 
 @onnx_op("ReduceLogSum")
+@_in_floats
 def reduce_log_sum(b, x, axes=None):
     return _reduced(b, x, axes, lambda v, a: b.log(_total(b, v, a)))
 
 
 @onnx_op("ReduceLogSumExp")
+@_in_floats
 def reduce_log_sum_exp(b, x, axes=None):
     if 0 in x.type.shape:
         return _reduced(b, x, axes, lambda v, a: _of_nothing(b, v, a, "reduce_max"))
