@@ -217,3 +217,13 @@ def test_integers_are_reduced_in_floats(kind):
     if kind == "Mean":  # towards zero
         arrays["x"] = -arrays["x"]
         np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
+
+
+@pytest.mark.parametrize("kind", ["Max", "Min"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int8, np.uint8, np.int64, np.bool_])
+def test_the_extreme_of_no_integers_is_the_end_of_their_range(kind, dtype):
+    arrays = {"x": np.zeros((2, 0), dtype), "axes": np.array([1])}
+    types = {"y": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
+    proto = one_node(f"Reduce{kind}", arrays, "y", opset=20, types=types)
+    (wanted,) = ReferenceEvaluator(proto).run(None, arrays)
+    np.testing.assert_array_equal(ours(proto, arrays)[0], wanted)

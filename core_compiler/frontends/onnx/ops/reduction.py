@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core_compiler.frontends.onnx.ops.quantised import integer_range
 from core_compiler.frontends.onnx.table import TABLE, NotSupported, axis_of, onnx_op
 from core_compiler.ir import dtype
 
@@ -49,7 +50,7 @@ TABLE["ReduceMean"] = _in_floats(_simple("mean"))
 def _extreme(kind: str, on_bool: str):
     def handler(b, x, axes=None):
         name = on_bool if x.type.dtype.kind == "bool" else kind
-        if 0 in x.type.shape and x.type.dtype.is_float:
+        if 0 in x.type.shape:
             return _reduced(b, x, axes, lambda v, a: _of_nothing(b, v, a, kind))
         return _reduced(b, x, axes, lambda v, a: b.op(f"core.{name}", (v,), axes=a) if a else v)
 
@@ -57,8 +58,13 @@ def _extreme(kind: str, on_bool: str):
 
 
 def _of_nothing(b, x, axes, kind: str):
-    """The extreme of an empty tensor: the identity, an infinity."""
-    limit = float("-inf") if kind == "reduce_max" else float("inf")
+    """The extreme of an empty tensor: the identity, an infinity or the end of the range."""
+    held = x.type.dtype
+    if held.is_float:
+        low, high = float("-inf"), float("inf")
+    else:
+        low, high = (0, 1) if held.kind == "bool" else integer_range(held)
+    limit = low if kind == "reduce_max" else high
     shape = tuple(d for i, d in enumerate(x.type.shape) if i not in axes)
     return b.expand(b.constant(limit, x.type.dtype), shape)
 
