@@ -227,3 +227,9 @@ def test_the_extreme_of_no_integers_is_the_end_of_their_range(kind, dtype):
     proto = one_node(f"Reduce{kind}", arrays, "y", opset=20, types=types)
     (wanted,) = ReferenceEvaluator(proto).run(None, arrays)
     np.testing.assert_array_equal(ours(proto, arrays)[0], wanted)
+
+
+def test_integers_shrink_by_a_fraction():
+    arrays = {"x": np.array([-3, -2, -1, 0, 1, 2, 3], np.int32)}
+    proto = one_node("Shrink", arrays, "y", types={"y": TensorProto.INT32}, bias=0.5, lambd=1.5)
+    np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])

@@ -192,10 +192,13 @@ def prelu(b, x, slope):
 @onnx_op("Shrink")
 def shrink(b, x):
     bias, limit = float(b.attr("bias", 0.0)), float(b.attr("lambd", 0.5))
+    kind = x.type.dtype
+    x = x if kind.is_float else b.cast(x, dtype=F64)
     middle = b.select(
         b.gt(x, b.scalar_like(limit, x)), b.sub(x, b.scalar_like(bias, x)), b.scalar_like(0, x)
     )
-    return b.select(b.lt(x, b.scalar_like(-limit, x)), b.add(x, b.scalar_like(bias, x)), middle)
+    low = b.lt(x, b.scalar_like(-limit, x))
+    return b.to(b.select(low, b.add(x, b.scalar_like(bias, x)), middle), kind)
 
 
 @onnx_op("SwiGLU")
