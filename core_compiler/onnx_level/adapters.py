@@ -534,6 +534,9 @@ def carried(op: Op, old, new) -> Op:
             own.pop(name, None)
         elif name in old.attributes and name not in own and before != after:
             own[name] = before
+    for name, value in own.items():
+        if new.since_version < _VALUES_SINCE.get((op.kind.removeprefix(PREFIX), name, value), 0):
+            raise CannotSay(f"{name} is {value}")
     if not new.min_input <= len(op.operands) <= new.max_input:
         raise CannotSay(f"it has {len(op.operands)} inputs")
     if not new.min_output <= len(op.results) <= new.max_output:
@@ -543,6 +546,13 @@ def carried(op: Op, old, new) -> Op:
     return op.with_(attributes={**own, SINCE: new.since_version})
 
 
+#: Values that attributes may have since a version: op type, attribute and value -> version.
+_VALUES_SINCE = {
+    ("Pad", "mode", "wrap"): 19,
+    ("Resize", "coordinate_transformation_mode", "half_pixel_symmetric"): 19,
+    **{(kind, "reduction", how): 18
+       for kind in ("ScatterElements", "ScatterND") for how in ("max", "min")},
+}  # fmt: skip
 #: Ops whose axes are those of their result.
 _ADD_AXES = (f"{PREFIX}Unsqueeze", f"{PREFIX}OneHot")
 

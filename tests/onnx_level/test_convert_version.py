@@ -182,6 +182,23 @@ def test_before_version_8_inputs_of_several_shapes_have_no_word(kind: str) -> No
     assert [op[SINCE] for op in made.main.body.ops if spelled(op)[1] == kind] == [6]
 
 
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (_one("Pad", {"x": X, "p": _i(*[1] * 8)}, opset=19, mode="wrap"), "mode is wrap"),
+        (_one("ScatterND", {"x": X, "i": _i([0]), "u": X[:1]}, reduction="max"),
+         "reduction is max"),
+        (_one("ScatterElements", {"x": X, "i": np.zeros_like(X, np.int64), "u": X},
+              reduction="min"), "reduction is min"),
+        (_one("Resize", {"x": X, "r": _f(), "s": _f(1, 1, 2, 2)}, opset=19, mode="linear",
+              coordinate_transformation_mode="half_pixel_symmetric"), "is half_pixel_symmetric"),
+    ],
+)  # fmt: skip
+def test_a_value_that_an_attribute_has_only_since_has_no_word(model, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        applied(read(model), ConvertVersion(17))
+
+
 @pytest.mark.parametrize("to", [1, 6, newest() + 1])
 def test_a_version_that_nobody_writes(to: int) -> None:
     with pytest.raises(UserError, match=f"choose 7 to {newest()}"):
