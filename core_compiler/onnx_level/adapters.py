@@ -592,6 +592,7 @@ def _default(schema, name: str) -> Any:
 
 
 def _check_types(op: Op, schema) -> None:
+    bound: dict[str, str] = {}  # what a type parameter stands for
     for what, values, formal in (
         ("input", op.operands, schema.inputs), ("result", op.results, schema.outputs),
     ):  # fmt: skip
@@ -601,6 +602,9 @@ def _check_types(op: Op, schema) -> None:
                 wanted = formal[min(place, len(formal) - 1)]
                 if name not in wanted.types and wanted.types:
                     raise CannotSay(f"its {what} {wanted.name} is {name}")
+                if wanted.is_homogeneous and bound.setdefault(wanted.type_str, name) != name:
+                    raise CannotSay(f"its {what} {wanted.name} is {name}, others of its type "
+                                    f"{bound[wanted.type_str]}")  # fmt: skip
 
 
 def _type_name(held: Type) -> str:

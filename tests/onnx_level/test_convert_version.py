@@ -199,6 +199,12 @@ def test_a_value_that_an_attribute_has_only_since_has_no_word(model, reason: str
         applied(read(model), ConvertVersion(17))
 
 
+def test_two_types_where_a_version_takes_one_have_no_word() -> None:
+    model = _one("Pow", {"x": X, "p": np.array(2.0)}, opset=13)
+    with pytest.raises(UserError, match=r"its input Y is tensor\(double\), others of its type"):
+        applied(read(model), ConvertVersion(10))
+
+
 @pytest.mark.parametrize("to", [1, 6, newest() + 1])
 def test_a_version_that_nobody_writes(to: int) -> None:
     with pytest.raises(UserError, match=f"choose 7 to {newest()}"):
