@@ -233,3 +233,13 @@ def test_integers_shrink_by_a_fraction():
     arrays = {"x": np.array([-3, -2, -1, 0, 1, 2, 3], np.int32)}
     proto = one_node("Shrink", arrays, "y", types={"y": TensorProto.INT32}, bias=0.5, lambd=1.5)
     np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
+
+
+def test_one_element_of_a_resized_axis_is_torchs_first():
+    """``pytorch_half_pixel``: where one is left, it lies at 0, cubic too."""
+    x = np.random.default_rng(6).standard_normal((1, 1, 5, 7)).astype(np.float32)
+    arrays = {"x": x, "roi": None, "scales": None, "sizes": np.array([1, 1, 1, 1])}
+    for mode in ("linear", "cubic"):
+        proto = one_node("Resize", arrays, "y", mode=mode,
+                         coordinate_transformation_mode="pytorch_half_pixel")  # fmt: skip
+        np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])

@@ -36,7 +36,7 @@ def source_positions(axis: Axis, mode: str) -> np.ndarray:
     if mode == "half_pixel":
         return (x + 0.5) / axis.scale - 0.5
     if mode == "pytorch_half_pixel":
-        return (x + 0.5) / axis.scale - 0.5 if width > 1 else np.full_like(x, -0.5)
+        return (x + 0.5) / axis.scale - 0.5 if axis.out > 1 else np.zeros_like(x)
     if mode == "half_pixel_symmetric":
         centre = axis.size / 2
         return centre * (1 - axis.out / width) + (x + 0.5) / axis.scale - 0.5
