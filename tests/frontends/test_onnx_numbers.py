@@ -243,3 +243,14 @@ def test_one_element_of_a_resized_axis_is_torchs_first():
         proto = one_node("Resize", arrays, "y", mode=mode,
                          coordinate_transformation_mode="pytorch_half_pixel")  # fmt: skip
         np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
+
+
+def test_statistics_of_half_floats_are_floats():
+    """The mean and the inverse deviation of a LayerNormalization are of its ``stash_type``."""
+    x = np.array([[1, 2, 4], [3, -1, 0.5]], np.float16)
+    arrays = {"x": x, "scale": np.array([1, 2, 1], np.float16)}
+    proto = one_node("LayerNormalization", arrays, "y mean spread",
+                     types={"y": TensorProto.FLOAT16})  # fmt: skip
+    for mine, theirs in zip(ours(proto, arrays), onnxruntimes(proto, arrays), strict=True):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6 if mine.dtype == np.float32 else 1e-3)

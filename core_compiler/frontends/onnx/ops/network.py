@@ -10,7 +10,10 @@ import numpy as np
 from core_compiler.frontends.base import WRITTEN_OUT, need_small
 from core_compiler.frontends.onnx.statistics import move, running
 from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
+from core_compiler.ir import dtype
 from core_compiler.ops.builder import broadcast_shape
+
+F32 = dtype("f32")
 
 
 @onnx_op("MatMul")
@@ -268,6 +271,7 @@ def layer_norm(b, x, scale, bias=None):
         return made
     axes = tuple(range(axis, x.type.rank))
     kept = (*x.type.shape[:axis], *(1,) * len(axes))
+    x = b.to(x, F32) if x.type.dtype.bits < 32 else x  # ``stash_type``
     spread = b.variance(x, axes=axes, correction=0)
     inverse = b.div(b.scalar_like(1, spread), b.sqrt(b.add(spread, b.scalar_like(epsilon, spread))))
     return made, b.reshape(b.mean(x, axes=axes), shape=kept), b.reshape(inverse, shape=kept)
