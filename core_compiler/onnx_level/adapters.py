@@ -443,9 +443,16 @@ def _upsample_to_resize(use: Use):
 
 @adapts("Resize", 10, 11)
 def _resize_up(use: Use):
+    nearest = "floor"
+    held = constant(use.makers(use.op.operands[1]))
+    if held is not None and use.attr("mode", "nearest") == "nearest":
+        scales = as_array(held, use.nodes.weights)
+        nearest = "ceil" if np.any(scales < 1) else "floor"  # where an axis shrinks
+        if nearest == "ceil" and np.any(scales > 1):
+            raise CannotSay("one axis shrinks, another grows")
     return use.again(
         use.input(0), use.nodes.constant(np.empty(0, np.float32)), use.input(1),
-        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric", nearest_mode=nearest,
     )  # fmt: skip
 
 

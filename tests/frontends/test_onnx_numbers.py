@@ -254,3 +254,10 @@ def test_statistics_of_half_floats_are_floats():
     for mine, theirs in zip(ours(proto, arrays), onnxruntimes(proto, arrays), strict=True):
         assert mine.dtype == theirs.dtype
         np.testing.assert_allclose(mine, theirs, rtol=1e-6 if mine.dtype == np.float32 else 1e-3)
+
+
+def test_before_version_11_a_shrinking_axis_takes_the_next_element():
+    x = np.arange(60, dtype=np.float32).reshape(1, 1, 6, 10)
+    for scales in ((1, 1, 0.6, 0.6), (1, 1, 0.5, 1.7), (1, 1, 2, 0.3)):
+        arrays = {"x": x, "scales": np.array(scales, np.float32)}
+        agrees(one_node("Resize", arrays, "y", opset=10, mode="nearest"), arrays)

@@ -110,6 +110,8 @@ ROWS = {
     "upsample": (_one("Upsample", {"x": X, "s": _f(1, 1, 2, 2)}, opset=9, mode="nearest"), 13,
                  {"mode": "nearest", "nearest_mode": "floor",
                   "coordinate_transformation_mode": "asymmetric"}),
+    "shrinking": (_one("Resize", {"x": X, "s": _f(1, 1, 0.7, 0.3)}, opset=10), 13,
+                  {"nearest_mode": "ceil", "coordinate_transformation_mode": "asymmetric"}),
     "group norm": (_one("GroupNormalization", {"x": X, "s": _f(1, 2), "b": _f(3, 4)}, opset=18,
                         num_groups=2), 21, {"num_groups": 2}),
     "region of interest": (_one("RoiAlign", {"x": X, "r": np.ones((1, 4), np.float32), "b": _i(0)},

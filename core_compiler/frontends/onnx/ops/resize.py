@@ -98,7 +98,11 @@ def resize_axis(b, x, number: int, axis: Axis, options: dict):
     need_small(axis.out, "positions of a resized axis")
     at = source_positions(axis, options["transformation"])
     if mode == "nearest":
-        places = np.clip(_rounded(at, options["nearest"]), 0, axis.size - 1).astype(np.int64)
+        nearest = options["nearest"]
+        if nearest == "simple":
+            shrinks = axis.scale < 1
+            nearest, at = "ceil" if shrinks else "floor", at.astype(np.float32) if shrinks else at
+        places = np.clip(_rounded(at, nearest), 0, axis.size - 1).astype(np.int64)
         return b.take(x, b.constant(places), axis=number)
     places, weights = taps(at, axis, mode, options["antialias"], options["a"], options["exclude"])
     kept = [i for i in range(len(weights)) if np.any(weights[i])]
@@ -124,7 +128,8 @@ def resize(b, x, roi=None, scales=None, sizes=None):
         "transformation": "asymmetric"
         if old
         else b.attr("coordinate_transformation_mode", "half_pixel"),
-        "nearest": "floor" if old else b.attr("nearest_mode", "round_prefer_floor"),
+        # Before version 11 ONNX does not say; runtimes round up where the axis shrinks.
+        "nearest": "simple" if old else b.attr("nearest_mode", "round_prefer_floor"),
         "antialias": bool(b.attr("antialias", 0)),
         "a": float(b.attr("cubic_coeff_a", -0.75)),
         "exclude": bool(b.attr("exclude_outside", 0)),
