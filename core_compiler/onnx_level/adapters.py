@@ -27,6 +27,7 @@ from core_compiler.ir.parser import parse_type
 from core_compiler.onnx_level.builder import Nodes
 from core_compiler.onnx_level.dialect import (
     ABSENT,
+    ANY_SIZE,
     NOTHING,
     PREFIX,
     SINCE,
@@ -147,14 +148,25 @@ def _reduction(op_type: str, old: int, new: int) -> None:
     def down(use: Use):
         axes = use.ints(1, "axes")
         if not axes and use.attr("noop_with_empty_axes", 0):
-            return use.nodes.node("Identity", use.input(0), version=1,
-                                  results=[v.type for v in use.op.results])  # fmt: skip
+            return _each_alone(use, op_type)
         return use.again(use.input(0), without=["noop_with_empty_axes"], axes=axes or None)
 
     ADAPTERS[op_type, old, new] = up
     ADAPTERS[op_type, new, old] = down
 
 
+def _each_alone(use: Use, op_type: str):
+    """A reduction over no axes: of every element alone."""
+    x, steps = use.input(0), _ALONE.get(op_type, ("Identity",))
+    for step in steps:
+        inputs = (x, x) if step == "Mul" else (x,)
+        x = use.nodes.one(step, *inputs, version=use.version, like=use.op.result.type)
+    return (x,)
+
+
+#: Reductions that are not the element itself where there is one.
+_ALONE = {"ReduceL1": ("Abs",), "ReduceL2": ("Mul", "Sqrt"), "ReduceSumSquare": ("Mul",),
+          "ReduceLogSum": ("Log",)}  # fmt: skip
 _reduction("ReduceSum", 11, 13)
 for _name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare"):
     _reduction(f"Reduce{_name}", 13, 18)
@@ -310,6 +322,19 @@ for _name in ("Softmax", "LogSoftmax", "Hardmax"):
     _flattened(_name)
 
 
+def _broadcasting_down(use: Use):
+    """Before version 8 all inputs have one shape."""
+    types = {v.type for v in use.op.operands}
+    (held, *others) = types
+    if others or not isinstance(held, TensorType) or ANY_SIZE in held.shape:
+        raise CannotSay("its inputs are not known to have one shape")
+    return use.again(*use.op.operands)
+
+
+for _name in ("Max", "Mean", "Min", "Sum"):
+    ADAPTERS[_name, 8, 6] = _broadcasting_down
+
+
 @adapts("RoiAlign", 10, 16)
 def _roi_align_up(use: Use):
     return use.again(*use.op.operands, coordinate_transformation_mode="output_half_pixel")
@@ -418,9 +443,16 @@ def _upsample_to_resize(use: Use):
 
 @adapts("Resize", 10, 11)
 def _resize_up(use: Use):
+    nearest = "floor"
+    held = constant(use.makers(use.op.operands[1]))
+    if held is not None and use.attr("mode", "nearest") == "nearest":
+        scales = as_array(held, use.nodes.weights)
+        nearest = "ceil" if np.any(scales < 1) else "floor"  # where an axis shrinks
+        if nearest == "ceil" and np.any(scales > 1):
+            raise CannotSay("one axis shrinks, another grows")
     return use.again(
         use.input(0), use.nodes.constant(np.empty(0, np.float32)), use.input(1),
-        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric", nearest_mode=nearest,
     )  # fmt: skip
 
 
@@ -509,6 +541,9 @@ def carried(op: Op, old, new) -> Op:
             own.pop(name, None)
         elif name in old.attributes and name not in own and before != after:
             own[name] = before
+    for name, value in own.items():
+        if new.since_version < _VALUES_SINCE.get((op.kind.removeprefix(PREFIX), name, value), 0):
+            raise CannotSay(f"{name} is {value}")
     if not new.min_input <= len(op.operands) <= new.max_input:
         raise CannotSay(f"it has {len(op.operands)} inputs")
     if not new.min_output <= len(op.results) <= new.max_output:
@@ -518,6 +553,13 @@ def carried(op: Op, old, new) -> Op:
     return op.with_(attributes={**own, SINCE: new.since_version})
 
 
+#: Values that attributes may have since a version: op type, attribute and value -> version.
+_VALUES_SINCE = {
+    ("Pad", "mode", "wrap"): 19,
+    ("Resize", "coordinate_transformation_mode", "half_pixel_symmetric"): 19,
+    **{(kind, "reduction", how): 18
+       for kind in ("ScatterElements", "ScatterND") for how in ("max", "min")},
+}  # fmt: skip
 #: Ops whose axes are those of their result.
 _ADD_AXES = (f"{PREFIX}Unsqueeze", f"{PREFIX}OneHot")
 
@@ -557,6 +599,7 @@ def _default(schema, name: str) -> Any:
 
 
 def _check_types(op: Op, schema) -> None:
+    bound: dict[str, str] = {}  # what a type parameter stands for
     for what, values, formal in (
         ("input", op.operands, schema.inputs), ("result", op.results, schema.outputs),
     ):  # fmt: skip
@@ -566,6 +609,9 @@ def _check_types(op: Op, schema) -> None:
                 wanted = formal[min(place, len(formal) - 1)]
                 if name not in wanted.types and wanted.types:
                     raise CannotSay(f"its {what} {wanted.name} is {name}")
+                if wanted.is_homogeneous and bound.setdefault(wanted.type_str, name) != name:
+                    raise CannotSay(f"its {what} {wanted.name} is {name}, others of its type "
+                                    f"{bound[wanted.type_str]}")  # fmt: skip
 
 
 def _type_name(held: Type) -> str:

@@ -286,6 +286,7 @@ class _Writer:
         a name stands for one result."""
         names: list[str] = []
         own = {v for op in block.ops for v in op.results}
+        own |= set(block.arguments if wanted else ())  # a model may hand on what it is given
         for place, value in enumerate(block.outputs):
             name = self._names[value]
             called = wanted[place] if wanted else name

@@ -305,6 +305,21 @@ def test_a_function_that_calls_itself_is_refused(tmp_path):
     _refused(tmp_path, model, "calls itself")
 
 
+def test_of_functions_of_one_name_the_overload_that_is_called_is_taken():
+    def function(op, overload):
+        nodes = [helper.make_node(op, ["a"], ["b"])]
+        own = helper.make_function("own", "f", ["a"], ["b"], nodes, [helper.make_opsetid("", 18)])
+        own.overload = overload
+        return own
+
+    nodes = [helper.make_node("f", ["x"], [name], domain="own") for name in ("y", "z")]
+    nodes[0].overload, nodes[1].overload = "first", "second"
+    model = model_of(nodes, [("x", F, [2])], [("y", F, [2]), ("z", F, [2])],
+                     opsets=[helper.make_opsetid("own", 1)],
+                     functions=[function("Neg", "first"), function("Exp", "second")])  # fmt: skip
+    _agrees(model, x=np.array([1, 2], np.float32))
+
+
 def test_functions_that_multiply_without_end_are_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr("core_compiler.frontends.onnx.importer.NODES", 1000)
     functions = [

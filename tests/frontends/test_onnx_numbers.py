@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
-from tests.frontends.onnx_models import one_node, ours
+from tests.frontends.onnx_models import agrees, one_node, onnxruntimes, ours
 
 TRAINING = "ai.onnx.preview.training"
 
@@ -152,3 +152,112 @@ def test_classes_are_drawn_by_their_shares():
     assert made.dtype == np.int32
     for row, wanted in zip(made, (share, share[::-1]), strict=True):
         np.testing.assert_allclose(np.bincount(row, minlength=3) / 4000, wanted, atol=0.03)
+
+
+@pytest.mark.parametrize("equation", ["...ij,...jk", "...,...", "...ji,j", "...ba"])
+def test_axes_that_an_equation_leaves_unnamed_keep_their_order(equation):
+    """Without an arrow they come first, as they stand."""
+    rng = np.random.default_rng(8)
+    shapes = {"...ij,...jk": [(2, 3, 4, 5), (3, 5, 6)], "...,...": [(2, 3), (2, 3)],
+              "...ji,j": [(2, 3, 4, 5), (4,)], "...ba": [(2, 3, 4, 5)]}[equation]  # fmt: skip
+    arrays = {f"x{i}": rng.standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)}
+    (made,) = ours(one_node("Einsum", arrays, "y", equation=equation), arrays)
+    np.testing.assert_allclose(made, np.einsum(equation, *arrays.values()), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int32])
+def test_between_integers_the_nearest_is_taken(mode, kind):
+    """Within the range of their type, as ONNX's own evaluator does."""
+    low, high = max(np.iinfo(kind).min, -999), min(np.iinfo(kind).max, 999)
+    x = np.random.default_rng(5).integers(low, high, (1, 2, 5, 6)).astype(kind)
+    arrays = {"x": x, "roi": None, "scales": np.array([1, 1, 1.6, 2.5], np.float32)}
+    types = {"y": helper.np_dtype_to_tensor_dtype(x.dtype)}
+    proto = one_node("Resize", arrays, "y", opset=19, types=types, mode=mode)
+    (made,) = ours(proto, arrays)
+    (wanted,) = ReferenceEvaluator(proto).run(None, {"x": x, "scales": arrays["scales"]})
+    np.testing.assert_array_equal(made, wanted)
+
+
+def test_an_integer_to_a_power_that_is_none():
+    """The exponent is not made an integer before."""
+    arrays = {
+        "x": np.array([4, 9, 2, -8, 10], np.int32),
+        "p": np.array([0.5, 0.5, -1, 2, 2.5], np.float32),
+    }
+    proto = one_node("Pow", arrays, "y", types={"y": TensorProto.INT32})
+    np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
+
+
+def test_a_range_of_floats_does_not_round_its_step():
+    """As many as ONNX says: ceil((limit - start) / step), each start + i step."""
+    for numbers, kind in (((1000, 1001, 0.001), np.float32), ((0, 7, 0.7), np.float32),
+                          ((5, 1, -0.3), np.float64), ((1, 0, 0.5), np.float32)):  # fmt: skip
+        arrays = {n: np.array(v, kind) for n, v in zip("abc", numbers, strict=True)}
+        start, step = float(arrays["a"]), float(arrays["c"])
+        types = {"y": helper.np_dtype_to_tensor_dtype(np.dtype(kind))}
+        proto = one_node("Range", arrays, "y", types=types)
+        (made,) = ours(proto, arrays)
+        assert made.shape == onnxruntimes(proto, arrays)[0].shape
+        np.testing.assert_array_equal(made, (start + np.arange(len(made)) * step).astype(kind))
+
+
+@pytest.mark.parametrize(("size", "scale"), [(10, 0.7), (20, 0.35), (5, 0.6), (7, 1.9)])
+def test_a_scaled_size_is_the_one_that_onnx_infers(size, scale):
+    x = np.arange(size, dtype=np.float32).reshape(1, 1, size)
+    arrays = {"x": x, "roi": None, "scales": np.array([1, 1, scale], np.float32)}
+    agrees(one_node("Resize", arrays, "y", mode="linear"), arrays, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Mean", "L2", "LogSum", "LogSumExp"])
+def test_integers_are_reduced_in_floats(kind):
+    arrays = {"x": np.array([[3, 4, 11], [7, 2, 4]], np.int32), "axes": np.array([1])}
+    proto = one_node(f"Reduce{kind}", arrays, "y", types={"y": TensorProto.INT32})
+    np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
+    if kind == "Mean":  # towards zero
+        arrays["x"] = -arrays["x"]
+        np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
+
+
+@pytest.mark.parametrize("kind", ["Max", "Min"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int8, np.uint8, np.int64, np.bool_])
+def test_the_extreme_of_no_integers_is_the_end_of_their_range(kind, dtype):
+    arrays = {"x": np.zeros((2, 0), dtype), "axes": np.array([1])}
+    types = {"y": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
+    proto = one_node(f"Reduce{kind}", arrays, "y", opset=20, types=types)
+    (wanted,) = ReferenceEvaluator(proto).run(None, arrays)
+    np.testing.assert_array_equal(ours(proto, arrays)[0], wanted)
+
+
+def test_integers_shrink_by_a_fraction():
+    arrays = {"x": np.array([-3, -2, -1, 0, 1, 2, 3], np.int32)}
+    proto = one_node("Shrink", arrays, "y", types={"y": TensorProto.INT32}, bias=0.5, lambd=1.5)
+    np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
+
+
+def test_one_element_of_a_resized_axis_is_torchs_first():
+    """``pytorch_half_pixel``: where one is left, it lies at 0, cubic too."""
+    x = np.random.default_rng(6).standard_normal((1, 1, 5, 7)).astype(np.float32)
+    arrays = {"x": x, "roi": None, "scales": None, "sizes": np.array([1, 1, 1, 1])}
+    for mode in ("linear", "cubic"):
+        proto = one_node("Resize", arrays, "y", mode=mode,
+                         coordinate_transformation_mode="pytorch_half_pixel")  # fmt: skip
+        np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
+
+
+def test_statistics_of_half_floats_are_floats():
+    """The mean and the inverse deviation of a LayerNormalization are of its ``stash_type``."""
+    x = np.array([[1, 2, 4], [3, -1, 0.5]], np.float16)
+    arrays = {"x": x, "scale": np.array([1, 2, 1], np.float16)}
+    proto = one_node("LayerNormalization", arrays, "y mean spread",
+                     types={"y": TensorProto.FLOAT16})  # fmt: skip
+    for mine, theirs in zip(ours(proto, arrays), onnxruntimes(proto, arrays), strict=True):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6 if mine.dtype == np.float32 else 1e-3)
+
+
+def test_before_version_11_a_shrinking_axis_takes_the_next_element():
+    x = np.arange(60, dtype=np.float32).reshape(1, 1, 6, 10)
+    for scales in ((1, 1, 0.6, 0.6), (1, 1, 0.5, 1.7), (1, 1, 2, 0.3)):
+        arrays = {"x": x, "scales": np.array(scales, np.float32)}
+        agrees(one_node("Resize", arrays, "y", opset=10, mode="nearest"), arrays)

@@ -16,7 +16,8 @@ from tests.frontends.onnx_models import F, I, execute, model_of, onnxruntimes
 
 B = TensorProto.BOOL
 ROWS, COLUMNS = 6, 4
-NUMBERS = {"0": [0], "1": [1], "2": [2], "shape": [-1, 2, 2], "k": [2], "axis0": 0}
+NUMBERS = {"0": [0], "1": [1], "2": [2], "shape": [-1, 2, 2], "k": [2], "axis0": 0,
+           "-1": [-1], "-4": [-4]}  # fmt: skip
 
 #: What is done with ``c``, the rows of x (6, 4) that a mask keeps, and ``d``, those of another.
 CASES = {
@@ -44,6 +45,8 @@ CASES = {
     "size": "Size c s; Cast s y to=1",
     "scan": "CumSum c,axis0 y",
     "the first": "Slice c,0,2,0 y",
+    "all but the last": "Slice c,0,-1,0 y",
+    "all but more than there may be": "Slice c,0,-4,0 y",
     "columns": "Slice c,1,2,1 y",
     "largest ones": "TopK c,k y,i axis=0",
     "rows by places": "Squeeze n,0 p; Gather w6,p y axis=0",

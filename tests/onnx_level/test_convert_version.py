@@ -86,6 +86,9 @@ _f = lambda *numbers: np.array(numbers, np.float32)  # noqa: E731
 ROWS = {
     "reduction": (_one("ReduceMean", {"x": X, "axes": _i(1, -1)}), 17, {"axes": (1, -1)}),
     "reduction of all": (_one("ReduceMax", {"x": X}, keepdims=0), 13, {"keepdims": 0}),
+    **{f"{name} of no axes": (
+        _one(f"Reduce{name}", {"x": X, "axes": _i()}, noop_with_empty_axes=1), 17, {})
+       for name in ("L1", "L2", "SumSquare", "LogSum", "LogSumExp", "Mean")},
     "squeeze": (_one("Squeeze", {"x": X[:1], "axes": _i(0)}, opset=13), 11, {"axes": (0,)}),
     "axes counted from the end": (
         _one("Unsqueeze", {"x": X, "axes": _i(-1)}, opset=13), 10, {"axes": (4,)}),
@@ -107,6 +110,8 @@ ROWS = {
     "upsample": (_one("Upsample", {"x": X, "s": _f(1, 1, 2, 2)}, opset=9, mode="nearest"), 13,
                  {"mode": "nearest", "nearest_mode": "floor",
                   "coordinate_transformation_mode": "asymmetric"}),
+    "shrinking": (_one("Resize", {"x": X, "s": _f(1, 1, 0.7, 0.3)}, opset=10), 13,
+                  {"nearest_mode": "ceil", "coordinate_transformation_mode": "asymmetric"}),
     "group norm": (_one("GroupNormalization", {"x": X, "s": _f(1, 2), "b": _f(3, 4)}, opset=18,
                         num_groups=2), 21, {"num_groups": 2}),
     "region of interest": (_one("RoiAlign", {"x": X, "r": np.ones((1, 4), np.float32), "b": _i(0)},
@@ -168,6 +173,38 @@ def test_all_that_has_no_word_is_said_at_once_with_its_place() -> None:
         "3 nodes have no word in version 17: BitwiseNot (there is no such op; model.onnx:1, "
         "model.onnx:2); ReduceMax (axes is computed, where it must be known; model.onnx:3)"
     )
+
+
+@pytest.mark.parametrize("kind", ["Max", "Mean", "Min", "Sum"])
+def test_before_version_8_inputs_of_several_shapes_have_no_word(kind: str) -> None:
+    wide = _one(kind, {"x": X, "c": _f(0.5)}, opset=13)
+    with pytest.raises(UserError, match="its inputs are not known to have one shape"):
+        applied(read(wide), ConvertVersion(7))
+    made = applied(read(_one(kind, {"x": X, "c": X}, opset=13)), ConvertVersion(7))
+    assert [op[SINCE] for op in made.main.body.ops if spelled(op)[1] == kind] == [6]
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (_one("Pad", {"x": X, "p": _i(*[1] * 8)}, opset=19, mode="wrap"), "mode is wrap"),
+        (_one("ScatterND", {"x": X, "i": _i([0]), "u": X[:1]}, reduction="max"),
+         "reduction is max"),
+        (_one("ScatterElements", {"x": X, "i": np.zeros_like(X, np.int64), "u": X},
+              reduction="min"), "reduction is min"),
+        (_one("Resize", {"x": X, "r": _f(), "s": _f(1, 1, 2, 2)}, opset=19, mode="linear",
+              coordinate_transformation_mode="half_pixel_symmetric"), "is half_pixel_symmetric"),
+    ],
+)  # fmt: skip
+def test_a_value_that_an_attribute_has_only_since_has_no_word(model, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        applied(read(model), ConvertVersion(17))
+
+
+def test_two_types_where_a_version_takes_one_have_no_word() -> None:
+    model = _one("Pow", {"x": X, "p": np.array(2.0)}, opset=13)
+    with pytest.raises(UserError, match=r"its input Y is tensor\(double\), others of its type"):
+        applied(read(model), ConvertVersion(10))
 
 
 @pytest.mark.parametrize("to", [1, 6, newest() + 1])

@@ -191,6 +191,15 @@ def test_a_loop_of_many_iterations_stays_unless_asked() -> None:
     assert "Loop" not in kinds(applied(module, SimplifyControlFlow(unroll=9)))
 
 
+def test_a_loop_that_does_not_begin_and_collects_stays() -> None:
+    """Nothing can be stacked: what it collects are empty tensors."""
+    model = _loop(3)
+    (go,) = [t for t in model.graph.initializer if t.name == "go"]
+    go.CopyFrom(numpy_helper.from_array(np.array([False]), "go"))
+    module = read(model)
+    assert applied(module, SimplifyControlFlow()) is module
+
+
 def test_a_loop_that_may_stop_earlier_stays() -> None:
     model = _loop(3)
     (loop,) = [n for n in model.graph.node if n.op_type == "Loop"]

@@ -108,6 +108,16 @@ def test_a_small_model_comes_back_with_its_function_and_subgraphs() -> None:
     assert {o.domain: o.version for o in made.opset_import} == {"": 18, "own": 1}
 
 
+def test_a_model_hands_on_what_it_is_given() -> None:
+    """An input that is a result under its own name stays one; under another it is copied."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
+    g (float[2] x) => (float[2] x, float[2] y) { y = Relu(x) }""")
+    made = write(read(model))
+    onnx.checker.check_model(made, full_check=True)
+    assert [n.op_type for n in made.graph.node] == ["Relu"]
+    assert [o.name for o in made.graph.output] == ["x", "y"]
+
+
 @pytest.mark.parametrize("kind", ["int4", "uint4", "int2", "uint2", "float4_e2m1fn", "bfloat16"])
 def test_small_elements_are_packed_as_onnx_packs_them(kind: str) -> None:
     import ml_dtypes

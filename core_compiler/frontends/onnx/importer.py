@@ -224,8 +224,8 @@ class Importer:
         #: Initializers that are parts of the state: constant -> the part's name.
         self.moving: dict[Value, str] = {}
         self.opsets = {o.domain: o.version for o in model.opset_import}
-        self.functions = {(f.domain, f.name): f for f in model.functions}
-        self.calls: list[tuple[str, str]] = []
+        self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        self.calls: list[tuple[str, str, str]] = []
         #: Operations that computing shapes took so far.
         self.worked = 0
         self._lines = self._nodes = self.regions = 0
@@ -390,7 +390,7 @@ class Importer:
         if self._nodes > NODES:
             raise UserError(f"the model has more than {NODES} nodes", self.name,
                             "unrolled loops and functions count")  # fmt: skip
-        function = self.functions.get((node.domain, node.op_type))
+        function = self.functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
             self._call(function, node)
             return
@@ -457,7 +457,7 @@ class Importer:
 
     def _call(self, function, node) -> None:
         """A function: its body with the call's tensors and attributes, in place."""
-        key = (node.domain, node.op_type)
+        key = (node.domain, node.op_type, node.overload)
         if key in self.calls:
             raise UserError(
                 f"function {node.op_type} calls itself", self.name, "the file is damaged"

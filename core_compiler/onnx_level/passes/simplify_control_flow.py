@@ -101,10 +101,14 @@ class SimplifyControlFlow(Pass):
         always = held is not None and bool(held.array().all())
         if through is not body.arguments[1] and not always:
             return refuse("known way", "whether {0} goes on is computed in it", op)
-        for begins in op.operands[1:2]:
-            if not _is_absent(begins, rewriter, outer) and _held(begins, rewriter, outer) is None:
-                return refuse("known way", "whether {0} begins is computed", op)
         count = int(trips.array().reshape(-1)[0])
+        for begins in op.operands[1:2]:
+            if _is_absent(begins, rewriter, outer):
+                continue
+            start = _held(begins, rewriter, outer)
+            if start is None:
+                return refuse("known way", "whether {0} begins is computed", op)
+            count *= bool(start.array().all())
         if count > self.unroll:
             return refuse("few iterations", "{0} runs {1} times", op, count)
         if count <= 0 and len(body.outputs) - 1 > len(op.operands) - 2:

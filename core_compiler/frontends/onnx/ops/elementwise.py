@@ -6,6 +6,9 @@ from functools import reduce
 
 from core_compiler.frontends.onnx.statistics import initializer
 from core_compiler.frontends.onnx.table import TABLE, Context, onnx_op
+from core_compiler.ir import dtype
+
+F64 = dtype("f64")
 
 _UNARY = {
     "Abs": "abs", "Neg": "neg", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin",
@@ -69,6 +72,10 @@ def mean(b, *xs):
 
 @onnx_op("Pow")
 def pow_(b, x, y):
+    kind = x.type.dtype
+    if y.type.dtype.is_float and not kind.is_float:  # an integer's root: what is behind the point
+        x, y = (b.to(v, F64) for v in _paired(b, x, y))  # is dropped
+        return b.cast(b.pow(x, y), dtype=kind)
     return b.pow(*_paired(b, x, b.to(y, x.type.dtype)))
 
 
@@ -185,10 +192,13 @@ def prelu(b, x, slope):
 @onnx_op("Shrink")
 def shrink(b, x):
     bias, limit = float(b.attr("bias", 0.0)), float(b.attr("lambd", 0.5))
+    kind = x.type.dtype
+    x = x if kind.is_float else b.cast(x, dtype=F64)
     middle = b.select(
         b.gt(x, b.scalar_like(limit, x)), b.sub(x, b.scalar_like(bias, x)), b.scalar_like(0, x)
     )
-    return b.select(b.lt(x, b.scalar_like(-limit, x)), b.add(x, b.scalar_like(bias, x)), middle)
+    low = b.lt(x, b.scalar_like(-limit, x))
+    return b.to(b.select(low, b.add(x, b.scalar_like(bias, x)), middle), kind)
 
 
 @onnx_op("SwiGLU")

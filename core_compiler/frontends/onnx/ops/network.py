@@ -10,7 +10,10 @@ import numpy as np
 from core_compiler.frontends.base import WRITTEN_OUT, need_small
 from core_compiler.frontends.onnx.statistics import move, running
 from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
+from core_compiler.ir import dtype
 from core_compiler.ops.builder import broadcast_shape
+
+F32 = dtype("f32")
 
 
 @onnx_op("MatMul")
@@ -73,10 +76,9 @@ def einsum(b, *xs):
     if "->" not in b.attr("equation"):
         flat = [c for n in names for c in n]
         output = "".join(sorted({c for c in flat if c.isalpha() and flat.count(c) == 1}))
-        wanted = [c for c in sorted(set(flat)) if c.isdigit()] + list(output)
-    else:
-        spread = max((n for n in names), key=lambda n: sum(c.isdigit() for c in n))
-        wanted = _letters(output, spread=[c for c in spread if c.isdigit()])
+        output = f"...{output}"
+    spread = max((n for n in names), key=lambda n: sum(c.isdigit() for c in n))
+    wanted = _letters(output, spread=[c for c in spread if c.isdigit()])
     terms = [_diagonal(b, x, n) for x, n in zip(xs, names, strict=True)]
     x, letters = terms[0]
     for number, (y, other) in enumerate(terms[1:], 1):
@@ -269,6 +271,7 @@ def layer_norm(b, x, scale, bias=None):
         return made
     axes = tuple(range(axis, x.type.rank))
     kept = (*x.type.shape[:axis], *(1,) * len(axes))
+    x = b.to(x, F32) if x.type.dtype.bits < 32 else x  # ``stash_type``
     spread = b.variance(x, axes=axes, correction=0)
     inverse = b.div(b.scalar_like(1, spread), b.sqrt(b.add(spread, b.scalar_like(epsilon, spread))))
     return made, b.reshape(b.mean(x, axes=axes), shape=kept), b.reshape(inverse, shape=kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core_compiler.frontends.onnx.ops.quantised import integer_range
 from core_compiler.frontends.onnx.table import TABLE, NotSupported, axis_of, onnx_op
 from core_compiler.ir import dtype
 
@@ -23,6 +24,18 @@ def _reduced(b, x, axes, build):
     return made
 
 
+def _in_floats(handler):
+    """``handler``, of integers computed in f64; what is behind the point is dropped."""
+
+    def on_any(b, x, axes=None):
+        kind = x.type.dtype
+        if kind.is_float:
+            return handler(b, x, axes)
+        return b.cast(handler(b, b.cast(x, dtype="f64"), axes), dtype=kind)
+
+    return on_any
+
+
 def _simple(kind: str):
     def handler(b, x, axes=None):
         return _reduced(b, x, axes, lambda v, a: b.op(f"core.{kind}", (v,), axes=a) if a else v)
@@ -31,13 +44,13 @@ def _simple(kind: str):
 
 
 TABLE["ReduceSum"], TABLE["ReduceProd"] = _simple("reduce_sum"), _simple("reduce_prod")
-TABLE["ReduceMean"] = _simple("mean")
+TABLE["ReduceMean"] = _in_floats(_simple("mean"))
 
 
 def _extreme(kind: str, on_bool: str):
     def handler(b, x, axes=None):
         name = on_bool if x.type.dtype.kind == "bool" else kind
-        if 0 in x.type.shape and x.type.dtype.is_float:
+        if 0 in x.type.shape:
             return _reduced(b, x, axes, lambda v, a: _of_nothing(b, v, a, kind))
         return _reduced(b, x, axes, lambda v, a: b.op(f"core.{name}", (v,), axes=a) if a else v)
 
@@ -45,8 +58,13 @@ def _extreme(kind: str, on_bool: str):
 
 
 def _of_nothing(b, x, axes, kind: str):
-    """The extreme of an empty tensor: the identity, an infinity."""
-    limit = float("-inf") if kind == "reduce_max" else float("inf")
+    """The extreme of an empty tensor: the identity, an infinity or the end of the range."""
+    held = x.type.dtype
+    if held.is_float:
+        low, high = float("-inf"), float("inf")
+    else:
+        low, high = (0, 1) if held.kind == "bool" else integer_range(held)
+    limit = low if kind == "reduce_max" else high
     shape = tuple(d for i, d in enumerate(x.type.shape) if i not in axes)
     return b.expand(b.constant(limit, x.type.dtype), shape)
 
@@ -65,6 +83,7 @@ def reduce_l1(b, x, axes=None):
 
 
 @onnx_op("ReduceL2")
+@_in_floats
 def reduce_l2(b, x, axes=None):
     return _reduced(b, x, axes, lambda v, a: b.sqrt(_total(b, b.mul(v, v), a)))
 
@@ -75,11 +94,13 @@ def reduce_sum_square(b, x, axes=None):
 
 
 @onnx_op("ReduceLogSum")
+@_in_floats
 def reduce_log_sum(b, x, axes=None):
     return _reduced(b, x, axes, lambda v, a: b.log(_total(b, v, a)))
 
 
 @onnx_op("ReduceLogSumExp")
+@_in_floats
 def reduce_log_sum_exp(b, x, axes=None):
     if 0 in x.type.shape:
         return _reduced(b, x, axes, lambda v, a: _of_nothing(b, v, a, "reduce_max"))

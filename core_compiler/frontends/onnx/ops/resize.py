@@ -36,7 +36,7 @@ def source_positions(axis: Axis, mode: str) -> np.ndarray:
     if mode == "half_pixel":
         return (x + 0.5) / axis.scale - 0.5
     if mode == "pytorch_half_pixel":
-        return (x + 0.5) / axis.scale - 0.5 if width > 1 else np.full_like(x, -0.5)
+        return (x + 0.5) / axis.scale - 0.5 if axis.out > 1 else np.zeros_like(x)
     if mode == "half_pixel_symmetric":
         centre = axis.size / 2
         return centre * (1 - axis.out / width) + (x + 0.5) / axis.scale - 0.5
@@ -98,7 +98,11 @@ def resize_axis(b, x, number: int, axis: Axis, options: dict):
     need_small(axis.out, "positions of a resized axis")
     at = source_positions(axis, options["transformation"])
     if mode == "nearest":
-        places = np.clip(_rounded(at, options["nearest"]), 0, axis.size - 1).astype(np.int64)
+        nearest = options["nearest"]
+        if nearest == "simple":
+            shrinks = axis.scale < 1
+            nearest, at = "ceil" if shrinks else "floor", at.astype(np.float32) if shrinks else at
+        places = np.clip(_rounded(at, nearest), 0, axis.size - 1).astype(np.int64)
         return b.take(x, b.constant(places), axis=number)
     places, weights = taps(at, axis, mode, options["antialias"], options["a"], options["exclude"])
     kept = [i for i in range(len(weights)) if np.any(weights[i])]
@@ -124,7 +128,8 @@ def resize(b, x, roi=None, scales=None, sizes=None):
         "transformation": "asymmetric"
         if old
         else b.attr("coordinate_transformation_mode", "half_pixel"),
-        "nearest": "floor" if old else b.attr("nearest_mode", "round_prefer_floor"),
+        # Before version 11 ONNX does not say; runtimes round up where the axis shrinks.
+        "nearest": "simple" if old else b.attr("nearest_mode", "round_prefer_floor"),
         "antialias": bool(b.attr("antialias", 0)),
         "a": float(b.attr("cubic_coeff_a", -0.75)),
         "exclude": bool(b.attr("exclude_outside", 0)),
@@ -136,7 +141,7 @@ def resize(b, x, roi=None, scales=None, sizes=None):
 def upsample(b, x, scales=None):
     factors = b.const(scales, "the scales") if scales is not None else np.array(b.attr("scales"))
     plan = {
-        i: Axis(d, math.floor(d * float(s)), float(s))
+        i: Axis(d, _scaled(d, float(s)), float(s))
         for i, (d, s) in enumerate(zip(x.type.shape, factors.reshape(-1), strict=True))
     }
     options = {
@@ -150,12 +155,17 @@ def upsample(b, x, scales=None):
     return _resized(b, x, plan, options, 0.0)
 
 
+def _scaled(size: int, scale: float) -> int:
+    """The size after scaling, in f32 as ONNX infers it: 10 by 0.7 are 7, not 6.9999999."""
+    return math.floor(np.float32(size) * np.float32(scale))
+
+
 def _plan(b, x, axes, roi, scales, sizes) -> dict[int, Axis]:
     """The axes with their sizes and scales, from ``sizes`` or ``scales``."""
     shape = [x.type.shape[a] for a in axes]
     if scales is not None and scales.type.elements:
         factors = [float(s) for s in b.const(scales, "the scales").reshape(-1)]
-        out = [math.floor(d * s) for d, s in zip(shape, factors, strict=True)]
+        out = [_scaled(d, s) for d, s in zip(shape, factors, strict=True)]
     elif sizes is not None:
         out = b.ints(sizes, "the sizes")
         factors = [o / d for o, d in zip(out, shape, strict=True)]
@@ -178,6 +188,8 @@ def _plan(b, x, axes, roi, scales, sizes) -> dict[int, Axis]:
 def _resized(b, x, plan: dict[int, Axis], options, extrapolation: float):
     if options["mode"] not in ("nearest", "linear", "cubic"):
         raise NotSupported(f"mode {options['mode']}")
+    if not x.type.dtype.is_float and options["mode"] != "nearest":
+        return _in_floats(b, x, plan, options, extrapolation)
     inside = None
     for number, axis in plan.items():
         crop = options["transformation"] == "tf_crop_and_resize"
@@ -193,3 +205,10 @@ def _resized(b, x, plan: dict[int, Axis], options, extrapolation: float):
         seen = b.broadcast(b.constant(held), shape=x.type.shape, dims=(number,))
         x = b.select(seen, x, b.scalar_like(extrapolation, x))
     return x
+
+
+def _in_floats(b, x, plan, options, extrapolation: float):
+    """Integers between integers: of what lies there the nearest, a tie is even."""
+    kind = x.type.dtype
+    wide = b.cast(x, dtype="f64")
+    return b.cast(b.round(_resized(b, wide, plan, options, extrapolation)), dtype=kind)

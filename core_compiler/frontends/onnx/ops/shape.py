@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 
@@ -65,7 +65,11 @@ def range_(b, start, limit, step):
     start, limit, step = (b.const(v, "the range").reshape(()) for v in (start, limit, step))
     if not step or not abs(float(limit) - float(start)) <= abs(float(step)) * FOLDED_ELEMENTS:
         raise NotSupported(f"a range from {start} to {limit} in steps of {step}")
-    return b.constant(np.arange(start, limit, step, dtype=start.dtype))
+    if start.dtype.kind in "iu":
+        return b.constant(np.arange(start, limit, step, dtype=start.dtype))
+    first, last, each = (float(v) for v in (start, limit, step))  # arange rounds the step first
+    places = np.arange(max(ceil((last - first) / each), 0))
+    return b.constant((first + places * each).astype(start.dtype))
 
 
 @onnx_op("Reshape")
@@ -174,7 +178,11 @@ def slice_(b, x, starts=None, ends=None, axes=None, steps=None):
             last = x.type.shape[axis] - 1
             places = range(last - places.start, last - places.stop, -step)
         limit = places[-1] + 1 if len(places) else places.start
+        count = b.sizes.of(x).get(axis)
         x = b.cut(x, axis, min(places.start, limit), limit, abs(step))
+        if count is not None and end < 0:  # from the end that the data make
+            left = b.max(b.add(count, b.constant(end, I64)), b.constant(0, I64))
+            b.sizes.mark(x, {**b.sizes.of(x), axis: left})
     return x
 
 
