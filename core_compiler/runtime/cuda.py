@@ -66,11 +66,14 @@ class CudaDevice(Device):
         size, have = (b.size if isinstance(b, Buffer) else b.nbytes for b in (to, source))
         if size != have:
             raise UserError(f"{have} bytes do not fit {size}", "copy", "use equal sizes")
+        if isinstance(to, np.ndarray) and not to.flags.c_contiguous:
+            raise UserError("is not contiguous", "copy", "pass a contiguous array")
         self.driver.enter()
         if isinstance(to, Buffer) and isinstance(source, Buffer):
             self.driver.move(to.address, source.address, size)
         elif isinstance(to, Buffer):
-            self.driver.upload(to.address, np.ascontiguousarray(source))
+            source = np.ascontiguousarray(source)  # lives until the copy has ended
+            self.driver.upload(to.address, source)
         elif isinstance(source, Buffer):
             self.driver.download(to, source.address)
         else:

@@ -73,6 +73,8 @@ def test_memory_is_given_back():
     device.copy(buffer, data)
     device.copy(back, buffer)
     assert np.array_equal(back, data)
+    with pytest.raises(UserError, match="is not contiguous"):  # the driver knows of no strides
+        device.copy(np.zeros((250, 2), np.float32)[:, 0], buffer)
     with pytest.raises(UserError, match="1000 bytes do not fit 4"):
         device.copy(np.zeros(1, np.float32), buffer)
     del buffer
