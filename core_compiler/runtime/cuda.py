@@ -45,6 +45,7 @@ class CudaDevice(Device):
         self._functions: dict[str, Function] = {}
 
     def allocate(self, size: int, what: str = "buffer") -> Buffer:
+        self.driver.enter()
         self.require(size, what)
         try:
             memory = _Memory(self.driver, max(size, ALIGN))
