@@ -29,6 +29,10 @@ from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import BUILTIN, KernelRef, Launch, Program, Ref
 from core_compiler.runtime.samples import Samples
 
+#: What the driver answers of a launch that it cannot do; anything else is of a kernel that was
+#: started before and has failed meanwhile (CUDA Driver API, cuLaunchKernel).
+_REFUSED = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+            "CUDA_ERROR_OUT_OF_MEMORY")  # fmt: skip
 #: Alignment of everything in device memory, in bytes: vector loads need 16, whole lines 128.
 ALIGN = 256
 
@@ -400,6 +404,8 @@ class CudaExecutable(Executable):
             try:
                 driver.launch(function.code, launch.grid, function.threads, launch.arguments)
             except DriverError as error:
+                if error.state not in _REFUSED:
+                    raise
                 raise UserError(
                     f"cannot be launched ({error.state}): {launch.grid} blocks of "
                     f"{function.threads} threads, {function.registers} registers each, "
