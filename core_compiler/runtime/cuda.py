@@ -29,6 +29,10 @@ from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import BUILTIN, KernelRef, Launch, Program, Ref
 from core_compiler.runtime.samples import Samples
 
+#: What the driver answers of a launch that it cannot do; anything else is of a kernel that was
+#: started before and has failed meanwhile (CUDA Driver API, cuLaunchKernel).
+_REFUSED = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+            "CUDA_ERROR_OUT_OF_MEMORY")  # fmt: skip
 #: Alignment of everything in device memory, in bytes: vector loads need 16, whole lines 128.
 ALIGN = 256
 
@@ -45,6 +49,7 @@ class CudaDevice(Device):
         self._functions: dict[str, Function] = {}
 
     def allocate(self, size: int, what: str = "buffer") -> Buffer:
+        self.driver.enter()
         self.require(size, what)
         try:
             memory = _Memory(self.driver, max(size, ALIGN))
@@ -66,11 +71,14 @@ class CudaDevice(Device):
         size, have = (b.size if isinstance(b, Buffer) else b.nbytes for b in (to, source))
         if size != have:
             raise UserError(f"{have} bytes do not fit {size}", "copy", "use equal sizes")
+        if isinstance(to, np.ndarray) and not to.flags.c_contiguous:
+            raise UserError("is not contiguous", "copy", "pass a contiguous array")
         self.driver.enter()
         if isinstance(to, Buffer) and isinstance(source, Buffer):
             self.driver.move(to.address, source.address, size)
         elif isinstance(to, Buffer):
-            self.driver.upload(to.address, np.ascontiguousarray(source))
+            source = np.ascontiguousarray(source)  # lives until the copy has ended
+            self.driver.upload(to.address, source)
         elif isinstance(source, Buffer):
             self.driver.download(to, source.address)
         else:
@@ -396,6 +404,8 @@ class CudaExecutable(Executable):
             try:
                 driver.launch(function.code, launch.grid, function.threads, launch.arguments)
             except DriverError as error:
+                if error.state not in _REFUSED:
+                    raise
                 raise UserError(
                     f"cannot be launched ({error.state}): {launch.grid} blocks of "
                     f"{function.threads} threads, {function.registers} registers each, "

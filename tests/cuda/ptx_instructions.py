@@ -339,14 +339,17 @@ _TO_INTEGRAL = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil
 
 
 def _saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Whole floats as integers; beyond the range the nearest, NaN 0."""
+    """Whole floats as integers; beyond the range the nearest.  NaN is 0 where both are of 32 bits
+    or fewer, else the top bit alone (PTX ISA 9.0, "cvt")."""
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     wide = values.astype(np.float64)
     inside = (wide > float(low)) & (wide < float(high))
     made = np.where(inside, wide, 0).astype(dtype)
     made = np.where(wide >= float(high), np.array(high, dtype), made)
     made = np.where(wide <= float(low), np.array(low, dtype), made)
-    return np.where(np.isnan(wide), np.array(0, dtype), made)
+    least = max(values.dtype.itemsize, dtype.itemsize) > 4
+    nan = np.array(int(least) << (8 * dtype.itemsize - 1), f"u{dtype.itemsize}").view(dtype)
+    return np.where(np.isnan(wide), nan, made)
 
 
 def _cvt(words, operands, kernel):

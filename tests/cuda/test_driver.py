@@ -164,6 +164,28 @@ for launch in made.facts["program"][0].launches:
         assert address <= first < address + size
 
 
+def test_a_thread_that_has_not_touched_the_gpu_allocates_and_copies(driver_folder):
+    run(driver_folder, """
+import threading
+import numpy as np
+from core_compiler.runtime.cuda import CudaDevice
+
+device, made = CudaDevice(None), []
+
+def work():
+    buffer = device.allocate(40)
+    back = np.zeros(10, np.float32)
+    device.copy(buffer, np.arange(10, dtype=np.float32))
+    device.copy(back, buffer)
+    made.append(back.tolist())
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+assert made == [[*range(10)]]
+""")  # fmt: skip
+
+
 @pytest.mark.slow
 def test_a_gpu_whose_memory_is_too_small_is_said(driver_folder):
     said = run(driver_folder, """

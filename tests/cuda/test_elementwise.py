@@ -109,6 +109,17 @@ def test_integers(kind):
     assert_same_bits(made, reference(op, (x, y)), kind)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_integers_of_floats_saturate_and_nan_gives_0(kind):
+    """Where either side has 64 bits the machine's own conversion makes another number of NaN."""
+    x = np.array([np.nan, -np.nan, np.inf, -np.inf, 1e30, -1e30, 300.5, -2.5], kind)
+    dtypes = [f"{sign}{bits}" for sign in ("i", "ui") for bits in (8, 16, 32, 64)]
+    op = group(lambda b, x: [b.cast(x, dtype=name) for name in dtypes], x)
+    made, ptx = on_gpu(op, (x,), (9, 0))
+    assert re.search(r"cvt\.rzi\.s64", ptx) and not any(m[:2].any() for m in made)
+    assert_same_bits(made, reference(op, (x,)), str(kind))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 @pytest.mark.parametrize("name", [*UNARY.split(), *BINARY.split()])

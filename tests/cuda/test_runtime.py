@@ -73,6 +73,8 @@ def test_memory_is_given_back():
     device.copy(buffer, data)
     device.copy(back, buffer)
     assert np.array_equal(back, data)
+    with pytest.raises(UserError, match="is not contiguous"):  # the driver knows of no strides
+        device.copy(np.zeros((250, 2), np.float32)[:, 0], buffer)
     with pytest.raises(UserError, match="1000 bytes do not fit 4"):
         device.copy(np.zeros(1, np.float32), buffer)
     del buffer
@@ -110,6 +112,11 @@ def test_a_launch_that_fails_names_kernel_line_and_shape(made, monkeypatch):
         executable(*inputs(made.stages[0].module))
     assert re.fullmatch(r"kernel \w+, source.py:\d+", caught.value.where)
     assert "registers each" in caught.value.what and caught.value.exit_code == 3
+    # A kernel that fails is told of by whatever is asked next: that launch is not to blame.
+    failed = DriverError("cuLaunchKernel", "CUDA_ERROR_ILLEGAL_ADDRESS")
+    monkeypatch.setattr(driver, "launch", Mock(side_effect=failed))
+    with pytest.raises(DriverError, match="ILLEGAL_ADDRESS"):
+        executable(*inputs(made.stages[0].module))
 
 
 @pytest.mark.parametrize(

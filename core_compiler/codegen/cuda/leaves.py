@@ -3,8 +3,8 @@ out.
 
 NVVM turns ``fmul`` and ``fadd`` into one fma where it can, so every rounding is an intrinsic of its
 own (``add.rn.f32``).  Its LLVM 7 has no ``fneg`` and no saturating conversions; ``cvt.rzi`` of PTX
-saturates and turns NaN into 0, as the contract does.  Of LLVM's own mathematical intrinsics it
-accepts ``fma`` only.
+saturates, as the contract does, and turns NaN into 0 where neither side has 64 bits.  Of LLVM's own
+mathematical intrinsics it accepts ``fma`` only.
 """
 
 from __future__ import annotations
@@ -91,6 +91,9 @@ def _to_integer(target: str) -> Callable:
     def emit(builder, dtype, a):
         name = f"llvm.nvvm.{_LETTER[dtype]}2{suffix[signed, wide]}.rz"
         value = call(builder, name, kind, a)
+        if dtype == "f64" or wide == 64:  # NaN gives the top bit alone (PTX ISA 9.0, "cvt")
+            number = builder.fcmp_ordered("==", a, a)
+            value = builder.select(number, value, ir.Constant(kind, 0))
         if bits == wide:
             return value
         top = ir.Constant(kind, (1 << (bits - signed)) - 1)
