@@ -246,7 +246,7 @@ class Book:
         except FileNotFoundError:
             raise UserError("there are no receipts", where,
                             "train with --receipts state or gradients") from None  # fmt: skip
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
             raise UserError(f"these are no receipts ({error})", where,
                             "give the folder of a run") from None  # fmt: skip
         if contract != CONTRACT_VERSION:
@@ -256,13 +256,14 @@ class Book:
             )  # fmt: skip
         found = {}
         for row in rows:
-            root = row.pop("root", None)
             try:
+                root = row.pop("root", None)
                 made = Receipt(**{**row, "loss": float.fromhex(row["loss"])})
-            except (TypeError, ValueError, KeyError) as error:
+                own = made.root
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
                 raise UserError(f"a receipt is damaged ({error})", where,
                                 "take a copy of the file that is whole") from None  # fmt: skip
-            if made.root != root:
+            if own != root:
                 raise UserError(
                     f"the root of iteration {made.iteration} is not that of its receipt", where,
                     "the file was changed; take a sound copy",

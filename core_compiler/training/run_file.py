@@ -37,7 +37,7 @@ def read(folder: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise UserError(f"nothing says how the run is done again ({error.strerror})",
                         str(folder), "give the folder of a training run") from None  # fmt: skip
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(folder, error) from None
     if not isinstance(held, dict):
         raise damaged(folder, "it is no table")

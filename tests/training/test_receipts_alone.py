@@ -12,8 +12,9 @@ import pytest
 
 import core_compiler as cc
 from core_compiler.errors import UserError
+from core_compiler.training import run_file
 from core_compiler.training.fit import fit
-from core_compiler.training.receipts import Book
+from core_compiler.training.receipts import Book, begin
 from core_compiler.training.replay import Run
 from tests.training import python_task
 from tests.training.python_task import BATCH
@@ -284,3 +285,21 @@ def test_what_is_no_task_and_what_is_damaged_are_told(lab, tmp_path, capsys):
 def test_the_page_asks_before_it_runs_a_foreign_task(lab, monkeypatch):
     monkeypatch.setattr("workbench.views.divergence._folder", lambda run: lab.named)
     assert code_of(None) == [TASK]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row", ["[]", "3", '{"iteration": 1, "loss": "0x1p0", "state": []}'])
+def test_a_line_that_is_no_receipt_is_told_as_damage(row, tmp_path):
+    path = tmp_path / "receipts.jsonl"
+    begin(path, "an identity", [])
+    path.write_text(path.read_text() + row + "\n")
+    with pytest.raises(UserError, match="a receipt is damaged"):
+        Book.read(path)
+
+
+def test_what_is_nested_too_deeply_is_told_as_damage(tmp_path):
+    for name in ("receipts.jsonl", "run.json"):
+        (tmp_path / name).write_text("[" * 100_000 + "\n")
+    with pytest.raises(UserError, match="these are no receipts"):
+        Book.read(tmp_path / "receipts.jsonl")
+    with pytest.raises(UserError, match=r"run\.json is damaged"):
+        run_file.read(tmp_path)
