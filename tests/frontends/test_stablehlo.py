@@ -178,6 +178,19 @@ def test_a_called_function_is_the_scope_of_its_ops():
     assert "inner" in product.origin.nodes()[0].scope
 
 
+def test_ops_that_an_op_is_expanded_to_keep_its_line_and_its_scope():
+    def function(x):
+        with jax.named_scope("special"):
+            return jax.scipy.special.digamma(x)  # the line
+
+    imported = import_function(function, (X,))
+    places = {(n.kind, n.file, n.line, n.scope)
+              for op in imported.module.walk() for n in op.origin.nodes()}  # fmt: skip
+    with open(__file__) as own:
+        line = next(i for i, row in enumerate(own, 1) if row.endswith("# the line\n"))
+    assert places == {("chlo.digamma", __file__, line, "special")}
+
+
 TEXT = """\
 func.func @main(%x: tensor<?x3xf32>, %y: tensor<?x3xf32>) -> tensor<?x3xf32> {
   %0 = stablehlo.add %x, %y : tensor<?x3xf32>

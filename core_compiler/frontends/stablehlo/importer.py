@@ -133,6 +133,7 @@ class Importer:
         self.lines: list[str] = []
         self.shape: tuple | None = None
         self._held: list[Any] = []
+        self._expanded: FrontendNode | None = None
         self._origins, self._text = Origins(places), text
 
     # -- functions -------------------------------------------------------------------------------
@@ -215,11 +216,18 @@ class Importer:
             return rows[0][1]
         return None
 
-    def inlined(self, module: Any, block: Any, operands: Sequence[Value]) -> tuple[Value, ...]:
-        """A block of another module in place; ``module`` lives as long as its values are known."""
+    def inlined(
+        self, module: Any, block: Any, operands: Sequence[Value], node: FrontendNode
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """A block of another module in place of the op at ``node``; ``module`` lives as long as its
+        values are known."""
         self._held.append(module)
-        self.env.update(zip(block.arguments, operands, strict=True))
-        return tuple(self._block(block))
+        outer, self._expanded = self._expanded, node
+        try:
+            self.env.update(zip(block.arguments, operands, strict=True))
+            return tuple(self._block(block))
+        finally:
+            self._expanded = outer
 
     # -- blocks and ops --------------------------------------------------------------------------
 
@@ -276,7 +284,9 @@ class Importer:
         kind = operation.name
         self.lines.append(_line(operation))
         line = 0 if self._text else len(self.lines)
-        node = self._origins.describe(kind, str(operation.location), line, self.calls)
+        node = self._expanded or self._origins.describe(
+            kind, str(operation.location), line, self.calls
+        )
         if any(value not in self.env for value in operation.operands):
             return  # behind a gap: only the first is worth a line
         self.files[node.file] = None
