@@ -191,6 +191,17 @@ def test_ops_that_an_op_is_expanded_to_keep_its_line_and_its_scope():
     assert places == {("chlo.digamma", __file__, line, "special")}
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: jnp.linalg.norm(x), lambda x: jax.nn.relu(x),
+    lambda x: jnp.sort(x), lambda x: jax.nn.one_hot(jnp.arange(4), 4),
+])  # fmt: skip
+def test_functions_of_jax_are_at_the_line_that_calls_them(function):
+    imported = import_function(function, (X,))
+    line = function.__code__.co_firstlineno
+    found = {(n.file, n.line) for op in imported.module.walk() for n in op.origin.nodes()}
+    assert found == {(__file__, line)}
+
+
 TEXT = """\
 func.func @main(%x: tensor<?x3xf32>, %y: tensor<?x3xf32>) -> tensor<?x3xf32> {
   %0 = stablehlo.add %x, %y : tensor<?x3xf32>

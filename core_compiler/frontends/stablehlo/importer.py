@@ -134,6 +134,7 @@ class Importer:
         self.shape: tuple | None = None
         self._held: list[Any] = []
         self._expanded: FrontendNode | None = None
+        self._callers: list[FrontendNode] = []
         self._origins, self._text = Origins(places), text
 
     # -- functions -------------------------------------------------------------------------------
@@ -193,20 +194,22 @@ class Importer:
             raise NotSupported(f"function {_symbol(function)} has {len(blocks)} blocks")
         return blocks[0]
 
-    def call(self, name: str, operands: Sequence[Value]) -> list[Value]:
-        """The body of a function in place."""
+    def call(self, name: str, operands: Sequence[Value], node: FrontendNode) -> list[Value]:
+        """The body of a function in place of the call at ``node``."""
         function = self.functions.get(name)
         if function is None:
             raise NotSupported(f"there is no function {name!r}")
         if name in self.calls:
             raise NotSupported(f"function {name!r} calls itself")
         self.calls.append(name)
+        self._callers.append(node)
         try:
             block = self._entry(function)
             self.env.update(zip(block.arguments, operands, strict=True))
             return self._block(block)
         finally:
             self.calls.pop()
+            self._callers.pop()
 
     def comparison(self, name: str) -> str | None:
         """The direction in which a function compares its first two arguments, if that is all it
@@ -285,8 +288,9 @@ class Importer:
         self.lines.append(_line(operation))
         line = 0 if self._text else len(self.lines)
         node = self._expanded or self._origins.describe(
-            kind, str(operation.location), line, self.calls
-        )
+            kind, str(operation.location), line, self.calls,
+            self._callers[-1] if self._callers else None,
+        )  # fmt: skip
         if any(value not in self.env for value in operation.operands):
             return  # behind a gap: only the first is worth a line
         self.files[node.file] = None

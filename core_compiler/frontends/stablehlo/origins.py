@@ -41,9 +41,12 @@ class Origins:
         self._read: dict[str, tuple[str, str, int, tuple]] = {}
         self._count = 0
 
-    def describe(self, kind: str, location: str, line: int, calls: Sequence[str]) -> FrontendNode:
+    def describe(
+        self, kind: str, location: str, line: int, calls: Sequence[str],
+        caller: FrontendNode | None = None,
+    ) -> FrontendNode:  # fmt: skip
         """The node of an op inside ``calls`` functions; ``line``: where it stands in the listing,
-        if its location does not say so (0: not known)."""
+        if its location does not say so (0: not known), nor that of the ``caller``."""
         if location not in self._read:
             self._read[location] = _read(location)
         name, file, at, stack = self._read[location]
@@ -55,7 +58,9 @@ class Origins:
             del parts[0]  # the whole function
         scopes = [part for part in map(_unwrapped, parts) if part]
         path = scopes if scopes else list(calls)
-        if not file:
+        if not file and caller is not None and caller.file not in ("", LISTING):
+            file, at, stack = caller.file, caller.line, (*caller.stack, *stack)
+        elif not file:
             file, at = (LISTING, line) if line else ("", 0)
         short = kind.rpartition(".")[2]
         return FrontendNode(f"{short}_{self._count}", kind, file, at, "/".join(path), stack)
