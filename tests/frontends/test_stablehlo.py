@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import core_compiler as cc
 from core_compiler.errors import UserError
 from tests.conformance.outcomes import by_cpu, by_reference
 from tests.slow import slow_but
@@ -200,6 +201,14 @@ def test_functions_of_jax_are_at_the_line_that_calls_them(function):
     line = function.__code__.co_firstlineno
     found = {(n.file, n.line) for op in imported.module.walk() for n in op.origin.nodes()}
     assert found == {(__file__, line)}
+
+
+def test_ops_without_a_line_of_the_model_are_where_it_was_handed_over():
+    made = cc.compile(jnp.sin, (X,), finish=False)  # here
+    with open(__file__) as own:
+        line = next(i for i, row in enumerate(own, 1) if row.endswith("  # here\n"))
+    nodes = [op.origin.nodes()[0] for op in made.module.walk()]
+    assert {(n.file, n.line) for n in nodes} == {(__file__, line)}
 
 
 TEXT = """\
