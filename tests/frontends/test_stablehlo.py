@@ -211,6 +211,14 @@ def test_ops_without_a_line_of_the_model_are_where_it_was_handed_over():
     assert {(n.file, n.line) for n in nodes} == {(__file__, line)}
 
 
+def test_shapes_stand_for_example_inputs():
+    made = cc.compile(lambda p: p["x"] + p["n"], ({
+        "x": jax.ShapeDtypeStruct((3,), np.float32), "n": jax.ShapeDtypeStruct((3,), np.int32),
+    },))  # fmt: skip
+    x = {"x": X[0, :3], "n": np.arange(3, dtype=np.int32)}
+    np.testing.assert_array_equal(np.ravel(made(x)), x["x"] + np.arange(3, dtype=np.float32))
+
+
 TEXT = """\
 func.func @main(%x: tensor<?x3xf32>, %y: tensor<?x3xf32>) -> tensor<?x3xf32> {
   %0 = stablehlo.add %x, %y : tensor<?x3xf32>
