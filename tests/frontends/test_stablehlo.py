@@ -116,6 +116,19 @@ def test_the_cpu_agrees_with_jax(name):
           tolerance=1e-4 if name == "gradient of pooling" else 1e-5)  # fmt: skip
 
 
+def test_booleans_have_extremes_bounds_and_bits():
+    x = X > 0
+    agree(lambda x: (jnp.argmax(x, 0), jnp.argmin(x, 1), jnp.argmax(x)), x)
+    agree(lambda x, y: (lax.clamp(y, x, x | y), lax.clamp(x, y, x)), x, X > 1)
+    agree(lambda x: lax.bitcast_convert_type(x, jnp.bool_), x)
+    program = (
+        "func.func @main(%x: tensor<3xi1>) -> tensor<3xi1> {\n"
+        "  %0 = stablehlo.bitcast_convert %x : (tensor<3xi1>) -> tensor<3xi1>\n"
+        "  return %0 : tensor<3xi1>\n}"
+    )
+    np.testing.assert_array_equal(by_reference(import_program(program), [x[0, :3]])[0], x[0, :3])
+
+
 def test_recognised_forms_stay_one_op():
     """A convolution, a pooling, an arg-reduction and a running sum are not spelled out."""
     imported = agree(*((f := PROGRAMS["convolution"])[0], *f[1]))
