@@ -129,6 +129,11 @@ def test_booleans_have_extremes_bounds_and_bits():
     np.testing.assert_array_equal(by_reference(import_program(program), [x[0, :3]])[0], x[0, :3])
 
 
+def test_a_reduction_of_nothing_is_its_start_value():
+    agree(lambda x: (jnp.max(x, 0, initial=-3.0), jnp.min(x, initial=3.0), x.sum(0), x.prod()),
+          np.zeros((0, 3), np.float32))  # fmt: skip
+
+
 def test_recognised_forms_stay_one_op():
     """A convolution, a pooling, an arg-reduction and a running sum are not spelled out."""
     imported = agree(*((f := PROGRAMS["convolution"])[0], *f[1]))

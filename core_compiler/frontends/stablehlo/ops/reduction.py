@@ -64,6 +64,8 @@ def reduce(b, *operands):
     kind = combiner(b.operation.regions[0]) if count == 1 else None
     if kind is not None and kind not in ("set", "keep"):
         (x,), (start,) = xs, starts
+        if any(x.type.shape[axis] == 0 for axis in axes):
+            return b.expand(start, b.results[0].shape)
         made = fold(b, kind, x, axes) if axes else x
         if is_identity(b, kind, start):
             return made
