@@ -134,6 +134,18 @@ def test_a_reduction_of_nothing_is_its_start_value():
           np.zeros((0, 3), np.float32))  # fmt: skip
 
 
+@pytest.mark.parametrize("fold", [(lax.add, 0.0), (lax.max, -np.inf), (lax.max, 0.5)])
+@pytest.mark.parametrize(
+    ("shape", "window", "padding"),
+    [((0, 6), (2, 2), "VALID"), ((4, 6), (9, 2), "VALID"), ((0, 6), (1, 2), "SAME"),
+     ((0, 6), (2, 2), ((1, 2), (0, 0)))],
+)  # fmt: skip
+def test_windows_of_nothing(shape, window, padding, fold):
+    combine, start = fold
+    agree(lambda x: lax.reduce_window(x, np.float32(start), combine, window, (1, 1), padding),
+          np.zeros(shape, np.float32))  # fmt: skip
+
+
 def test_recognised_forms_stay_one_op():
     """A convolution, a pooling, an arg-reduction and a running sum are not spelled out."""
     imported = agree(*((f := PROGRAMS["convolution"])[0], *f[1]))
