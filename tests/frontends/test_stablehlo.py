@@ -146,6 +146,18 @@ def test_windows_of_nothing(shape, window, padding, fold):
           np.zeros(shape, np.float32))  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [1, 6])
+def test_axes_that_are_neither_indexed_nor_kept(size):
+    x, i = RNG.standard_normal((5, size, 7)).astype(np.float32), np.array([[1], [4]], np.int32)
+    read = lax.GatherDimensionNumbers(
+        offset_dims=(1,), collapsed_slice_dims=(0, 1), start_index_map=(0,))  # fmt: skip
+    written = lax.ScatterDimensionNumbers(
+        update_window_dims=(1,), inserted_window_dims=(0, 1), scatter_dims_to_operand_dims=(0,)
+    )
+    agree(lambda x, i: lax.gather(x, i, read, (1, 1, 7)), x, i)
+    agree(lambda x, i, u: lax.scatter_add(x, i, u, written), x, i, np.ones((2, 7), np.float32))
+
+
 def test_recognised_forms_stay_one_op():
     """A convolution, a pooling, an arg-reduction and a running sum are not spelled out."""
     imported = agree(*((f := PROGRAMS["convolution"])[0], *f[1]))
