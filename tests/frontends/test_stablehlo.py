@@ -341,6 +341,31 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
         assert part in said
 
 
+@pytest.mark.parametrize("kind", [jnp.int4, jnp.uint4])
+@pytest.mark.parametrize("function", [
+    lambda x: x >> 1, lambda x: x + x, lambda x: lax.shift_right_logical(x, jnp.full_like(x, 1)),
+    lax.population_count, lax.clz,
+])  # fmt: skip
+def test_arithmetic_below_a_byte_is_refused_in_words(function, kind):
+    with pytest.raises(UserError, match=r"computes in u?i4: convert to 8 bits") as caught:
+        import_function(lambda x: function(x.astype(kind)).astype(jnp.int32),
+                        (np.arange(4, dtype=np.int32),))  # fmt: skip
+    assert "Error" not in caught.value.what
+
+
+def test_numbers_that_are_a_resource_are_refused_in_words():
+    text = """\
+func.func @main() -> tensor<2xf32> {
+  %c = stablehlo.constant dense_resource<blob> : tensor<2xf32>
+  return %c : tensor<2xf32>
+}
+{-# dialect_resources: { builtin: { blob: "0x040000000000803F00000040" } } #-}
+"""
+    with pytest.raises(UserError, match="resource of the file") as caught:
+        import_program(text, name="p.mlir")
+    assert "Error" not in caught.value.what
+
+
 def test_what_jax_cannot_trace_is_told_by_the_persons_line():
     def branches(x):
         return x if x.sum() > 0 else -x

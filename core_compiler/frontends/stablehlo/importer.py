@@ -306,16 +306,24 @@ class Importer:
         except _Missing:
             return
         except (NotSupported, TypeRuleError, ValueError) as problem:
-            misfit = isinstance(problem, TypeRuleError)
-            text = " ".join(str(problem).split())[:400]
+            narrow = "" if isinstance(problem, NotSupported) else self._narrow(operation)
+            misfit = isinstance(problem, TypeRuleError) and not narrow
+            text = narrow or " ".join(str(problem).split())[:400]
             self.unsupported.append(Unsupported(kind, text, node, misfit))
             return
         except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as problem:
-            text = f"it does not fit the op's definition: {type(problem).__name__} {problem}"
+            told = f"it does not fit the op's definition: {type(problem).__name__} {problem}"
+            text = self._narrow(operation) or told
             self.unsupported.append(Unsupported(kind, " ".join(text.split())[:200], node))
             return
         self.take(context)
         self.env.update(zip(operation.results, made, strict=True))
+
+    def _narrow(self, operation: Any) -> str:
+        """What to do about an op of integers below a byte, which are stored and converted only."""
+        kinds = (self.env[value].type.dtype for value in operation.operands)
+        found = next((k for k in kinds if k.kind in ("int", "uint") and k.bits < 8), None)
+        return f"it computes in {found}: convert to 8 bits before, and back" if found else ""
 
     def take(self, builder: Context) -> None:
         """Append the ops of a context, once."""
