@@ -158,6 +158,27 @@ def test_axes_that_are_neither_indexed_nor_kept(size):
     agree(lambda x, i, u: lax.scatter_add(x, i, u, written), x, i, np.ones((2, 7), np.float32))
 
 
+def test_a_sharding_is_nothing_on_one_device():
+    text = """\
+sdy.mesh @mesh = <["a"=1]>
+func.func @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
+  %0 = sdy.sharding_constraint %x <@mesh, [{"a"}, {}]> : tensor<4x6xf32>
+  return %0 : tensor<4x6xf32>
+}
+"""
+    np.testing.assert_array_equal(by_reference(import_program(text), [X])[0], X)
+
+
+def test_typed_keys_are_arguments():
+    def draw(key):
+        return jax.random.uniform(key, (3,))
+
+    key = jax.random.key(3)
+    (made,) = by_reference(import_function(draw, (key,)), list(leaves((key,))))
+    np.testing.assert_array_equal(made, draw(key))
+    np.testing.assert_array_equal(np.ravel(cc.compile(draw, (key,))(key)), draw(key))
+
+
 def test_recognised_forms_stay_one_op():
     """A convolution, a pooling, an arg-reduction and a running sum are not spelled out."""
     imported = agree(*((f := PROGRAMS["convolution"])[0], *f[1]))

@@ -80,6 +80,7 @@ def _among(b: Context, builder: Builder, index: Value, left: list[int]):
     return builder.op("core.if", (condition,), regions=(then, other))
 
 
+@op("sdy.sharding_constraint")
 @call_to(
     "Sharding",
     "SPMDFullToShardShape",
