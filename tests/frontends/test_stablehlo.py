@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import core_compiler as cc
 from core_compiler.errors import UserError
 from tests.conformance.outcomes import by_cpu, by_reference
 from tests.slow import slow_but
@@ -115,6 +116,69 @@ def test_the_cpu_agrees_with_jax(name):
           tolerance=1e-4 if name == "gradient of pooling" else 1e-5)  # fmt: skip
 
 
+def test_booleans_have_extremes_bounds_and_bits():
+    x = X > 0
+    agree(lambda x: (jnp.argmax(x, 0), jnp.argmin(x, 1), jnp.argmax(x)), x)
+    agree(lambda x, y: (lax.clamp(y, x, x | y), lax.clamp(x, y, x)), x, X > 1)
+    agree(lambda x: lax.bitcast_convert_type(x, jnp.bool_), x)
+    program = (
+        "func.func @main(%x: tensor<3xi1>) -> tensor<3xi1> {\n"
+        "  %0 = stablehlo.bitcast_convert %x : (tensor<3xi1>) -> tensor<3xi1>\n"
+        "  return %0 : tensor<3xi1>\n}"
+    )
+    np.testing.assert_array_equal(by_reference(import_program(program), [x[0, :3]])[0], x[0, :3])
+
+
+def test_a_reduction_of_nothing_is_its_start_value():
+    agree(lambda x: (jnp.max(x, 0, initial=-3.0), jnp.min(x, initial=3.0), x.sum(0), x.prod()),
+          np.zeros((0, 3), np.float32))  # fmt: skip
+
+
+@pytest.mark.parametrize("fold", [(lax.add, 0.0), (lax.max, -np.inf), (lax.max, 0.5)])
+@pytest.mark.parametrize(
+    ("shape", "window", "padding"),
+    [((0, 6), (2, 2), "VALID"), ((4, 6), (9, 2), "VALID"), ((0, 6), (1, 2), "SAME"),
+     ((0, 6), (2, 2), ((1, 2), (0, 0)))],
+)  # fmt: skip
+def test_windows_of_nothing(shape, window, padding, fold):
+    combine, start = fold
+    agree(lambda x: lax.reduce_window(x, np.float32(start), combine, window, (1, 1), padding),
+          np.zeros(shape, np.float32))  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 6])
+def test_axes_that_are_neither_indexed_nor_kept(size):
+    x, i = RNG.standard_normal((5, size, 7)).astype(np.float32), np.array([[1], [4]], np.int32)
+    read = lax.GatherDimensionNumbers(
+        offset_dims=(1,), collapsed_slice_dims=(0, 1), start_index_map=(0,))  # fmt: skip
+    written = lax.ScatterDimensionNumbers(
+        update_window_dims=(1,), inserted_window_dims=(0, 1), scatter_dims_to_operand_dims=(0,)
+    )
+    agree(lambda x, i: lax.gather(x, i, read, (1, 1, 7)), x, i)
+    agree(lambda x, i, u: lax.scatter_add(x, i, u, written), x, i, np.ones((2, 7), np.float32))
+
+
+def test_a_sharding_is_nothing_on_one_device():
+    text = """\
+sdy.mesh @mesh = <["a"=1]>
+func.func @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
+  %0 = sdy.sharding_constraint %x <@mesh, [{"a"}, {}]> : tensor<4x6xf32>
+  return %0 : tensor<4x6xf32>
+}
+"""
+    np.testing.assert_array_equal(by_reference(import_program(text), [X])[0], X)
+
+
+def test_typed_keys_are_arguments():
+    def draw(key):
+        return jax.random.uniform(key, (3,))
+
+    key = jax.random.key(3)
+    (made,) = by_reference(import_function(draw, (key,)), list(leaves((key,))))
+    np.testing.assert_array_equal(made, draw(key))
+    np.testing.assert_array_equal(np.ravel(cc.compile(draw, (key,))(key)), draw(key))
+
+
 def test_recognised_forms_stay_one_op():
     """A convolution, a pooling, an arg-reduction and a running sum are not spelled out."""
     imported = agree(*((f := PROGRAMS["convolution"])[0], *f[1]))
@@ -176,6 +240,46 @@ def test_a_called_function_is_the_scope_of_its_ops():
     imported = import_function(lambda x: inner(x) + 1, (X,))
     (product,) = ops_of(imported, "core.mul")
     assert "inner" in product.origin.nodes()[0].scope
+
+
+def test_ops_that_an_op_is_expanded_to_keep_its_line_and_its_scope():
+    def function(x):
+        with jax.named_scope("special"):
+            return jax.scipy.special.digamma(x)  # the line
+
+    imported = import_function(function, (X,))
+    places = {(n.kind, n.file, n.line, n.scope)
+              for op in imported.module.walk() for n in op.origin.nodes()}  # fmt: skip
+    with open(__file__) as own:
+        line = next(i for i, row in enumerate(own, 1) if row.endswith("# the line\n"))
+    assert places == {("chlo.digamma", __file__, line, "special")}
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: jnp.linalg.norm(x), lambda x: jax.nn.relu(x),
+    lambda x: jnp.sort(x), lambda x: jax.nn.one_hot(jnp.arange(4), 4),
+])  # fmt: skip
+def test_functions_of_jax_are_at_the_line_that_calls_them(function):
+    imported = import_function(function, (X,))
+    line = function.__code__.co_firstlineno
+    found = {(n.file, n.line) for op in imported.module.walk() for n in op.origin.nodes()}
+    assert found == {(__file__, line)}
+
+
+def test_ops_without_a_line_of_the_model_are_where_it_was_handed_over():
+    made = cc.compile(jnp.sin, (X,), finish=False)  # here
+    with open(__file__) as own:
+        line = next(i for i, row in enumerate(own, 1) if row.endswith("  # here\n"))
+    nodes = [op.origin.nodes()[0] for op in made.module.walk()]
+    assert {(n.file, n.line) for n in nodes} == {(__file__, line)}
+
+
+def test_shapes_stand_for_example_inputs():
+    made = cc.compile(lambda p: p["x"] + p["n"], ({
+        "x": jax.ShapeDtypeStruct((3,), np.float32), "n": jax.ShapeDtypeStruct((3,), np.int32),
+    },))  # fmt: skip
+    x = {"x": X[0, :3], "n": np.arange(3, dtype=np.int32)}
+    np.testing.assert_array_equal(np.ravel(made(x)), x["x"] + np.arange(3, dtype=np.float32))
 
 
 TEXT = """\
@@ -256,6 +360,31 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
     for part in ("a call of mine; program.mlir:2", "a call of other; program.mlir:4",
                  "foo.bar (no translation; program.mlir:5)"):  # fmt: skip
         assert part in said
+
+
+@pytest.mark.parametrize("kind", [jnp.int4, jnp.uint4])
+@pytest.mark.parametrize("function", [
+    lambda x: x >> 1, lambda x: x + x, lambda x: lax.shift_right_logical(x, jnp.full_like(x, 1)),
+    lax.population_count, lax.clz,
+])  # fmt: skip
+def test_arithmetic_below_a_byte_is_refused_in_words(function, kind):
+    with pytest.raises(UserError, match=r"computes in u?i4: convert to 8 bits") as caught:
+        import_function(lambda x: function(x.astype(kind)).astype(jnp.int32),
+                        (np.arange(4, dtype=np.int32),))  # fmt: skip
+    assert "Error" not in caught.value.what
+
+
+def test_numbers_that_are_a_resource_are_refused_in_words():
+    text = """\
+func.func @main() -> tensor<2xf32> {
+  %c = stablehlo.constant dense_resource<blob> : tensor<2xf32>
+  return %c : tensor<2xf32>
+}
+{-# dialect_resources: { builtin: { blob: "0x040000000000803F00000040" } } #-}
+"""
+    with pytest.raises(UserError, match="resource of the file") as caught:
+        import_program(text, name="p.mlir")
+    assert "Error" not in caught.value.what
 
 
 def test_what_jax_cannot_trace_is_told_by_the_persons_line():

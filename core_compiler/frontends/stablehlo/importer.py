@@ -133,6 +133,8 @@ class Importer:
         self.lines: list[str] = []
         self.shape: tuple | None = None
         self._held: list[Any] = []
+        self._expanded: FrontendNode | None = None
+        self._callers: list[FrontendNode] = []
         self._origins, self._text = Origins(places), text
 
     # -- functions -------------------------------------------------------------------------------
@@ -192,20 +194,22 @@ class Importer:
             raise NotSupported(f"function {_symbol(function)} has {len(blocks)} blocks")
         return blocks[0]
 
-    def call(self, name: str, operands: Sequence[Value]) -> list[Value]:
-        """The body of a function in place."""
+    def call(self, name: str, operands: Sequence[Value], node: FrontendNode) -> list[Value]:
+        """The body of a function in place of the call at ``node``."""
         function = self.functions.get(name)
         if function is None:
             raise NotSupported(f"there is no function {name!r}")
         if name in self.calls:
             raise NotSupported(f"function {name!r} calls itself")
         self.calls.append(name)
+        self._callers.append(node)
         try:
             block = self._entry(function)
             self.env.update(zip(block.arguments, operands, strict=True))
             return self._block(block)
         finally:
             self.calls.pop()
+            self._callers.pop()
 
     def comparison(self, name: str) -> str | None:
         """The direction in which a function compares its first two arguments, if that is all it
@@ -215,11 +219,18 @@ class Importer:
             return rows[0][1]
         return None
 
-    def inlined(self, module: Any, block: Any, operands: Sequence[Value]) -> tuple[Value, ...]:
-        """A block of another module in place; ``module`` lives as long as its values are known."""
+    def inlined(
+        self, module: Any, block: Any, operands: Sequence[Value], node: FrontendNode
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """A block of another module in place of the op at ``node``; ``module`` lives as long as its
+        values are known."""
         self._held.append(module)
-        self.env.update(zip(block.arguments, operands, strict=True))
-        return tuple(self._block(block))
+        outer, self._expanded = self._expanded, node
+        try:
+            self.env.update(zip(block.arguments, operands, strict=True))
+            return tuple(self._block(block))
+        finally:
+            self._expanded = outer
 
     # -- blocks and ops --------------------------------------------------------------------------
 
@@ -276,7 +287,10 @@ class Importer:
         kind = operation.name
         self.lines.append(_line(operation))
         line = 0 if self._text else len(self.lines)
-        node = self._origins.describe(kind, str(operation.location), line, self.calls)
+        node = self._expanded or self._origins.describe(
+            kind, str(operation.location), line, self.calls,
+            self._callers[-1] if self._callers else None,
+        )  # fmt: skip
         if any(value not in self.env for value in operation.operands):
             return  # behind a gap: only the first is worth a line
         self.files[node.file] = None
@@ -292,16 +306,24 @@ class Importer:
         except _Missing:
             return
         except (NotSupported, TypeRuleError, ValueError) as problem:
-            misfit = isinstance(problem, TypeRuleError)
-            text = " ".join(str(problem).split())[:400]
+            narrow = "" if isinstance(problem, NotSupported) else self._narrow(operation)
+            misfit = isinstance(problem, TypeRuleError) and not narrow
+            text = narrow or " ".join(str(problem).split())[:400]
             self.unsupported.append(Unsupported(kind, text, node, misfit))
             return
         except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as problem:
-            text = f"it does not fit the op's definition: {type(problem).__name__} {problem}"
+            told = f"it does not fit the op's definition: {type(problem).__name__} {problem}"
+            text = self._narrow(operation) or told
             self.unsupported.append(Unsupported(kind, " ".join(text.split())[:200], node))
             return
         self.take(context)
         self.env.update(zip(operation.results, made, strict=True))
+
+    def _narrow(self, operation: Any) -> str:
+        """What to do about an op of integers below a byte, which are stored and converted only."""
+        kinds = (self.env[value].type.dtype for value in operation.operands)
+        found = next((k for k in kinds if k.kind in ("int", "uint") and k.bits < 8), None)
+        return f"it computes in {found}: convert to 8 bits before, and back" if found else ""
 
     def take(self, builder: Context) -> None:
         """Append the ops of a context, once."""

@@ -104,10 +104,17 @@ def _names(function: Callable, arguments: Sequence[Any], jax: Any) -> list[str]:
 
 def leaves(arguments: Sequence[Any]) -> tuple[np.ndarray, ...]:
     """The arrays of a tree in the order of the module's arguments, of the dtypes that JAX gives
-    them."""
+    them; zeros for a ``jax.ShapeDtypeStruct``, a typed key's words for the key."""
     import jax
 
-    return tuple(np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves(tuple(arguments)))
+    def array(leaf: Any) -> np.ndarray:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return np.zeros(leaf.shape, leaf.dtype)
+        if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        return np.asarray(jax.numpy.asarray(leaf))
+
+    return tuple(map(array, jax.tree.leaves(tuple(arguments))))
 
 
 def on_leaves(function: Callable, arguments: Sequence[Any]) -> Callable[..., tuple]:

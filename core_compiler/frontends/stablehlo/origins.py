@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from core_compiler.ir import FrontendNode
 
@@ -30,7 +31,10 @@ _WRAPPED = re.compile(r"^(?:jit|pjit|jvp|vmap|transpose|checkpoint|remat|shard_m
 FOREIGN = re.compile(
     r"/(?:site|dist)-packages/(?:jax|jaxlib|flax|keras)/|/tensorflow/python/|/keras/src/"
     r"|/core_compiler/frontends/"
+    rf"|^{re.escape(str(Path(__file__).parents[3]))}/(?:core_compiler|workbench)/"
 )
+#: The frames of a frontend: those further out have handed it the model, and are no part of it.
+_FRONTEND = re.compile("/core_compiler/frontends/")
 
 
 class Origins:
@@ -38,15 +42,18 @@ class Origins:
 
     def __init__(self, places: Mapping[str, tuple[str, int]]):
         self._places = places
-        self._read: dict[str, tuple[str, str, int, tuple]] = {}
+        self._read: dict[str, tuple[str, str, int, tuple, tuple[str, int]]] = {}
         self._count = 0
 
-    def describe(self, kind: str, location: str, line: int, calls: Sequence[str]) -> FrontendNode:
+    def describe(
+        self, kind: str, location: str, line: int, calls: Sequence[str],
+        caller: FrontendNode | None = None,
+    ) -> FrontendNode:  # fmt: skip
         """The node of an op inside ``calls`` functions; ``line``: where it stands in the listing,
-        if its location does not say so (0: not known)."""
+        if its location does not say so (0: not known), nor that of the ``caller``."""
         if location not in self._read:
             self._read[location] = _read(location)
-        name, file, at, stack = self._read[location]
+        name, file, at, stack, handed = self._read[location]
         if name in self._places:
             file, at = self._places[name]
         self._count += 1
@@ -55,14 +62,19 @@ class Origins:
             del parts[0]  # the whole function
         scopes = [part for part in map(_unwrapped, parts) if part]
         path = scopes if scopes else list(calls)
-        if not file:
+        if not file and caller is not None and caller.file not in ("", LISTING):
+            file, at, stack = caller.file, caller.line, (*caller.stack, *stack)
+        elif not file and handed[0]:
+            file, at = handed
+        elif not file:
             file, at = (LISTING, line) if line else ("", 0)
         short = kind.rpartition(".")[2]
         return FrontendNode(f"{short}_{self._count}", kind, file, at, "/".join(path), stack)
 
 
-def _read(location: str) -> tuple[str, str, int, tuple]:
-    """(name, file, line, stack: innermost frame last) of a location's text."""
+def _read(location: str) -> tuple[str, str, int, tuple, tuple[str, int]]:
+    """(name, file, line, stack: innermost frame last, place where the model was handed over) of a
+    location's text."""
     text = location[:_LENGTH]
     found = _NAME.match(text)
     name = _GRAPH.sub("", _plain(found[1])) if found else ""
@@ -75,11 +87,17 @@ def _read(location: str) -> tuple[str, str, int, tuple]:
         rows = ((_plain(place[1]), int(place[2]), "", ""),) if place else ()
         if place and found and place[1] == found[1]:
             name = ""  # the location is the place alone
-    own = [row for row in rows if row[0][:1] != "<" and not FOREIGN.search(row[0])]
-    file, line = own[-1][:2] if own else ("", 0)
+    inner = max((i for i, row in enumerate(rows) if _FRONTEND.search(row[0])), default=-1) + 1
+    (file, line), handed = _place(rows[inner:]), _place(rows[:inner])
     if file == "-":  # MLIR's name of a text that it was handed
         file, rows = LISTING, ()
-    return name, file, line, rows
+    return name, file, line, rows, handed
+
+
+def _place(rows: Sequence[tuple]) -> tuple[str, int]:
+    """The innermost place of the person's own."""
+    own = [row for row in rows if row[0][:1] != "<" and not FOREIGN.search(row[0])]
+    return own[-1][:2] if own else ("", 0)
 
 
 def _plain(text: str) -> str:

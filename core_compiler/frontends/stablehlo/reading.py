@@ -159,6 +159,9 @@ def type_of(value: Any) -> TensorType:
 def array_of(attribute: Any) -> np.ndarray:
     """The array that a constant's attribute holds."""
     kind: Any = type_of(attribute.type)  # of known sizes
+    if str(attribute).startswith("dense_resource"):
+        raise NotSupported("its numbers are a resource of the file (dense_resource): write them "
+                           "into it, or pass them as an argument")  # fmt: skip
     if attribute.is_splat and kind.elements > 1:
         one = tensor((), kind.dtype)
         text = str(attribute).partition(">")[0] + f"> : {one}"

@@ -11,14 +11,14 @@ from core_compiler.ops.builder import Builder
 @op("func.call")
 def call(b, *operands):
     b.importer.take(b)
-    return tuple(b.importer.call(b.attr("callee"), operands))
+    return tuple(b.importer.call(b.attr("callee"), operands, b.origin.nodes()[0]))
 
 
 @op("composite")
 def composite(b, *operands):
     """An op that brings its own definition as a function."""
     b.importer.take(b)
-    return tuple(b.importer.call(b.attr("decomposition"), operands))
+    return tuple(b.importer.call(b.attr("decomposition"), operands, b.origin.nodes()[0]))
 
 
 @op("map")
@@ -80,6 +80,7 @@ def _among(b: Context, builder: Builder, index: Value, left: list[int]):
     return builder.op("core.if", (condition,), regions=(then, other))
 
 
+@op("sdy.sharding_constraint")
 @call_to(
     "Sharding",
     "SPMDFullToShardShape",

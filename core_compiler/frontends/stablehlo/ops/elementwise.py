@@ -139,7 +139,7 @@ def select(b, p, x, y):
 @op("clamp")
 def clamp(b, low, x, high):
     low, high = b.expand(low, x.type.shape), b.expand(high, x.type.shape)
-    return b.min(b.max(x, low), high)
+    return binary(b, "min", binary(b, "max", x, low), high)
 
 
 @op("convert", "chlo.convert")
@@ -151,6 +151,8 @@ def convert(b, x):
 @op("bitcast_convert")
 def bitcast_convert(b, x):
     (wanted,) = b.results
+    if wanted.dtype is x.type.dtype:
+        return x
     if wanted.dtype.bits == x.type.dtype.bits:
         return b.bitcast(x, dtype=wanted.dtype)
     return _joined(b, x, wanted) if wanted.dtype.bits > x.type.dtype.bits else _split(b, x, wanted)

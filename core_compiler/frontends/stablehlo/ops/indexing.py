@@ -100,7 +100,11 @@ def gather(b, x, indices, *_sizes):
     # Axes now: batch (of the indices, batching first), windows of the indexed axes, the rest.
     names: list[tuple[str, int]] = [("index", i) for i in (*index_batching, *others)]
     names += [("x", axis) for axis, size in zip(indexed, windows, strict=True) if size > 1]
-    names += [("x", axis) for axis in rest]
+    made = b.reshape(made, shape=(
+        *made.type.shape[: len(names)],
+        *(sizes[axis] for axis in rest if axis not in collapsed),
+    ))  # fmt: skip
+    names += [("x", axis) for axis in rest if axis not in collapsed]
     kept = [axis for axis in range(x.type.rank) if axis not in batching and axis not in collapsed]
     offsets = iter(kept)
     batches = iter(range(len(lead)))
@@ -151,8 +155,9 @@ def _scattered(b: Context, x: Value, indices: Value, updates: Value, kind: str, 
     vectors = _vectors_last(b, indices, dims.index_vector_dim)
     lead = [i for i in range(indices.type.rank) if i != dims.index_vector_dim]
     count = vectors.type.shape[:-1]
-    # An axis without index whose window is shorter than it starts at 0.
-    partial = [axis for axis in kept if axis not in indexed and sizes[axis] != shape[axis]]
+    # An axis without index starts at 0 where its window is shorter than it, or has no axis.
+    partial = [axis for axis in range(rank) if axis not in (*indexed, *batching)
+               and (axis in inserted or sizes[axis] != shape[axis])]  # fmt: skip
     leading = [*batching, *indexed, *partial]
     rest = [axis for axis in range(rank) if axis not in leading]
     zero = b.broadcast(b.constant(0, "i64"), shape=count, dims=())

@@ -64,6 +64,8 @@ def reduce(b, *operands):
     kind = combiner(b.operation.regions[0]) if count == 1 else None
     if kind is not None and kind not in ("set", "keep"):
         (x,), (start,) = xs, starts
+        if any(x.type.shape[axis] == 0 for axis in axes):
+            return b.expand(start, b.results[0].shape)
         made = fold(b, kind, x, axes) if axes else x
         if is_identity(b, kind, start):
             return made
@@ -110,8 +112,9 @@ def _extreme(b: Context, xs, starts, axes) -> tuple[Value, Value] | None:
         return None
     if xs[0].type.dtype.is_float and not np.isinf(start):
         return None
-    place = b.op(f"core.arg{kind}", (xs[0],), axis=axes[0], dtype=xs[1].type.dtype)
-    return b.op(f"core.reduce_{kind}", (xs[0],), axes=axes), place
+    wide = b.cast(xs[0], dtype="ui8") if xs[0].type.dtype.kind == "bool" else xs[0]
+    place = b.op(f"core.arg{kind}", (wide,), axis=axes[0], dtype=xs[1].type.dtype)
+    return fold(b, kind, xs[0], axes), place
 
 
 # -- any body --------------------------------------------------------------------------------------

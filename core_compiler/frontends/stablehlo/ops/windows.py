@@ -63,6 +63,8 @@ def _windows(b: Context, rank: int) -> Windows:
 def reduce_window(b, *operands):
     count = len(operands) // 2
     xs, starts = operands[:count], operands[count:]
+    if 0 in b.results[0].shape:
+        return tuple(b.expand(s, made.shape) for s, made in zip(starts, b.results, strict=True))
     windows = _windows(b, xs[0].type.rank)
     kind = combiner(b.operation.regions[0]) if count == 1 else None
     if kind is not None and is_identity(b, kind, starts[0]):
