@@ -7,7 +7,8 @@ an interpreter of PTX in the driver's place.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,7 +96,8 @@ def gpu(ordinal: int = 0) -> GPU | None:
 
 class Driver:
     """GPU ``ordinal`` with its primary context (that other libraries of the process use too) and a
-    stream of its own.  UserError (exit code 3) where there is none."""
+    stream of its own.  UserError (exit code 3) where there is none.  Its modules and its stream are
+    given back with it; the context stays with the process."""
 
     #: Which file of a kernel's cache entry :meth:`function` takes.
     image = OBJECT
@@ -112,6 +114,7 @@ class Driver:
         self._context = self._ask("cuDevicePrimaryCtxRetain", self._device)
         self.enter()
         flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self._modules: list = []
         self._stream = self._ask("cuStreamCreate", flags)
         self.gpu = self._describe()
 
@@ -125,6 +128,25 @@ class Driver:
     def enter(self) -> None:
         """Make the GPU current in this thread."""
         self._ask("cuCtxSetCurrent", self._context)
+
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        """The GPU current in this thread for a while, then what was so before."""
+        self._ask("cuCtxPushCurrent", self._context)
+        try:
+            yield
+        finally:
+            self._ask("cuCtxPopCurrent")
+
+    def __del__(self) -> None:
+        try:
+            with self.visit():
+                self.wait()
+                for module in self._modules:
+                    self._ask("cuModuleUnload", module)
+                self._ask("cuStreamDestroy", self._stream)
+        except Exception:  # it was not made, or the process ends, and its context with it
+            pass
 
     def _describe(self) -> GPU:
         kinds = self._cuda.CUdevice_attribute
@@ -175,8 +197,9 @@ class Driver:
     # -- code --------------------------------------------------------------------------------------
 
     def function(self, image: bytes, symbol: str):
-        """A kernel of a module (cubin); the module stays loaded."""
+        """A kernel of a module (cubin); the module stays loaded with this driver."""
         module = self._ask("cuModuleLoadData", image)
+        self._modules.append(module)
         return self._ask("cuModuleGetFunction", module, symbol.encode())
 
     def arguments(self, values: Sequence[int]) -> np.ndarray:

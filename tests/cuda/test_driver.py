@@ -128,11 +128,44 @@ refused(lambda: driver.nanoseconds(start, driver.event()),
     assert (name, grid, threads) == ("copy_kernel", "7", "256")
 
 
+def test_modules_and_the_stream_are_given_back(driver_folder):
+    """Also where another thread drops the last user, which has no context of its own."""
+    run(driver_folder, """
+import ctypes
+import threading
+from core_compiler.runtime.cuda import CudaDevice
+
+library = ctypes.CDLL("libcuda.so.1")
+
+def alive():
+    return library.fake_streams(), library.fake_modules()
+
+devices = [CudaDevice(None) for _ in range(3)]
+for device in devices:
+    device.driver.function(b"\\x7fELF and more", "one")
+    device.driver.function(b"\\x7fELF and more", "two")
+del device
+assert alive() == (3, 6)
+buffer = devices[0].allocate(40)
+del devices[:2]
+assert alive() == (2, 4)
+del buffer
+assert alive() == (1, 2)
+thread = threading.Thread(target=devices.clear)
+thread.start()
+thread.join()
+assert alive() == (0, 0)
+last = CudaDevice(None)  # the process ends with it
+""")  # fmt: skip
+
+
 def test_a_program_is_loaded_launched_and_timed(driver_folder, tmp_path):
     """A compile finds the GPU's architecture by itself; every launch reaches the driver with its
     grid, its threads and addresses inside of the one block; threads may call it."""
     log = tmp_path / "log"
     said = run(driver_folder, """
+import ctypes
+import gc
 import threading
 import numpy as np
 from core_compiler import compiler
@@ -155,6 +188,11 @@ block = made.executable._block
 for launch in made.facts["program"][0].launches:
     kernel = made.executable._functions[launch.kernel]
     print(block.address, block.size, launch.work_items, kernel.threads)
+library = ctypes.CDLL("libcuda.so.1")
+assert library.fake_streams() and library.fake_modules()
+del made, samples, threads, thread, block, launch, kernel
+gc.collect()
+assert (library.fake_streams(), library.fake_modules()) == (0, 0)
 """, log=log)  # fmt: skip
     launches = [tuple(map(int, line.split())) for line in said.splitlines()]
     logged = [tuple(map(int, line.split()[1:])) for line in log.read_text().splitlines()]
