@@ -58,7 +58,10 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   return device == 70 ? OK : INVALID_DEVICE;
 }
 
-int cuDevicePrimaryCtxRetain(void **made, int device) { *made = &context; return device == 70 ? OK : INVALID_DEVICE; }
+int cuDevicePrimaryCtxRetain(void **made, int device) {
+  *made = &context;
+  return device == 70 ? (int)setting("FAKE_CUDA_RETAIN", OK) : INVALID_DEVICE;
+}
 int cuCtxSetCurrent(void *wanted) { current = wanted; return wanted == &context ? OK : INVALID_CONTEXT; }
 int cuCtxPushCurrent(void *wanted) {
   if (depth == 8) return INVALID_VALUE;

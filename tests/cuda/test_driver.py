@@ -66,6 +66,35 @@ def test_what_is_missing(driver_folder, settings, said):
     assert run(driver_folder, text, **settings).strip() == said
 
 
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (46, "it is in exclusive mode and another process uses it"),
+        (2, "its memory is full"),
+        (999, "it cannot be used"),
+    ],
+    ids=["busy", "full", "other"],
+)
+def test_a_gpu_that_gives_no_context_is_compiled_for_and_said_when_executing(
+    driver_folder, state, why
+):  # fmt: skip
+    said = run(driver_folder, """
+from core_compiler.errors import UserError
+from core_compiler.runtime.cuda_driver import gpu
+from core_compiler.targets.cuda import CUDA
+
+target = CUDA()
+print(target._architecture({}), gpu().processors, target.machine.name)
+try:
+    target.device()
+except UserError as error:
+    print(error.exit_code, error)
+""", retain=state)  # fmt: skip
+    compiled, refused = said.splitlines()[:2]
+    assert compiled.startswith("sm_90 132 ")
+    assert refused.startswith("3 ") and f"Fake H100: cannot execute: {why}" in refused
+
+
 def test_memory_copies_launches_and_events(driver_folder, tmp_path):
     """Also from a thread that has not touched the GPU before."""
     log = tmp_path / "log"
