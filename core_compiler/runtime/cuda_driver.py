@@ -158,21 +158,18 @@ class Driver:
                 f"cannot execute: {why} ({error})", self.gpu.name,
                 "wait until it is free, or choose -t cpu", CANNOT_HERE,
             ) from None  # fmt: skip
-        self.enter()
         flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self._modules: list = []
-        self._stream = self._ask("cuStreamCreate", flags)
+        with self.visit():
+            self._stream = self._ask("cuStreamCreate", flags)
 
     def _ask(self, name: str, *arguments):
         return _answer(self._cuda, name, *arguments)
 
-    def enter(self) -> None:
-        """Make the GPU current in this thread."""
-        self._ask("cuCtxSetCurrent", self._context)
-
     @contextmanager
     def visit(self) -> Iterator[None]:
-        """The GPU current in this thread for a while, then what was so before."""
+        """The GPU current in this thread for a while, then what was so before: others of the
+        process may work on another GPU.  All below but :meth:`arguments` needs it."""
         self._ask("cuCtxPushCurrent", self._context)
         try:
             yield

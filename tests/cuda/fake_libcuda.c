@@ -16,7 +16,7 @@ typedef uint64_t Address;
 typedef struct { float time; int recorded; } Event;
 typedef struct { char name[256]; } Function;
 
-static char context, stream_made;
+static char context, other_context, stream_made;
 static _Thread_local void *current, *below[8];
 static _Thread_local int depth;
 static int streams, modules;
@@ -62,7 +62,10 @@ int cuDevicePrimaryCtxRetain(void **made, int device) {
   *made = &context;
   return device == 70 ? (int)setting("FAKE_CUDA_RETAIN", OK) : INVALID_DEVICE;
 }
-int cuCtxSetCurrent(void *wanted) { current = wanted; return wanted == &context ? OK : INVALID_CONTEXT; }
+int cuCtxSetCurrent(void *wanted) {
+  current = wanted;
+  return wanted == &context || wanted == &other_context ? OK : INVALID_CONTEXT;
+}
 int cuCtxPushCurrent(void *wanted) {
   if (depth == 8) return INVALID_VALUE;
   below[depth++] = current;
@@ -134,7 +137,9 @@ int cuModuleUnload(void *module) {
   modules--;
   return OK;
 }
-/* What tests ask: streams and modules that were not given back. */
+/* What tests ask: which GPU is current in a thread (0, 1, none: -1), or make GPU 1 so; streams and modules that were not given back. */
+int fake_current(void) { return current == &context ? 0 : current == &other_context ? 1 : -1; }
+int fake_work_on_another(void) { return cuCtxSetCurrent(&other_context); }
 int fake_streams(void) { return streams; }
 int fake_modules(void) { return modules; }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
