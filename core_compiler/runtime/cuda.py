@@ -49,13 +49,13 @@ class CudaDevice(Device):
         self._functions: dict[str, Function] = {}
 
     def allocate(self, size: int, what: str = "buffer") -> Buffer:
-        self.driver.enter()
-        self.require(size, what)
-        try:
-            memory = _Memory(self.driver, max(size, ALIGN))
-        except DriverError as error:
-            raise self._too_small(size, what, f"no block is that large ({error})") from None
-        return Buffer(memory.address, size, memory)
+        with self.driver.visit():
+            self.require(size, what)
+            try:
+                memory = _Memory(self.driver, max(size, ALIGN))
+            except DriverError as error:
+                raise self._too_small(size, what, f"no block is that large ({error})") from None
+            return Buffer(memory.address, size, memory)
 
     def require(self, size: int, what: str) -> None:
         """UserError (exit code 3) where ``size`` bytes are not free on the GPU."""
@@ -73,24 +73,24 @@ class CudaDevice(Device):
             raise UserError(f"{have} bytes do not fit {size}", "copy", "use equal sizes")
         if isinstance(to, np.ndarray) and not to.flags.c_contiguous:
             raise UserError("is not contiguous", "copy", "pass a contiguous array")
-        self.driver.enter()
-        if isinstance(to, Buffer) and isinstance(source, Buffer):
-            self.driver.move(to.address, source.address, size)
-        elif isinstance(to, Buffer):
-            source = np.ascontiguousarray(source)  # lives until the copy has ended
-            self.driver.upload(to.address, source)
-        elif isinstance(source, Buffer):
-            self.driver.download(to, source.address)
-        else:
-            to[...] = source
-        self.driver.wait()
+        with self.driver.visit():
+            if isinstance(to, Buffer) and isinstance(source, Buffer):
+                self.driver.move(to.address, source.address, size)
+            elif isinstance(to, Buffer):
+                source = np.ascontiguousarray(source)  # lives until the copy has ended
+                self.driver.upload(to.address, source)
+            elif isinstance(source, Buffer):
+                self.driver.download(to, source.address)
+            else:
+                to[...] = source
+            self.driver.wait()
 
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CudaExecutable:
         """Raises UserError with exit code 3 (before it allocates) where the GPU's memory is too
         small, and :class:`~core_compiler.runtime.kernel_cache.MissingKernel` where a kernel is not
         cached."""
-        self.driver.enter()
-        return CudaExecutable(program, constants, self)
+        with self.driver.visit():
+            return CudaExecutable(program, constants, self)
 
     def limits(self) -> Limits:
         """The GPU's roofs as its clocks and widths give them."""
@@ -127,8 +127,8 @@ class CudaDevice(Device):
             )  # fmt: skip
 
     def synchronize(self) -> None:
-        self.driver.enter()
-        self.driver.wait()
+        with self.driver.visit():
+            self.driver.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,8 @@ class _Memory:
 
     def __del__(self) -> None:
         try:
-            self.driver.enter()
-            self.driver.release(self.address)
+            with self.driver.visit():
+                self.driver.release(self.address)
         except Exception:  # the process ends, and its context with it
             pass
 
@@ -194,7 +194,7 @@ class CudaExecutable(Executable):
         """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out:
         to the GPU, all launches, and back.  What is held stays there."""
         out = out or {}
-        with self._lock:
+        with self._lock, self.device.driver.visit():
             self._upload(self._given(arrays, out))
             self._run(self._launch, self._tell)
             return self._results(out)
@@ -222,26 +222,28 @@ class CudaExecutable(Executable):
         """What shards bring is read from the GPU, their sums are written to it."""
         inputs, driver, at = check_inputs(self.program, arrays), self.device.driver, 0
         with self._lock:
-            self._upload(inputs)
+            with driver.visit():
+                self._upload(inputs)
             for exchanges in self.program.rounds():
-                driver.enter()
-                self._run(self._launch, self._tell, at, exchanges[0].launch)
-                targets = [np.empty(x.elements, dtype(x.dtype).numpy) for x in exchanges]
-                sources = [
-                    self._read(x.source, target.nbytes).view(target.dtype)
-                    for x, target in zip(exchanges, targets, strict=True)
-                ]
+                with driver.visit():
+                    self._run(self._launch, self._tell, at, exchanges[0].launch)
+                    targets = [np.empty(x.elements, dtype(x.dtype).numpy) for x in exchanges]
+                    sources = [
+                        self._read(x.source, target.nbytes).view(target.dtype)
+                        for x, target in zip(exchanges, targets, strict=True)
+                    ]
                 yield list(zip(sources, targets, strict=True))
-                driver.enter()
-                for exchange, target in zip(exchanges, targets, strict=True):
-                    driver.upload(self._address(exchange.target), target)
-                driver.wait()
-                at = exchanges[-1].launch + 1
-                self._tell(exchanges[0].launch, at)
+                with driver.visit():
+                    for exchange, target in zip(exchanges, targets, strict=True):
+                        driver.upload(self._address(exchange.target), target)
+                    driver.wait()
+                    at = exchanges[-1].launch + 1
+                    self._tell(exchanges[0].launch, at)
             if not whole:
                 return ()
-            self._run(self._launch, self._tell, at)
-            return self._results()
+            with driver.visit():
+                self._run(self._launch, self._tell, at)
+                return self._results()
 
     def _results(self, out: Mapping[int, Any] | None = None) -> tuple:
         """The outputs; what goes on being held is moved where it is, unless it is there."""
@@ -324,8 +326,7 @@ class CudaExecutable(Executable):
     def arena(self) -> np.ndarray:
         """The temporaries' bytes as the last run left them (a copy)."""
         made = np.empty(self.program.arena_bytes, np.uint8)
-        with self._lock:
-            self.device.driver.enter()
+        with self._lock, self.device.driver.visit():
             self.device.driver.download(made, self._places["arena"][0])
             self.device.driver.wait()
         return made
@@ -344,7 +345,7 @@ class CudaExecutable(Executable):
         inputs, driver = check_inputs(self.program, arrays), self.device.driver
         times = np.zeros((repeats, len(self._launches), 1, 2), np.int64)
         spent = np.zeros((repeats, len(self._launches)), np.int64)
-        with self._lock:
+        with self._lock, driver.visit():
             self._upload(inputs)
             # Made once: nobody gives them back.
             while len(self._events) < 1 + 2 * len(self._launches):
@@ -374,7 +375,6 @@ class CudaExecutable(Executable):
         """Inputs to their places, but for those that are there; what was held in the place of
         another goes to the host's memory."""
         driver = self.device.driver
-        driver.enter()
         for number, given in enumerate(inputs):
             before = self._held.get(number)
             if before is given:
@@ -390,9 +390,9 @@ class CudaExecutable(Executable):
 
     def _download(self, held: _Resident) -> np.ndarray:
         made = np.empty(held.shape, held.dtype)
-        self.device.driver.enter()
-        self.device.driver.download(made, self._address(Ref("input", held.number)))
-        self.device.driver.wait()
+        with self.device.driver.visit():
+            self.device.driver.download(made, self._address(Ref("input", held.number)))
+            self.device.driver.wait()
         return made
 
     def _start(self, launch: _Bound) -> None:

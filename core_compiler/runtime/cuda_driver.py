@@ -7,7 +7,8 @@ an interpreter of PTX in the driver's place.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +57,14 @@ class GPU:
 OLDEST_DRIVER = (13, 0)
 
 
+#: Why a GPU gives no context (CUDA Driver API, CUresult).
+_NO_CONTEXT = {
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": "it is in exclusive mode and another process uses it, or all "
+                                     "computing is prohibited on it",
+    "CUDA_ERROR_OUT_OF_MEMORY": "its memory is full",
+}  # fmt: skip
+
+
 class DriverError(InternalError):
     """A call of the driver failed: its name and what it answered."""
 
@@ -89,13 +98,44 @@ def missing(ordinal: int = 0) -> str | None:
 
 @functools.cache
 def gpu(ordinal: int = 0) -> GPU | None:
-    """GPU ``ordinal``'s figures; None where there is none."""
-    return None if missing(ordinal) else Driver(ordinal).gpu
+    """GPU ``ordinal``'s figures; None where there is none.  They need no context: a GPU that is
+    busy, or full, says them too."""
+    if missing(ordinal):
+        return None
+    from cuda.bindings import driver
+
+    return _described(driver, _answer(driver, "cuDeviceGet", ordinal))
+
+
+def _answer(cuda, name: str, *arguments):
+    """One call of the driver; DriverError names it and what it answered."""
+    state, *results = getattr(cuda, name)(*arguments)
+    if state.value:
+        raise DriverError(name, state.name)
+    return results[0] if len(results) == 1 else results
+
+
+def _described(cuda, device) -> GPU:
+    def number(name: str) -> int:
+        kind = getattr(cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return _answer(cuda, "cuDeviceGetAttribute", kind, device)
+
+    name = _answer(cuda, "cuDeviceGetName", 128, device)
+    version = _answer(cuda, "cuDriverGetVersion")
+    return GPU(
+        name.split(b"\0")[0].decode(),
+        (number("COMPUTE_CAPABILITY_MAJOR"), number("COMPUTE_CAPABILITY_MINOR")),
+        number("MULTIPROCESSOR_COUNT"), _answer(cuda, "cuDeviceTotalMem", device),
+        1000 * number("CLOCK_RATE"), 1000 * number("MEMORY_CLOCK_RATE"),
+        number("GLOBAL_MEMORY_BUS_WIDTH"), number("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        number("L2_CACHE_SIZE"), f"{version // 1000}.{version % 1000 // 10}",
+    )  # fmt: skip
 
 
 class Driver:
     """GPU ``ordinal`` with its primary context (that other libraries of the process use too) and a
-    stream of its own.  UserError (exit code 3) where there is none."""
+    stream of its own.  UserError (exit code 3) where there is none.  Its modules and its stream are
+    given back with it; the context stays with the process."""
 
     #: Which file of a kernel's cache entry :meth:`function` takes.
     image = OBJECT
@@ -109,40 +149,42 @@ class Driver:
 
         self._cuda = driver
         self._device = self._ask("cuDeviceGet", ordinal)
-        self._context = self._ask("cuDevicePrimaryCtxRetain", self._device)
-        self.enter()
+        self.gpu = _described(driver, self._device)
+        try:
+            self._context = self._ask("cuDevicePrimaryCtxRetain", self._device)
+        except DriverError as error:
+            why = _NO_CONTEXT.get(error.state, "it cannot be used")
+            raise UserError(
+                f"cannot execute: {why} ({error})", self.gpu.name,
+                "wait until it is free, or choose -t cpu", CANNOT_HERE,
+            ) from None  # fmt: skip
         flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
-        self._stream = self._ask("cuStreamCreate", flags)
-        self.gpu = self._describe()
+        self._modules: list = []
+        with self.visit():
+            self._stream = self._ask("cuStreamCreate", flags)
 
     def _ask(self, name: str, *arguments):
-        """One call of the driver; DriverError names it and what it answered."""
-        state, *results = getattr(self._cuda, name)(*arguments)
-        if state.value:
-            raise DriverError(name, state.name)
-        return results[0] if len(results) == 1 else results
+        return _answer(self._cuda, name, *arguments)
 
-    def enter(self) -> None:
-        """Make the GPU current in this thread."""
-        self._ask("cuCtxSetCurrent", self._context)
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        """The GPU current in this thread for a while, then what was so before: others of the
+        process may work on another GPU.  All below but :meth:`arguments` needs it."""
+        self._ask("cuCtxPushCurrent", self._context)
+        try:
+            yield
+        finally:
+            self._ask("cuCtxPopCurrent")
 
-    def _describe(self) -> GPU:
-        kinds = self._cuda.CUdevice_attribute
-
-        def number(name: str) -> int:
-            kind = getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}")
-            return self._ask("cuDeviceGetAttribute", kind, self._device)
-
-        name = self._ask("cuDeviceGetName", 128, self._device)
-        version = self._ask("cuDriverGetVersion")
-        return GPU(
-            name.split(b"\0")[0].decode(),
-            (number("COMPUTE_CAPABILITY_MAJOR"), number("COMPUTE_CAPABILITY_MINOR")),
-            number("MULTIPROCESSOR_COUNT"), self._ask("cuDeviceTotalMem", self._device),
-            1000 * number("CLOCK_RATE"), 1000 * number("MEMORY_CLOCK_RATE"),
-            number("GLOBAL_MEMORY_BUS_WIDTH"), number("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-            number("L2_CACHE_SIZE"), f"{version // 1000}.{version % 1000 // 10}",
-        )  # fmt: skip
+    def __del__(self) -> None:
+        try:
+            with self.visit():
+                self.wait()
+                for module in self._modules:
+                    self._ask("cuModuleUnload", module)
+                self._ask("cuStreamDestroy", self._stream)
+        except Exception:  # it was not made, or the process ends, and its context with it
+            pass
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -175,8 +217,9 @@ class Driver:
     # -- code --------------------------------------------------------------------------------------
 
     def function(self, image: bytes, symbol: str):
-        """A kernel of a module (cubin); the module stays loaded."""
+        """A kernel of a module (cubin); the module stays loaded with this driver."""
         module = self._ask("cuModuleLoadData", image)
+        self._modules.append(module)
         return self._ask("cuModuleGetFunction", module, symbol.encode())
 
     def arguments(self, values: Sequence[int]) -> np.ndarray:

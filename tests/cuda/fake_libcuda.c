@@ -16,8 +16,10 @@ typedef uint64_t Address;
 typedef struct { float time; int recorded; } Event;
 typedef struct { char name[256]; } Function;
 
-static char context, stream_made;
-static _Thread_local void *current;
+static char context, other_context, stream_made;
+static _Thread_local void *current, *below[8];
+static _Thread_local int depth;
+static int streams, modules;
 static size_t used;
 static float now;
 
@@ -56,11 +58,35 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   return device == 70 ? OK : INVALID_DEVICE;
 }
 
-int cuDevicePrimaryCtxRetain(void **made, int device) { *made = &context; return device == 70 ? OK : INVALID_DEVICE; }
-int cuCtxSetCurrent(void *wanted) { current = wanted; return wanted == &context ? OK : INVALID_CONTEXT; }
+int cuDevicePrimaryCtxRetain(void **made, int device) {
+  *made = &context;
+  return device == 70 ? (int)setting("FAKE_CUDA_RETAIN", OK) : INVALID_DEVICE;
+}
+int cuCtxSetCurrent(void *wanted) {
+  current = wanted;
+  return wanted == &context || wanted == &other_context ? OK : INVALID_CONTEXT;
+}
+int cuCtxPushCurrent(void *wanted) {
+  if (depth == 8) return INVALID_VALUE;
+  below[depth++] = current;
+  return cuCtxSetCurrent(wanted);
+}
+int cuCtxPopCurrent(void **popped) {
+  *popped = current;
+  current = depth ? below[--depth] : NULL;
+  return OK;
+}
 int cuStreamCreate(void **made, unsigned flags) {
   *made = &stream_made;
-  return current != &context ? INVALID_CONTEXT : flags > 1 ? INVALID_VALUE : OK;
+  if (current != &context) return INVALID_CONTEXT;
+  if (flags > 1) return INVALID_VALUE;
+  streams++;
+  return OK;
+}
+int cuStreamDestroy(void *stream) {
+  int state = ready(stream);
+  if (state == OK) streams--;
+  return state;
 }
 int cuStreamSynchronize(void *stream) { return ready(stream); }
 
@@ -102,8 +128,20 @@ int cuModuleLoadData(void **module, const void *image) {
   if (current != &context) return INVALID_CONTEXT;
   if (memcmp(image, "\177ELF", 4)) return INVALID_IMAGE;
   *module = &context;
+  modules++;
   return OK;
 }
+int cuModuleUnload(void *module) {
+  if (current != &context) return INVALID_CONTEXT;
+  if (module != &context) return INVALID_HANDLE;
+  modules--;
+  return OK;
+}
+/* What tests ask: which GPU is current in a thread (0, 1, none: -1), or make GPU 1 so; streams and modules that were not given back. */
+int fake_current(void) { return current == &context ? 0 : current == &other_context ? 1 : -1; }
+int fake_work_on_another(void) { return cuCtxSetCurrent(&other_context); }
+int fake_streams(void) { return streams; }
+int fake_modules(void) { return modules; }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
   if (module != &context) return INVALID_HANDLE;
   if (!strcmp(name, "absent")) return NOT_FOUND;
@@ -151,7 +189,8 @@ static const struct { const char *name; void *function; } FUNCTIONS[] = {
   HERE(cuStreamCreate), HERE(cuStreamSynchronize), HERE(cuMemGetInfo), HERE(cuMemAlloc), HERE(cuMemFree),
   HERE(cuMemcpyHtoDAsync), HERE(cuMemcpyDtoHAsync), HERE(cuMemcpyDtoDAsync), HERE(cuModuleLoadData),
   HERE(cuModuleGetFunction), HERE(cuLaunchKernel), HERE(cuEventCreate), HERE(cuEventRecord),
-  HERE(cuEventElapsedTime),
+  HERE(cuEventElapsedTime), HERE(cuCtxPushCurrent), HERE(cuCtxPopCurrent), HERE(cuStreamDestroy),
+  HERE(cuModuleUnload),
 };
 
 /* How callers find everything else. */

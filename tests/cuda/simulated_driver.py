@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
@@ -27,8 +28,8 @@ class SimulatedDriver:
         self.left = free
         self.memory = Memory()
 
-    def enter(self) -> None:
-        pass
+    def visit(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def free_bytes(self) -> int:
         return self.left

@@ -66,6 +66,35 @@ def test_what_is_missing(driver_folder, settings, said):
     assert run(driver_folder, text, **settings).strip() == said
 
 
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (46, "it is in exclusive mode and another process uses it"),
+        (2, "its memory is full"),
+        (999, "it cannot be used"),
+    ],
+    ids=["busy", "full", "other"],
+)
+def test_a_gpu_that_gives_no_context_is_compiled_for_and_said_when_executing(
+    driver_folder, state, why
+):  # fmt: skip
+    said = run(driver_folder, """
+from core_compiler.errors import UserError
+from core_compiler.runtime.cuda_driver import gpu
+from core_compiler.targets.cuda import CUDA
+
+target = CUDA()
+print(target._architecture({}), gpu().processors, target.machine.name)
+try:
+    target.device()
+except UserError as error:
+    print(error.exit_code, error)
+""", retain=state)  # fmt: skip
+    compiled, refused = said.splitlines()[:2]
+    assert compiled.startswith("sm_90 132 ")
+    assert refused.startswith("3 ") and f"Fake H100: cannot execute: {why}" in refused
+
+
 def test_memory_copies_launches_and_events(driver_folder, tmp_path):
     """Also from a thread that has not touched the GPU before."""
     log = tmp_path / "log"
@@ -74,6 +103,8 @@ import threading
 import numpy as np
 from core_compiler.runtime.cuda_driver import Driver, DriverError
 driver = Driver()
+here = driver.visit()
+here.__enter__()
 before = driver.free_bytes()
 data = np.arange(1000, dtype=np.float32)
 a, b = driver.allocate(data.nbytes), driver.allocate(data.nbytes)
@@ -82,7 +113,8 @@ kernel = driver.function(b"\\x7fELF and more", "copy_kernel")
 start, end = driver.event(), driver.event()
 
 def work():
-    driver.enter()
+    here = driver.visit()
+    here.__enter__()
     driver.upload(a, data)
     driver.record(start)
     driver.launch(kernel, 7, 256, driver.arguments([b, a, data.nbytes]))
@@ -128,11 +160,45 @@ refused(lambda: driver.nanoseconds(start, driver.event()),
     assert (name, grid, threads) == ("copy_kernel", "7", "256")
 
 
+def test_modules_and_the_stream_are_given_back(driver_folder):
+    """Also where another thread drops the last user, which has no context of its own."""
+    run(driver_folder, """
+import ctypes
+import threading
+from core_compiler.runtime.cuda import CudaDevice
+
+library = ctypes.CDLL("libcuda.so.1")
+
+def alive():
+    return library.fake_streams(), library.fake_modules()
+
+devices = [CudaDevice(None) for _ in range(3)]
+for device in devices:
+    with device.driver.visit():
+        device.driver.function(b"\\x7fELF and more", "one")
+        device.driver.function(b"\\x7fELF and more", "two")
+del device
+assert alive() == (3, 6)
+buffer = devices[0].allocate(40)
+del devices[:2]
+assert alive() == (2, 4)
+del buffer
+assert alive() == (1, 2)
+thread = threading.Thread(target=devices.clear)
+thread.start()
+thread.join()
+assert alive() == (0, 0)
+last = CudaDevice(None)  # the process ends with it
+""")  # fmt: skip
+
+
 def test_a_program_is_loaded_launched_and_timed(driver_folder, tmp_path):
     """A compile finds the GPU's architecture by itself; every launch reaches the driver with its
     grid, its threads and addresses inside of the one block; threads may call it."""
     log = tmp_path / "log"
     said = run(driver_folder, """
+import ctypes
+import gc
 import threading
 import numpy as np
 from core_compiler import compiler
@@ -144,21 +210,34 @@ module = program(lambda b, x, y: [b.relu(b.add(x, y)), b.reduce_sum(x, axes=(1,)
                  "5x70xf32", "5x70xf32")
 made = compiler.start(module, "cuda", Options()).finish()
 arrays = inputs(module)
+library = ctypes.CDLL("libcuda.so.1")
+made.executable
+assert library.fake_current() == -1  # nothing is
+library.fake_work_on_another()
+made.executable(*arrays)
+assert library.fake_current() == 1
 threads = [threading.Thread(target=made.executable, args=arrays) for _ in range(2)]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
 samples = made.executable.profile(arrays, repeats=2, warmup=1)
+assert made.executable.arena.size == made.facts["program"][0].arena_bytes
+assert library.fake_current() == 1
 assert (np.diff(samples.times, axis=-1) > 0).all()
 block = made.executable._block
 for launch in made.facts["program"][0].launches:
     kernel = made.executable._functions[launch.kernel]
     print(block.address, block.size, launch.work_items, kernel.threads)
+assert library.fake_streams() and library.fake_modules()
+del made, samples, threads, thread, block, launch, kernel
+gc.collect()
+assert (library.fake_streams(), library.fake_modules()) == (0, 0)
+assert library.fake_current() == 1
 """, log=log)  # fmt: skip
     launches = [tuple(map(int, line.split())) for line in said.splitlines()]
     logged = [tuple(map(int, line.split()[1:])) for line in log.read_text().splitlines()]
-    assert len(logged) == len(launches) * (2 + 2 * (2 + 1))  # a run before each timed one
+    assert len(logged) == len(launches) * (3 + 2 * (2 + 1))  # a run before each timed one
     for (address, size, *shape), (grid, threads, first) in zip(launches, logged, strict=False):
         assert [grid, threads] == shape
         assert address <= first < address + size
@@ -183,6 +262,34 @@ thread = threading.Thread(target=work)
 thread.start()
 thread.join()
 assert made == [[*range(10)]]
+""")  # fmt: skip
+
+
+def test_a_thread_keeps_the_gpu_that_it_works_on(driver_folder):
+    run(driver_folder, """
+import ctypes
+import numpy as np
+from core_compiler.runtime.cuda import CudaDevice
+
+library = ctypes.CDLL("libcuda.so.1")
+
+def kept():
+    assert library.fake_current() == 1
+
+library.fake_work_on_another()
+device = CudaDevice(None)
+kept()
+buffer = device.allocate(40)
+kept()
+device.copy(buffer, np.arange(10, dtype=np.float32))
+kept()
+device.synchronize()
+kept()
+del buffer
+kept()
+del device
+kept()
+assert not library.fake_streams()
 """)  # fmt: skip
 
 

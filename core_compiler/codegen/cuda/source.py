@@ -76,6 +76,8 @@ class _Writer(Writer):
         self.read: set[Value] = set()
         self.written: set[Value] = set()
         self.sides: list[tuple[set[Value], set[Value]]] = []
+        self.loads: dict[Value, Value] = {}  # what was loaded from the block's memory: from which
+        self.users = {value: op for op in function.body.walk() for value in op.operands}
 
     def write(self) -> None:
         function = self.function
@@ -206,10 +208,15 @@ class _Writer(Writer):
         self.threads_apart = False
 
     def _uniform_loop(self, op: Op) -> None:
-        """A loop that all threads of a block go through together, or one that a thread does."""
+        """A loop that all threads of a block go through together, or one that a thread does.  It
+        may run not even once: what was read and written before is so after it, too."""
         if not self.threads_apart:  # what its end leaves its begin may read: both meet a barrier
-            self._meet(*_accesses((op,)))
+            self._meet(*_accesses((op,)), op)
+        read, written = set(self.read), set(self.written)
+        lower, upper = map(self.name, op.operands[:2])
         super()._for(op)
+        if not (lower.isdigit() and upper.isdigit() and int(lower) < int(upper)):
+            self.read, self.written = self.read | read, self.written | written
 
     def counted(self, op: Op, bounds: tuple[str, str, str], carried: list[str]) -> None:
         """Counted by hand: NVVM keeps all state of Numba's iterator over a range in registers."""
@@ -232,7 +239,7 @@ class _Writer(Writer):
     def _hand_on(self, body: Block, carried: list[str]) -> None:
         super()._hand_on(body, carried)
         if not self.threads_apart:
-            self._meet(*_accesses(body.ops))
+            self._meet(*_accesses(body.ops))  # nothing that stands in it is carried out of it
 
     def _if(self, op: Op) -> None:
         """What either side has read and written is so after both: only one of them has run."""
@@ -250,18 +257,33 @@ class _Writer(Writer):
     def _synchronise(self, op: Op) -> None:
         """A barrier where a thread may read or overwrite what another has left or still reads."""
         read, written = _accesses((op,))
-        self._meet(read, written)
+        self._meet(read, written, op)
         self.read |= read
         self.written |= written
 
-    def _meet(self, read: set[Value], written: set[Value]) -> None:
+    def _meet(self, read: set[Value], written: set[Value], op: Op | None = None) -> None:
         if (read | written) & self.written or written & self.read:
             self.line("barrier()")
-            self.read, self.written = set(), set()
+            self.read = {m for v, m in self.loads.items() if op and self._carried(v, op)}
+            self.written = set()
+
+    def _carried(self, value: Value, op: Op) -> bool:
+        """Whether a load stands where it is used, and that is at ``op`` or after it."""
+        while value in self.inlined:
+            user = self.users[value]
+            if self.numbers[user] >= self.numbers[op]:
+                return True
+            if len(user.results) != 1:
+                return False
+            value = user.result
+        return False
 
     def _load(self, op: Op) -> str:
         if not self.threads_apart:
             self._synchronise(op)
+            memory = access(op)[0]
+            if memory.type.space in ("shared", "scratch"):
+                self.loads[op.result] = memory
         return super()._load(op)
 
     def _store(self, op: Op) -> None:
