@@ -331,12 +331,15 @@ def _from_torch(
     import torch
 
     tensors = [x if isinstance(x, torch.Tensor) else to_torch(np.array(x)) for x in inputs]
-    before = model.training
+    modes = [(part, part.training) for part in model.modules()]
     try:
-        made = import_module(model.train(training), tensors, name=name, training=training)
+        if not (training and model.training):  # else parts that do not train keep their mode
+            model.train(training)
+        made = import_module(model, tensors, name=name, training=training)
         return made, _arrays(tensors)
     finally:
-        model.train(before)  # the module is the caller's
+        for part, mode in modes:  # the module is the caller's
+            part.training = mode
 
 
 def _sizes(program: Any, arrays: Sequence[np.ndarray] | None) -> dict[str, int]:

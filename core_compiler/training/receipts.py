@@ -236,7 +236,8 @@ class Book:
 
     @staticmethod
     def read(path: Path) -> Book:
-        """UserError where the file is none of ours, or a root is not that of its receipt."""
+        """UserError where the file is none of ours, a root is not that of its receipt, or a receipt
+        does not go on from the one before it."""
         where = str(path)
         try:
             first, *rows = _rows(path.read_text())
@@ -254,7 +255,7 @@ class Book:
                 f"they are of version {contract} of the numerics contract", where,
                 f"this is version {CONTRACT_VERSION}: read them with the release that has theirs",
             )  # fmt: skip
-        found = {}
+        found, last = {}, ""
         for row in rows:
             try:
                 root = row.pop("root", None)
@@ -268,7 +269,12 @@ class Book:
                     f"the root of iteration {made.iteration} is not that of its receipt", where,
                     "the file was changed; take a sound copy",
                 )  # fmt: skip
-            found[made.iteration] = made
+            if made.before != last:
+                raise UserError(
+                    f"the receipt of iteration {made.iteration} does not go on from the one before "
+                    "it", where, "the file was changed; take a sound copy",
+                )  # fmt: skip
+            found[made.iteration], last = made, own
         leaf_of(leaves)
         return Book(identity, names, found, leaves)
 

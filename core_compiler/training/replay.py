@@ -12,7 +12,7 @@ import numpy as np
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.training import checkpoint, receipts, run_file
 from core_compiler.training.data import Data, for_step
-from core_compiler.training.fit import DATA, Plan
+from core_compiler.training.fit import DATA, Plan, restore
 from core_compiler.training.probes import Probe, Watch, watch_of
 from core_compiler.training.receipts import Book, Receipt, Recorder
 from core_compiler.training.step import TrainingStep
@@ -97,13 +97,8 @@ class Run:
             for number, path in checkpoint.all_of(folder).items() if number < iteration
         ]  # fmt: skip
         if found:
-            number, path = max(found, key=lambda f: f[0])
-            state, receipt = checkpoint.read(path)
-            if receipt.get("identity") != step.identity:
-                raise UserError("the checkpoint is of another step", str(path),
-                                "leave only the run's own in the folder")  # fmt: skip
-            step.load_state_dict(state)
-            data.begin_at(receipt.get(DATA))
+            _, path = max(found, key=lambda f: f[0])
+            data.begin_at(restore(step, path).get(DATA))
         else:
             step.load_state_dict(self._first)
         first = step.iteration + 1

@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import core_compiler as cc
 from core_compiler.errors import UserError
-from core_compiler.training import run_file
+from core_compiler.training import checkpoint, run_file
 from core_compiler.training.fit import fit
 from core_compiler.training.receipts import Book, begin
 from core_compiler.training.replay import Run
@@ -303,3 +305,36 @@ def test_what_is_nested_too_deeply_is_told_as_damage(tmp_path):
         Book.read(tmp_path / "receipts.jsonl")
     with pytest.raises(UserError, match=r"run\.json is damaged"):
         run_file.read(tmp_path)
+
+
+def test_receipts_that_do_not_go_on_from_each_other_are_told_as_damage(lab, tmp_path):
+    """Each root covers all before it: what is left out or put in between is found."""
+    head, first, second, third = (lab.named / "receipts.jsonl").read_text().splitlines()
+    path = tmp_path / "receipts.jsonl"
+    other = replace(Book.read(lab.named / "receipts.jsonl").receipts[2], loss=0.5).to_json()
+    for rows, at in (((first, third), 3), ((second, third), 2), ((first, other, third), 3)):
+        path.write_text("\n".join([head, *rows, ""]))
+        with pytest.raises(
+            UserError, match=f"of iteration {at} does not go on from the one before"
+        ):
+            Book.read(path)
+    path.write_text("\n".join([head, first, second, third, ""]))
+    assert list(Book.read(path).receipts) == [1, 2, 3]
+
+
+def test_an_iteration_is_not_done_again_from_a_damaged_checkpoint(lab, tmp_path, capsys):
+    """A receipt must not be blamed for what the checkpoint before it has become."""
+    folder = tmp_path / "run"
+    shutil.copytree(lab.run("every", task=TASK, every=1), folder)
+    path = folder / checkpoint.name_of(1)
+    state, receipt = checkpoint.read(path)
+    name = next(name for name, array in state.items() if array.size > 1)
+    flipped = np.array(state[name])
+    flipped.view(np.uint8).reshape(-1)[0] ^= 1
+    for held, said in (
+        ({**state, name: flipped}, "not those that its receipt names"),
+        ({n: a for n, a in state.items() if n != name}, f"lacks {name}"),
+    ):
+        checkpoint.write(path, held, receipt)
+        assert main(["verify", str(folder), "--iteration", "2"]) == 2
+        assert said in capsys.readouterr().err

@@ -209,6 +209,29 @@ def test_statistics_and_counters_go_on():
     assert int(step["iteration"]) == 3
 
 
+def test_parts_that_do_not_train_keep_their_mode():
+    """As fine-tuning has it: the statistics of a batch norm in eval mode are used and stay."""
+    model = _made(Pictures)
+    model.norm.eval()
+    modes = [part.training for part in model.modules()]
+    step = cc.compile(model, _pictures(0), training=Training(optimizer=optimizers.SGD(0.1)))
+    assert [part.training for part in model.modules()] == modes
+    other = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(other.parameters(), 0.1)
+    for number in range(3):
+        x, y = _pictures(number)
+        loss = functional.cross_entropy(other(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        np.testing.assert_allclose(step(x, y), loss.item(), rtol=1e-5)
+    state = step.state_dict()
+    assert not any("running" in name or "num_batches" in name for name in state)
+    model.eval()
+    whole = cc.compile(model, _pictures(0), training=Training(optimizer=optimizers.SGD(0.1)))
+    assert any("running" in name for name in whole.state_dict()) and not model.norm.training
+
+
 def test_frozen_parameters_stay():
     model = _made(Pictures)
     model.second.weight.requires_grad_(False)
