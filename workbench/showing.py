@@ -91,12 +91,12 @@ class Showing:
 
     def _parts(self, parts: Iterable[tuple], sight: Sight, run: Run) -> Updates:
         """What stands around the views; where one fails the others, and the views, go on."""
-        for part in parts:
+        for name, key, data, trait in parts:
             try:
                 with run.lock:
-                    yield from self._part(*part, sight, run)
+                    yield from self._part(name, key, data, trait, sight, run)
             except Exception:
-                log.exception("%s failed", part[0])
+                log.exception("%s failed", name)
 
     def _part(self, name, key, data, trait: str, sight: Sight, run: Run) -> Updates:
         made = Update(name, {trait: ""}, (run, key(run, sight)))

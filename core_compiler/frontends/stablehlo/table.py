@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.frontends.stablehlo.reading import NotSupported, python_of, type_of
-from core_compiler.ir import Block, DType, TensorType, Value, as_array, dtype
+from core_compiler.ir import Block, DType, FrontendNode, TensorType, Value, as_array, dtype
 from core_compiler.ops.base import evaluate
 from core_compiler.ops.builder import Builder
 
@@ -48,6 +48,12 @@ class Context(Builder):
     def __init__(self, origin, operation, importer):
         super().__init__(importer.weights, origin)
         self.operation, self.importer = operation, importer
+
+    @property
+    def node(self) -> FrontendNode:
+        """The node of the op that is translated, which what it stands for is given too."""
+        assert self.origin is not None
+        return self.origin.nodes()[0]
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute as a Python value."""

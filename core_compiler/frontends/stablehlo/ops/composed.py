@@ -67,6 +67,6 @@ def composed(b: Context) -> Callable:
 
     def handler(b: Context, *given):
         b.importer.take(b)
-        return b.importer.inlined(module, block_of(module), given, b.origin.nodes()[0])
+        return b.importer.inlined(module, block_of(module), given, b.node)
 
     return handler

@@ -11,14 +11,14 @@ from core_compiler.ops.builder import Builder
 @op("func.call")
 def call(b, *operands):
     b.importer.take(b)
-    return tuple(b.importer.call(b.attr("callee"), operands, b.origin.nodes()[0]))
+    return tuple(b.importer.call(b.attr("callee"), operands, b.node))
 
 
 @op("composite")
 def composite(b, *operands):
     """An op that brings its own definition as a function."""
     b.importer.take(b)
-    return tuple(b.importer.call(b.attr("decomposition"), operands, b.origin.nodes()[0]))
+    return tuple(b.importer.call(b.attr("decomposition"), operands, b.node))
 
 
 @op("map")
