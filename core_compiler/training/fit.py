@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from core_compiler.errors import UserError
 from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.kernels import CONTRACT_VERSION
@@ -391,6 +393,17 @@ def restore(step: TrainingStep, path: Path, data_seed: int | None = None) -> dic
     is."""
     state, receipt = checkpoint.read(path)
     _compare(step, receipt, data_seed, str(path))
+    return _taken(step, state, receipt, path)
+
+
+def begin_at(step: TrainingStep, path: Path) -> dict[str, Any]:
+    """The same of a checkpoint that was written under whatever seeds."""
+    return _taken(step, *checkpoint.read(path), path)
+
+
+def _taken(
+    step: TrainingStep, state: Mapping[str, np.ndarray], receipt: dict[str, Any], path: Path
+) -> dict[str, Any]:
     if receipt.get("identity") != step.identity:
         raise UserError("the checkpoint is of another training step", str(path),
                         "resume with the model and the configuration that it was written "

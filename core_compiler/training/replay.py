@@ -12,7 +12,7 @@ import numpy as np
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.training import checkpoint, receipts, run_file
 from core_compiler.training.data import Data, for_step
-from core_compiler.training.fit import DATA, Plan, restore
+from core_compiler.training.fit import DATA, Plan, begin_at
 from core_compiler.training.probes import Probe, Watch, watch_of
 from core_compiler.training.receipts import Book, Receipt, Recorder
 from core_compiler.training.step import TrainingStep
@@ -98,7 +98,7 @@ class Run:
         ]  # fmt: skip
         if found:
             _, path = max(found, key=lambda f: f[0])
-            data.begin_at(restore(step, path).get(DATA))
+            data.begin_at(begin_at(step, path).get(DATA))
         else:
             step.load_state_dict(self._first)
         first = step.iteration + 1
