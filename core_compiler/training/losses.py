@@ -6,7 +6,7 @@ A loss gives a total and a count; the mean divides once, also where the batch is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from core_compiler.errors import UserError, nearest
 from core_compiler.ir import TensorType, Value, tensor
@@ -14,6 +14,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import I64
+from core_compiler.training.options import number
 
 
 class Loss:
@@ -39,6 +40,11 @@ class CrossEntropy(Loss):
     axis: int = -1
     label_smoothing: float = 0.0
     ignore_index: int = -100
+
+    def __post_init__(self) -> None:
+        smoothing = number("loss", "label_smoothing", self.label_smoothing, lambda v: 0 <= v <= 1,
+                           "give a number from 0 to 1")  # fmt: skip
+        object.__setattr__(self, "label_smoothing", smoothing)
 
     def _axis(self, output: TensorType) -> int:
         axis = self.axis + output.rank if self.axis < 0 else self.axis
@@ -110,6 +116,11 @@ class Huber(_Pointwise):
     """``d^2 / 2`` up to ``delta``, then ``delta * (|d| - delta / 2)`` (Huber, 1964)."""
 
     delta: float = 1.0
+
+    def __post_init__(self) -> None:
+        delta = number("loss", "delta", self.delta, lambda v: 0 < v < inf,
+                       "give a finite number above 0")  # fmt: skip
+        object.__setattr__(self, "delta", delta)
 
     def each(self, x, y):
         d = x - y

@@ -7,9 +7,10 @@ a tensor; powers of the betas are kept in the state, by repeated multiplication.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from core_compiler.ops.base import evaluate_block
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64
+from core_compiler.training.options import below_one, from_zero, number
 from core_compiler.training.schedules import Schedule, schedule
 
 
@@ -39,10 +41,30 @@ class Numbers:
 class Optimizer:
     """Base of all: ``slots`` are the state beside each parameter with what it is at first,
     ``scalars`` that of the optimiser as a whole.  ``squares``: slots that hold means or sums of
-    squares, which are never negative."""
+    squares, which are never negative; ``counts``: options that are numbers of 0 or more."""
 
     rate: float | Schedule
     squares: ClassVar[frozenset[str]] = frozenset()
+    counts: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.rate, "rate", None)):
+            fix = "give a finite number of 0 or more, or a schedule"
+            self._take("rate", number("optimizer", "rate", self.rate, from_zero, fix))
+        for name in self.counts:
+            fix = "give a finite number of 0 or more"
+            self._take(name, number("optimizer", name, getattr(self, name), from_zero, fix))
+
+    def _take(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _take_betas(self, given: Any) -> None:
+        fix = "give two numbers from 0 to below 1"
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise UserError(f"betas = {given!r}", "optimizer", fix)
+        names = ("betas[0]", "betas[1]")
+        self._take("betas", tuple(number("optimizer", name, beta, below_one, fix)
+                                  for name, beta in zip(names, given, strict=True)))  # fmt: skip
 
     @property
     def slots(self) -> dict[str, float]:
@@ -95,8 +117,12 @@ class SGD(Optimizer):
     dampening: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
+    counts = ("momentum", "weight_decay")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        self._take("dampening", number("optimizer", "dampening", self.dampening, math.isfinite,
+                                       "give a finite number"))  # fmt: skip
         if self.nesterov and (self.momentum <= 0 or self.dampening):
             raise UserError("nesterov without momentum, or with dampening", "optimizer",
                             "give a momentum above 0 and no dampening")  # fmt: skip
@@ -125,6 +151,11 @@ class _Moments(Optimizer):
     eps: float
     amsgrad: bool
     squares = frozenset({"exp_avg_sq", "max_exp_avg_sq"})
+    counts = ("eps", "weight_decay")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._take_betas(self.betas)
 
     @property
     def slots(self) -> dict[str, float]:
@@ -190,6 +221,7 @@ class Adagrad(Optimizer):
     initial: float = 0.0
     eps: float = 1e-10
     squares = frozenset({"sum"})
+    counts = ("rate_decay", "weight_decay", "initial", "eps")
 
     @property
     def slots(self) -> dict[str, float]:
@@ -222,6 +254,7 @@ class RMSprop(Optimizer):
     momentum: float = 0.0
     centered: bool = False
     squares = frozenset({"square_avg"})
+    counts = ("alpha", "eps", "weight_decay", "momentum")
 
     @property
     def slots(self) -> dict[str, float]:
@@ -253,6 +286,11 @@ class Lion(Optimizer):
     rate: float | Schedule = 1e-4
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.0
+    counts = ("weight_decay",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._take_betas(self.betas)
 
     @property
     def slots(self) -> dict[str, float]:

@@ -6,6 +6,7 @@ resumed run goes on with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from math import pi
@@ -19,6 +20,7 @@ from core_compiler.ops.base import evaluate_block
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64, I64
+from core_compiler.training.options import from_zero, number
 
 
 class Schedule(Protocol):
@@ -41,6 +43,9 @@ class Constant:
 
     value: float
 
+    def __post_init__(self) -> None:
+        _check(self)
+
     def rate(self, b: Builder, iteration: Value) -> Value:
         return _number(b, self.value)
 
@@ -54,7 +59,7 @@ class Step:
     gamma: float = 0.1
 
     def __post_init__(self) -> None:
-        _need(self.every >= 1, f"every = {self.every}", "give 1 or more iterations")
+        _check(self)
 
     def rate(self, b: Builder, iteration: Value) -> Value:
         steps = (_count(b, iteration) / self.every).call("floor")
@@ -67,6 +72,9 @@ class Exponential:
 
     value: float
     gamma: float
+
+    def __post_init__(self) -> None:
+        _check(self)
 
     def rate(self, b: Builder, iteration: Value) -> Value:
         grown = Term(b, _number(b, self.gamma)).call("pow", _count(b, iteration))
@@ -83,7 +91,7 @@ class Linear:
     last: float = 0.0
 
     def __post_init__(self) -> None:
-        _need(self.iterations >= 1, f"iterations = {self.iterations}", "give 1 or more")
+        _check(self)
 
     def rate(self, b: Builder, iteration: Value) -> Value:
         share = _count(b, iteration).call("min", self.iterations) / self.iterations
@@ -100,7 +108,7 @@ class Cosine:
     least: float = 0.0
 
     def __post_init__(self) -> None:
-        _need(self.iterations >= 1, f"iterations = {self.iterations}", "give 1 or more")
+        _check(self)
 
     def rate(self, b: Builder, iteration: Value) -> Value:
         share = _count(b, iteration).call("min", self.iterations) / self.iterations
@@ -117,7 +125,7 @@ class Warmup:
     after: Schedule
 
     def __post_init__(self) -> None:
-        _need(self.iterations >= 1, f"iterations = {self.iterations}", "give 1 or more")
+        _check(self)
 
     def rate(self, b: Builder, iteration: Value) -> Value:
         count = _count(b, iteration)
@@ -190,6 +198,19 @@ def _read_fields(kind: Any, text: str, said: str) -> dict[str, Any]:
     return found
 
 
-def _need(holds: bool, what: str, fix: str) -> None:
-    if not holds:
-        raise UserError(what, "learning rate", fix)
+def _check(made: Any) -> None:
+    """UserError for a number of a schedule that is none, or would make a rate below 0."""
+    for f in fields(made):
+        holds, fix = math.isfinite, "give a finite number"
+        if f.type == "int":
+            holds, fix = _from_one, "give 1 or more iterations"
+        elif f.name in ("value", "last"):
+            holds, fix = from_zero, "give a finite number of 0 or more"
+        elif f.type != "float":
+            continue
+        value = number("learning rate", f.name, getattr(made, f.name), holds, fix)
+        object.__setattr__(made, f.name, value)
+
+
+def _from_one(value: float) -> bool:
+    return 1 <= value < math.inf

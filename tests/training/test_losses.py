@@ -96,3 +96,18 @@ def test_the_target_of_a_kl_of_zero_counts_for_nothing():
 def test_outputs_that_do_not_fit_are_refused(loss, shape, message):
     with pytest.raises(UserError, match=message):
         loss.target(tensor(shape, "f32"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: losses.Huber(0), "loss: delta = 0; give a finite number above 0"),
+        (lambda: losses.Huber(-1), "delta = -1"),
+        (lambda: losses.Huber(float("nan")), "delta = nan"),
+        (lambda: losses.CrossEntropy(label_smoothing=2), "label_smoothing = 2; .*from 0 to 1"),
+        (lambda: losses.CrossEntropy(label_smoothing=-0.1), "label_smoothing = -0.1"),
+    ],
+)
+def test_options_out_of_range_are_refused(make, message):
+    with pytest.raises(UserError, match=message):
+        make()

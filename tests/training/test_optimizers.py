@@ -149,3 +149,37 @@ def test_a_rate_warms_up_and_then_begins():
 def test_bad_configurations_are_refused(make, message):
     with pytest.raises(UserError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: optimizers.SGD(-0.1), "optimizer: rate = -0.1; .*0 or more"),
+        (lambda: optimizers.SGD(float("nan")), "rate = nan"),
+        (lambda: optimizers.SGD(float("inf")), "rate = inf"),
+        (lambda: optimizers.SGD(momentum=-0.5), "momentum = -0.5"),
+        (lambda: optimizers.SGD(dampening=float("nan")), "dampening = nan"),
+        (lambda: optimizers.Adam(eps=-1), "eps = -1"),
+        (lambda: optimizers.AdamW(weight_decay=-1), "weight_decay = -1"),
+        (lambda: optimizers.Adam(betas=(1.0, 0.999)), r"betas\[0\] = 1.0; .*below 1"),
+        (lambda: optimizers.AdamW(betas=(0.9, -0.1)), r"betas\[1\] = -0.1"),
+        (lambda: optimizers.Lion(betas=(0.9, 1.0)), r"betas\[1\] = 1.0"),
+        (lambda: optimizers.Adam(betas=0.9), "betas = 0.9; give two numbers"),
+        (lambda: optimizers.Lion(weight_decay=-1), "weight_decay = -1"),
+        (lambda: optimizers.Adagrad(rate_decay=-1), "rate_decay = -1"),
+        (lambda: optimizers.Adagrad(initial=-1), "initial = -1"),
+        (lambda: optimizers.RMSprop(alpha=-1), "alpha = -1"),
+        (lambda: optimizers.SGD(schedules.Constant(-0.1)), "learning rate: value = -0.1"),
+        (lambda: schedules.Exponential(0.1, float("nan")), "gamma = nan"),
+        (lambda: schedules.Linear(0.1, 5, -1), "last = -1"),
+    ],
+)
+def test_options_out_of_range_are_refused(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
+
+
+def test_options_at_the_ends_of_their_ranges_are_taken():
+    made = optimizers.AdamW(0, (0, 0.999), 0, 0)
+    assert repr(made) == "AdamW(rate=0, betas=(0, 0.999), eps=0, weight_decay=0, amsgrad=False)"
+    assert optimizers.SGD(dampening=-1).dampening == -1

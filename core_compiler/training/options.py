@@ -1,0 +1,51 @@
+"""Numbers that a person gives, as Python's own; UserError names one that is outside its range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+from operator import index
+from typing import Any
+
+from core_compiler.errors import UserError, one_line
+
+#: Characters of a value that a message shows.
+_SHOWN = 60
+
+
+def number(
+    where: str, name: str, given: Any, holds: Callable[[float], bool], fix: str
+) -> int | float:  # fmt: skip
+    """A real number (numpy's too) for which ``holds``; NaN is none that does."""
+    try:
+        made = given if type(given) in (bool, int, float) else _float(given)
+        good = not math.isnan(made) and holds(made)
+    except OverflowError:  # an integer that f64 does not hold
+        good = False
+    if not good:
+        raise UserError(f"{name} = {one_line(repr(given), _SHOWN)}", where, fix)
+    return made
+
+
+def _float(given: Any) -> float:
+    return float(given) if isinstance(given, Real) else math.nan
+
+
+def whole(where: str, name: str, given: Any, low: int, high: int, fix: str) -> int:
+    """A whole number (numpy's too) from ``low`` to ``high``."""
+    try:
+        made = index(given)
+    except TypeError:
+        made = None
+    if made is None or not low <= made <= high:
+        raise UserError(f"{name} = {one_line(repr(given), _SHOWN)}", where, fix)
+    return made
+
+
+def from_zero(value: float) -> bool:
+    return 0 <= value < math.inf
+
+
+def below_one(value: float) -> bool:
+    return 0 <= value < 1
