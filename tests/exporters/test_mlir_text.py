@@ -137,7 +137,8 @@ _ODD = ("input.1", "a/b", "été", "1x", "x y", 'q"uote', "x", "x", "")
 def test_any_name_is_one(dialect, tmp_path):
     main = function("main", [((2,), "f32", f"v{i}") for i, _ in enumerate(_ODD)],
                     lambda b, *xs: tuple(b.neg(x) for x in xs))  # fmt: skip
-    module = Module({"main": main, "my function": main.with_(name="my function")})
+    others = {name: main.with_(name=name) for name in ("my function", "été")}
+    module = Module({"main": main, **others})
     path = tmp_path / "odd.mlir"
     write(module, path, dialect=dialect, inputs=_ODD, outputs=_ODD)
     assert refusal(path) == ""
@@ -145,7 +146,7 @@ def test_any_name_is_one(dialect, tmp_path):
     assert re.findall(r'ml_program.identifier = "([^"]*)"', printed)[:4] == [
         "input.1", "a/b", "\\C3\\A9t\\C3\\A9", "1x",
     ]  # fmt: skip
-    assert 'func.func @"my function"' in printed
+    assert 'func.func @"my function"' in printed and r'func.func @"\C3\A9t\C3\A9"' in printed
 
 
 def _node(name: str, line: int) -> Origin:

@@ -18,7 +18,7 @@ from workbench.app.compiles import Compile
 from workbench.app.run_query import MAX_TEXT
 from workbench.app.turns import Result
 from workbench.app.workspace import Distrust
-from workbench.showing import held
+from workbench.showing import held, instead
 from workbench.state import Sight
 from workbench.views import search
 
@@ -79,8 +79,8 @@ def search_for(page: Page, command: Command) -> None:
         try:
             with run.lock:
                 told |= asdict(search.find(run, sight, text))
-        except UserError as error:  # an expression that is none, while it is typed
-            told["problem"] = error.to_json()["error"]
+        except Exception as error:  # an expression that is none while it is typed, or a fault
+            told["problem"] = instead("search", error)
         answer = json.dumps(told)
         page.browser.later(lambda: page.browser.set("bar", detail=answer))
         page.browser.later(page.show_bar)

@@ -122,7 +122,8 @@ class _Translated:
     def __init__(
         self, context: Context, function: Function, inputs: Sequence[str], outputs: Sequence[str]
     ):
-        self._symbol = function.name if function.name.isidentifier() else quoted(function.name)
+        name = function.name
+        self._symbol = name if name.isidentifier() and name.isascii() else quoted(name)
         arguments = [
             Ref(plain(value.type), name)
             for value, name in zip(function.arguments, inputs, strict=True)

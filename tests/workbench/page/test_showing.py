@@ -6,11 +6,15 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from workbench.app.commands import search_for
 from workbench.showing import Showing
 from workbench.state import VIEWS, Sight
+from workbench.views import search
 from workbench.views.reading import Run
 
 
@@ -60,4 +64,26 @@ def test_where_the_list_of_passes_fails_the_views_are_shown_all_the_same(recordi
     updates = list(Showing().updates(Sight(panes=("kernels",)), run, None, messages))
     assert {u.name for u in updates if "data" in u.values} == {"kernels", "inspector"}
     assert messages == {}
+    run.close()
+
+
+def test_a_search_that_fails_is_answered(recording, monkeypatch):
+    """The box would wait for ever: whatever goes wrong is said in it."""
+
+    def find(*_):
+        raise ValueError("a line that no search can read")
+
+    monkeypatch.setattr(search, "find", find)
+    run, told = Run(recording), {}
+    browser = SimpleNamespace(
+        later=lambda what: what(), set=lambda name, **values: told.update(values)
+    )
+    page: Any = SimpleNamespace(
+        run=run, sight=Sight(), browser=browser, show_bar=lambda: None,
+        aside_of_views=lambda look: look(),
+    )  # fmt: skip
+    search_for(page, {"text": "conv", "asking": 3})
+    answer = json.loads(told["detail"])
+    assert (answer["text"], answer["asking"], answer["hits"]) == ("conv", 3, [])
+    assert "a line that no search can read" in answer["problem"]["what"]
     run.close()
