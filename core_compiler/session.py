@@ -64,6 +64,9 @@ def compile(
                         "write the recording when you want it: c.record(path)")  # fmt: skip
     assert_no_flush_to_zero()  # before the import, which computes sizes and constants
     if training is not None:
+        if not isinstance(training, Training):
+            raise UserError(f"training is a {type(training).__name__}", "compile",
+                            "give a cc.Training(loss=..., optimizer=...)")  # fmt: skip
         step = _training_step(
             model, inputs, training, target, Options(
                 check, True, threads, edit, dict(options or {}), pass_timeout, training

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from core_compiler.errors import UserError
@@ -12,6 +13,7 @@ from core_compiler.training.initializers import rows_of
 from core_compiler.training.loss_scale import LossScale, loss_scale
 from core_compiler.training.losses import loss
 from core_compiler.training.optimizers import optimizer
+from core_compiler.training.options import number, whole
 from core_compiler.training.precision import narrow_dtype
 
 #: What of a run is hashed in every iteration (``core_compiler.training.receipts``).
@@ -75,16 +77,28 @@ class Training:
         object.__setattr__(self, "optimizer", optimizer(self.optimizer))
         object.__setattr__(self, "freeze", tuple(self.freeze))
         object.__setattr__(self, "initialize", rows_of(self.initialize))
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise UserError(f"clip_norm = {self.clip_norm}", "training", "give a number above 0")
-        if not 1 <= self.shards <= MOST:
-            raise UserError(f"{self.shards} shards", "training", f"give 1 to {MOST}")
+        self._check_numbers()
         narrow_dtype(self.precision)
-        if self.recompute is not None and not 0 < self.recompute <= 1:
-            raise UserError(f"recompute = {self.recompute}", "training",
-                            "give the part of the saved bytes that may be held, "
-                            "above 0, up to 1")  # fmt: skip
         object.__setattr__(self, "loss_scale", self._loss_scale())
+
+    def _check_numbers(self) -> None:
+        """UserError for one that is none, or out of its range; numpy's become Python's."""
+        if not isinstance(self.shards, Integral) or not 1 <= self.shards <= MOST:
+            raise UserError(f"{self.shards} shards", "training", f"give 1 to {MOST}")
+        made: dict[str, float] = {
+            "seed": whole("training", "seed", self.seed, -(2**63), 2**63 - 1,
+                          "give a whole number from -2^63 to 2^63 - 1"),
+            "shards": int(self.shards),
+        }  # fmt: skip
+        if self.clip_norm is not None:
+            made["clip_norm"] = number("training", "clip_norm", self.clip_norm, lambda v: v > 0,
+                                       "give a number above 0")  # fmt: skip
+        if self.recompute is not None:
+            made["recompute"] = number("training", "recompute", self.recompute,
+                                       lambda v: 0 < v <= 1, "give the part of the saved bytes "
+                                       "that may be held, above 0, up to 1")  # fmt: skip
+        for name, value in made.items():
+            object.__setattr__(self, name, value)
 
     def _loss_scale(self) -> LossScale | None:
         if self.precision == "f32" and self.loss_scale is not None:

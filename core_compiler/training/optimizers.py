@@ -21,7 +21,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64
 from core_compiler.training.options import below_one, from_zero, number
-from core_compiler.training.schedules import Schedule, schedule
+from core_compiler.training.schedules import Schedule, is_schedule, schedule
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Optimizer:
     counts: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        if not callable(getattr(self.rate, "rate", None)):
+        if not is_schedule(self.rate):
             fix = "give a finite number of 0 or more, or a schedule"
             self._take("rate", number("optimizer", "rate", self.rate, from_zero, fix))
         for name in self.counts:

@@ -126,6 +126,9 @@ class Warmup:
 
     def __post_init__(self) -> None:
         _check(self)
+        if not is_schedule(self.after):
+            raise UserError(f"after = {self.after!r}", "learning rate",
+                            "give a schedule, such as Constant(0.1)")  # fmt: skip
 
     def rate(self, b: Builder, iteration: Value) -> Value:
         count = _count(b, iteration)
@@ -134,6 +137,10 @@ class Warmup:
         rate = Term(b, self.after.rate(b, later))
         growing = rate * ((count + 1) / self.iterations)
         return growing.where(count < self.iterations, rate).value
+
+
+def is_schedule(what: Any) -> bool:
+    return not isinstance(what, type) and callable(getattr(what, "rate", None))
 
 
 def rates(schedule: Schedule) -> Callable[[int], float]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
+import torch
 
 from core_compiler.record import Recording
 from core_compiler.training.receipts import Book
@@ -174,19 +176,25 @@ def test_workers_give_the_digest_of_one(capsys):
     assert found[0]["loss"] == found[1]["loss"]
 
 
+def linear():
+    return torch.nn.Linear(4, 3), (np.ones((32, 4), np.float32), np.zeros(32, np.int64))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["train", "digits-mlp", "--shards", "3"], "a batch of 8 does not cut into 3 equal shards"),
         (["train", "digits-mlp", "--workers", "2"], "2 workers for 1 shard"),
         (["train", "digits-mlp", "--workers", "0"], "--workers 0"),
+        (["train", "tests.training.test_commands:linear", "--seed", str(2**64)],
+         "seed = 18446744073709551616; give a whole number"),
         (["train", "digits-mlp", "--receipts", "state"], "there is no folder for receipts"),
         (["train", "digits-mlp", "--inject", "core.conv"], "names no op and iteration"),
         (["train", "digits-mlp", "-o", "x.txt"], "the name does not end in .run"),
         (["verify", "nowhere"], "there is no training run here"),
         (["diverge", "nowhere", "elsewhere"], "there is no training run here"),
     ],
-)
+)  # fmt: skip
 def test_bad_words_are_one_line(words, said, capsys):
     assert main(words) == 2
     err = capsys.readouterr().err

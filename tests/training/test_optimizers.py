@@ -11,7 +11,7 @@ import torch
 from core_compiler.errors import UserError
 from core_compiler.ir import Block, Value, tensor
 from core_compiler.ops import Builder, evaluate_block
-from core_compiler.training import optimizers, schedules
+from core_compiler.training import losses, optimizers, schedules
 from core_compiler.training.config import Training
 from core_compiler.training.losses import MeanSquaredError
 from tests.training.helpers import Reference
@@ -142,6 +142,16 @@ def test_a_rate_warms_up_and_then_begins():
         (lambda: Training(optimizer="adamm"), "no optimiser is called 'adamm'.*adam"),
         (lambda: Training(loss="cross"), "no loss is called 'cross'"),
         (lambda: Training(clip_norm=0.0), "clip_norm = 0.0"),
+        (lambda: Training(clip_norm="1"), "training: clip_norm = '1'; give a number above 0"),
+        (lambda: Training(recompute="a"), "recompute = 'a'; give the part"),
+        (lambda: Training(seed=2**64), r"seed = 18446744073709551616; .* to 2\^63 - 1"),
+        (lambda: Training(seed=-(2**63) - 1), "seed = -9223372036854775809"),
+        (lambda: Training(seed=1.5), "seed = 1.5"),
+        (lambda: Training(shards="2"), "2 shards; give 1 to"),
+        (lambda: optimizers.SGD("0.1"), "optimizer: rate = '0.1'"),
+        (lambda: optimizers.SGD(schedules.Cosine), "rate = <class .*Cosine"),
+        (lambda: schedules.Cosine("0.1", 5), "learning rate: value = '0.1'"),
+        (lambda: schedules.Warmup(5, 0.1), "after = 0.1; give a schedule"),
         (lambda: optimizers.SGD(nesterov=True), "nesterov without momentum"),
         (lambda: schedules.Cosine(0.1, 0), "iterations = 0"),
     ],
@@ -183,3 +193,17 @@ def test_options_at_the_ends_of_their_ranges_are_taken():
     made = optimizers.AdamW(0, (0, 0.999), 0, 0)
     assert repr(made) == "AdamW(rate=0, betas=(0, 0.999), eps=0, weight_decay=0, amsgrad=False)"
     assert optimizers.SGD(dampening=-1).dampening == -1
+
+
+def test_numbers_of_numpy_are_taken():
+    made = Training(
+        optimizer=optimizers.AdamW(np.float32(0.5), (np.float64(0.5), 0.75), np.float64(1e-8)),
+        loss=losses.CrossEntropy(label_smoothing=np.float32(0.5)), clip_norm=np.float32(1),
+        seed=np.int64(3), shards=np.int32(2),
+    )  # fmt: skip
+    same = Training(
+        optimizer=optimizers.AdamW(0.5, (0.5, 0.75), 1e-8),
+        loss=losses.CrossEntropy(label_smoothing=0.5), clip_norm=1.0, seed=3, shards=2,
+    )  # fmt: skip
+    assert dict(made.facts()) == dict(same.facts())
+    assert _rates(optimizers.SGD(np.float32(0.5)).schedule, 1) == [0.5]

@@ -395,6 +395,11 @@ def test_an_example_batch_that_does_not_fit_is_refused(batch, message):
         cc.compile(_made(Pictures), batch, training=Training())
 
 
+def test_a_configuration_that_is_none_is_refused():
+    with pytest.raises(UserError, match=r"training is a str; give a cc.Training"):
+        cc.compile(_made(Pictures), _pictures(0), training="sgd")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
