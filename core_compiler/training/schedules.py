@@ -208,7 +208,8 @@ def _read_fields(kind: Any, text: str, said: str) -> dict[str, Any]:
 def _check(made: Any) -> None:
     """UserError for a number of a schedule that is none, or would make a rate below 0."""
     for f in fields(made):
-        holds, fix = math.isfinite, "give a finite number"
+        holds: Callable[[float], bool] = math.isfinite
+        fix = "give a finite number"
         if f.type == "int":
             holds, fix = _from_one, "give 1 or more iterations"
         elif f.name in ("value", "last"):
