@@ -136,7 +136,9 @@ def _training_step(
     }  # fmt: skip
     tied = imported.facts.get("tied", ())
     order = imported.facts.get("parameters", ())
-    return TrainingStep(joint.roles, joint.state, training.shards, tied, made, order)
+    step = TrainingStep(joint.roles, joint.state, training.shards, tied, made, order)
+    step.classes = joint.classes
+    return step
 
 
 def _need_batch(roles: Roles, wanted: Sequence[Value], arrays: Sequence[np.ndarray]) -> None:

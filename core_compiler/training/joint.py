@@ -20,7 +20,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F64, I64
 from core_compiler.training.config import Training
 from core_compiler.training.initializers import chosen
-from core_compiler.training.losses import Own
+from core_compiler.training.losses import Classes, Own
 from core_compiler.training.roles import ITERATION, SEED, SHARD, STATE, Argument, Roles
 
 #: The rule that the ops of the loss have at the import.
@@ -31,10 +31,12 @@ PARAMETERS = frozenset({"parameter", "initializer"})
 
 @dataclass(frozen=True)
 class Joint:
-    """The module, and what its arguments after the batch are at first, in their order."""
+    """The module, and what its arguments after the batch are at first, in their order; what the
+    targets may be where they are classes."""
 
     module: Module
     state: tuple[np.ndarray, ...]
+    classes: Classes | None = None
 
     @property
     def roles(self) -> Roles:
@@ -114,7 +116,8 @@ def begin(
     results = [(("loss", -1), loss), *((("next", of), renamed.get(v, v)) for of, v in nexts)]
     function = main.with_(body=body, attributes={})
     module = module.with_function(Roles(tuple(rows), ()).applied(function, results))
-    return Joint(module.with_(weights=module.weights.only(_stored(module))), tuple(state))
+    kept = module.with_(weights=module.weights.only(_stored(module)))
+    return Joint(kept, tuple(state), training.loss.classes(main.outputs[0].type))
 
 
 def _stored(module: Module) -> list[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf, prod
 
+import numpy as np
+
 from core_compiler.errors import UserError, nearest
 from core_compiler.ir import TensorType, Value, tensor
 from core_compiler.ops.builder import Builder
@@ -17,11 +19,40 @@ from core_compiler.ops.rules import I64
 from core_compiler.training.options import number
 
 
+@dataclass(frozen=True)
+class Classes:
+    """What targets may be: from 0 to below ``count``, or ``ignored``."""
+
+    count: int
+    ignored: int
+
+    def check(self, targets: np.ndarray) -> None:
+        """UserError names the first target that is no class: the gather would take another one."""
+        if targets.dtype.kind not in "iu" or not targets.size:
+            return  # the step says what it wants
+        if targets.min() >= 0 and targets.max() < self.count:
+            return
+        wrong = ((targets < 0) | (targets >= self.count)) & (targets != self.ignored)
+        if wrong.any():
+            at = np.unravel_index(int(wrong.argmax()), wrong.shape)
+            row, *inside = map(int, at) if at else (0,)
+            place = f"row {row}" + (f", at {inside}" if inside else "")
+            raise UserError(
+                f"the target {targets[at]} in {place} of the batch is none of {self.count} classes",
+                "loss", f"give targets from 0 to {self.count - 1}, or {self.ignored}, which is "
+                "ignored; the state is that of before the iteration",
+            )  # fmt: skip
+
+
 class Loss:
     """Base of all: ``target(output)`` is the type of what the output is compared with."""
 
     def target(self, output: TensorType) -> TensorType:
         return output
+
+    def classes(self, output: TensorType) -> Classes | None:
+        """What the targets may be, where they are classes."""
+        return None
 
     def totals(self, b: Builder, output: Value, target: Value) -> tuple[Value, Value]:
         """The sum of the losses and what a mean divides it by: rank 0, f32 (or f64)."""
@@ -59,6 +90,9 @@ class CrossEntropy(Loss):
     def target(self, output: TensorType) -> TensorType:
         axis = self._axis(output)
         return tensor(tuple(d for i, d in enumerate(output.shape) if i != axis), I64)
+
+    def classes(self, output: TensorType) -> Classes | None:
+        return Classes(int(output.shape[self._axis(output)]), self.ignore_index)
 
     def totals(self, b, output, target):
         axis, shape = self._axis(output.type), output.type.shape

@@ -12,6 +12,7 @@ from core_compiler.errors import UserError
 from core_compiler.runtime.cpu import CpuDevice
 from core_compiler.runtime.kernel_cache import KernelCache, KernelSource
 from core_compiler.runtime.program import BUILTIN, Program
+from core_compiler.training.losses import Classes
 from core_compiler.training.probes import Named, Probes
 from core_compiler.training.roles import Result, Roles
 from core_compiler.training.step import LossNotFinite, TrainingStep
@@ -32,6 +33,7 @@ class Package:
     seed: int
     names: tuple[Named, ...]
     probes: Probes
+    classes: Classes | None
 
     @staticmethod
     def of(step: TrainingStep) -> Package:
@@ -48,7 +50,7 @@ class Package:
         )  # fmt: skip
         return Package(program.to_json(), dict(constants), kernels, step.roles, step.rows,
                        step.shards, step.identity, step.seed, tuple(step.names),
-                       step.probes)  # fmt: skip
+                       step.probes, step.classes)  # fmt: skip
 
     @property
     def rounds(self) -> list[list[int]]:
@@ -66,7 +68,7 @@ class PackedStep(TrainingStep):
 
     def __init__(self, package: Package, state: Sequence[np.ndarray], threads: int = 0):
         super().__init__(package.roles, state, package.shards)
-        self.package = package
+        self.package, self.classes = package, package.classes
         self.names, self.probes = list(package.names), package.probes
         cache = KernelCache()
         sources = [KernelSource(*k) for k in package.kernels]

@@ -19,6 +19,7 @@ from core_compiler.runtime.program import Program, Ref
 from core_compiler.runtime.shards import Join, Shards, ShardWatcher, join_here
 from core_compiler.runtime.team import aligned
 from core_compiler.training.joint import names
+from core_compiler.training.losses import Classes
 from core_compiler.training.probes import Both, Named, Probes, find, meaning_of
 from core_compiler.training.probes import names as names_of
 from core_compiler.training.reference import first_not_finite
@@ -109,6 +110,8 @@ class TrainingStep:
 
     #: Told, with the number of the shard, of launches that have ended.
     watch: ShardWatcher | None = None
+    #: What the targets may be, where they are classes.
+    classes: Classes | None = None
 
     def __init__(
         self, roles: Roles, state: Sequence[np.ndarray], shards: int = 1,
@@ -147,6 +150,8 @@ class TrainingStep:
             raise UserError(f"{len(batch)} tensors given, a batch is {wanted}", "training step",
                             "give the model's inputs, then the targets")  # fmt: skip
         arrays = [as_numpy(b) for b in batch]
+        if self.classes is not None:
+            self.classes.check(arrays[-1])
         rows = self.rows
         loss = rows.index(("loss", -1))
         nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}

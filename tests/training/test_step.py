@@ -413,3 +413,26 @@ def test_a_configuration_that_is_none_is_refused():
 def test_what_cannot_be_trained_is_refused(make, message):
     with pytest.raises(UserError, match=message):
         make()
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_target_that_is_no_class_is_refused(shards):
+    (x, y), loss = _pictures(0), losses.CrossEntropy(ignore_index=-1)
+    step = cc.compile(_made(Pictures), (x, y), training=Training(loss=loss, shards=shards))
+    step(x, torch.tensor([0, 4, -1, 2]))
+    before = step.digest
+    for given, message in (
+        ([0, 1, 2, 5], "the target 5 in row 3 of the batch is none of 5 classes"),
+        ([0, -5, -1, 9], "the target -5 in row 1 .* from 0 to 4, or -1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            step(x, torch.tensor(given))
+    assert step.digest == before and step.iteration == 1
+
+
+def test_a_target_inside_a_row_is_named():
+    tokens, targets = _words(0)
+    step = cc.compile(_made(Words), (tokens, targets), training=Training())
+    targets[2, 3] = 11
+    with pytest.raises(UserError, match=r"the target 11 in row 2, at \[3\] of the batch"):
+        step(tokens, targets)
