@@ -3,9 +3,12 @@ comparator of a sort."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from core_compiler.frontends.stablehlo.reading import python_of
 
@@ -114,19 +117,49 @@ def _key(made: Any, arguments: dict, makers: dict, directions: Sequence[str]) ->
     word = python_of(made.attributes["comparison_direction"])
     kind = (python_of(made.attributes["compare_type"])
             if "compare_type" in made.attributes else "")  # fmt: skip
-    (left, changed), (right, _) = (_stripped(v, makers) for v in made.operands)
+    (left, changed), (right, other) = (_stripped(v, makers) for v in made.operands)
     a, b = arguments.get(left), arguments.get(right)
     if word not in directions or a is None or b is None or a // 2 != b // 2 or a == b:
         return None
+    total = kind == "TOTALORDER"
+    if changed != other or (total and len(changed) == 1):
+        return None
     descending = (word == "GT") != (a % 2 == 1)
-    return Key(a // 2, descending, kind == "TOTALORDER" and not changed)
+    return Key(a // 2, descending, total and not changed)
 
 
-def _stripped(value: Any, makers: dict) -> tuple[Any, bool]:
-    """A value without the selects that make zeros equal and NaN one; whether there were any."""
-    changed = False
-    while (made := makers.get(value)) is not None and made.name == "stablehlo.select":
-        if getattr(made.operands[1].owner, "name", "") != "stablehlo.constant":
+def _stripped(value: Any, makers: dict) -> tuple[Any, set[str]]:
+    """A value without the selects that make zeros equal and NaN one; which there were."""
+    chain, asked, changed = [value], [], set()
+    while (made := makers.get(chain[-1])) is not None and made.name == "stablehlo.select":
+        condition, put, otherwise = made.operands
+        kind, about = _exception(makers.get(condition), _number(makers.get(put)), makers)
+        if kind is None:
             break
-        value, changed = made.operands[2], True
-    return value, changed
+        changed.add(kind)
+        asked.append(about)
+        chain.append(otherwise)
+    if not all(about in chain[place + 1 :] for place, about in enumerate(asked)):
+        return value, set()
+    return chain[-1], changed
+
+
+def _exception(test: Any, put: float | None, makers: dict) -> tuple[str | None, Any]:
+    """What a select that puts the number ``put`` makes alike, and of which value."""
+    if test is None or put is None or test.name != "stablehlo.compare":
+        return None, None
+    word = python_of(test.attributes["comparison_direction"])
+    one, two = test.operands
+    if word == "EQ" and put == 0 and _number(makers.get(two)) == 0:
+        return "zeros", one
+    if word == "NE" and one == two and math.isnan(put):
+        return "nan", one
+    return None, None
+
+
+def _number(made: Any) -> float | None:
+    """The scalar that an op is a constant of, if it is."""
+    if made is None or made.name != "stablehlo.constant":
+        return None
+    value = np.asarray(python_of(made.attributes["value"]))
+    return float(value.item()) if value.size == 1 and value.dtype.kind not in "bc" else None

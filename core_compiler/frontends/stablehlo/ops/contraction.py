@@ -36,9 +36,10 @@ def contracted(b: Context, x: Value, y: Value, wanted, batch_a, batch_b, sum_a, 
     if x.type.dtype.kind == "bool":
         raise NotSupported("a product of booleans")
     narrow = x.type.dtype
-    if not narrow.is_float and wanted.bits > narrow.bits:
+    # Floats of 16 bits and fewer are summed in f32 as they are; all else is widened before.
+    wide = narrow.is_float and narrow.bits < wanted.bits == 32
+    if not wide and (wanted.bits > narrow.bits or wanted.is_float > narrow.is_float):
         x, y = b.to(x, wanted), b.to(y, wanted)
-    wide = narrow.is_float and wanted.bits > narrow.bits and wanted.name == "f32"
     made = b.contract(
         x, y, batch_a=batch_a, batch_b=batch_b, contract_a=sum_a, contract_b=sum_b,
         **({"accumulate": wanted} if wide else {}),

@@ -115,7 +115,7 @@ def shift_right_arithmetic(b, x, y):
     return b.shr(x, b.select(out, last, y))
 
 
-@op("compare", "chlo.broadcast_compare")
+@op("compare")
 def compare(b, x, y):
     kind = COMPARISONS[b.attr("comparison_direction")]
     if b.attr("compare_type") == "TOTALORDER":
@@ -144,8 +144,12 @@ def clamp(b, low, x, high):
 
 @op("convert", "chlo.convert")
 def convert(b, x):
+    """What is too large for a float of 8 bits or fewer is infinite, NaN where it has none."""
     (wanted,) = b.results
-    return b.to(x, wanted.dtype)
+    kind = wanted.dtype
+    if kind.is_float and kind.bits <= 8 and kind is not x.type.dtype:
+        return b.cast(x, dtype=kind, saturate=False)
+    return b.to(x, kind)
 
 
 @op("bitcast_convert")
@@ -186,46 +190,40 @@ def _joined(b: Context, x: Value, wanted) -> Value:
     return b.bitcast(whole, dtype=wanted.dtype)
 
 
+#: Bits of the exponent and of the mantissa.
+FORMS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
+
+
 @op("reduce_precision")
 def reduce_precision(b, x):
-    """Rounded to fewer bits: through a dtype that has just these, else on the bits."""
+    """Rounded on the bits to nearest even in fewer bits of mantissa; beyond the range of fewer bits
+    of exponent infinite, below it zero, subnormals too (XLA's ``reduce-precision``)."""
+    own_exponent, own_mantissa = FORMS[x.type.dtype.name]
     exponent, mantissa = int(b.attr("exponent_bits")), int(b.attr("mantissa_bits"))
-    kind = x.type.dtype
-    forms = {(8, 23): "f32", (5, 10): "f16", (8, 7): "bf16", (11, 52): "f64"}
-    form = forms.get((exponent, mantissa))
-    own = next((key for key, name in forms.items() if dtype(name) is kind), None)
-    if own is not None and exponent >= own[0] and mantissa >= own[1]:
-        return x
-    if form is not None and dtype(form).bits <= kind.bits:
-        return b.cast(b.cast(x, dtype=form), dtype=kind)
-    if kind is not dtype("f32"):
-        raise NotSupported(f"{kind} rounded to {exponent} bits of exponent and {mantissa}")
-    return _rounded_bits(b, x, exponent, mantissa)
-
-
-def _rounded_bits(b: Context, x: Value, exponent: int, mantissa: int) -> Value:
-    """An f32 rounded to nearest even in ``mantissa`` bits; beyond the range of ``exponent`` bits
-    infinite, below it zero (XLA's reduce-precision)."""
-    bits = b.bitcast(x, dtype="ui32")
+    width = x.type.dtype.bits
+    bits = b.bitcast(x, dtype=UNSIGNED[width])
 
     def word(number: int) -> Value:
         return b.scalar_like(number, bits)
 
     rounded = bits
-    if mantissa < 23:
-        drop = 23 - mantissa
+    if mantissa < own_mantissa:
+        drop = own_mantissa - mantissa
         last = b.and_(b.shr(bits, word(drop)), word(1))
         rounded = b.add(bits, b.add(last, word((1 << (drop - 1)) - 1)))
-        rounded = b.and_(rounded, word(0xFFFFFFFF & ~((1 << drop) - 1)))
-    sign = b.and_(bits, word(0x80000000))
-    if exponent < 8:
-        bias = (1 << (exponent - 1)) - 1
-        size = b.and_(rounded, word(0x7F800000))
-        too_large = b.gt(size, word((127 + bias) << 23))
-        too_small = b.le(size, word((127 - bias) << 23))
-        rounded = b.select(too_large, b.or_(sign, word(0x7F800000)), rounded)
+        rounded = b.and_(rounded, word((1 << width) - (1 << drop)))
+    if exponent < own_exponent:
+        middle, reach = (1 << (own_exponent - 1)) - 1, (1 << (exponent - 1)) - 1
+        sign = b.and_(bits, word(1 << (width - 1)))
+        infinite = word(((1 << own_exponent) - 1) << own_mantissa)
+        size = b.and_(rounded, infinite)
+        too_large = b.gt(size, word((middle + reach) << own_mantissa))
+        too_small = b.le(size, word((middle - reach) << own_mantissa))
+        rounded = b.select(too_large, b.or_(sign, infinite), rounded)
         rounded = b.select(too_small, sign, rounded)
-    return b.select(b.is_nan(x), x, b.bitcast(rounded, dtype="f32"))
+    if rounded is bits:
+        return x
+    return b.select(b.is_nan(x), x, b.bitcast(rounded, dtype=x.type.dtype))
 
 
 @op("batch_norm_inference")
@@ -298,5 +296,5 @@ def _broadcasting(name: str) -> None:
 
 for _name in ("add", "and", "atan2", "divide", "maximum", "minimum", "multiply", "or", "power",
               "remainder", "shift_left", "shift_right_arithmetic", "shift_right_logical",
-              "subtract", "xor"):  # fmt: skip
+              "subtract", "xor", "compare"):  # fmt: skip
     _broadcasting(_name)

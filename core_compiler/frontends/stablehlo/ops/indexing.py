@@ -18,6 +18,8 @@ MODES = {"set": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 def _vectors_last(b: Context, indices: Value, axis: int) -> Value:
     """Indices as i64 with their vectors on the last axis."""
+    if indices.type.dtype.name == "ui64":  # beyond i64 is beyond every axis
+        indices = b.min(indices, b.scalar_like((1 << 63) - 1, indices))
     indices = b.to(indices, b.long)
     rank = indices.type.rank
     if axis == rank:

@@ -222,7 +222,7 @@ def select_and_scatter(b, x, source, start):
     )
     whole = b.reshape(flat, shape=shape)
     inside = b.pad(
-        whole, b.constant(0, whole.type.dtype), low=tuple(-n for n in windows.low),
+        whole, b.reshape(start, shape=()), low=tuple(-n for n in windows.low),
         high=tuple(-n for n in windows.high), interior=(0,) * rank,
     )  # fmt: skip
     return inside
