@@ -342,3 +342,9 @@ def test_a_part_under_no_grad_is_walked_in_place():
             return y * 2
 
     agrees(function, _input(3, 5))
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz])
+def test_what_is_too_large_for_a_narrow_float_becomes_what_torch_makes_of_it(kind):
+    x = torch.tensor([1e9, -1e9, 448, 464, 465, 0.1, float("inf"), float("nan"), 57344, 61440])
+    agrees(lambda x: x.to(kind).to(torch.float32), x)

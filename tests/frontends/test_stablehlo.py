@@ -134,6 +134,89 @@ def test_a_reduction_of_nothing_is_its_start_value():
           np.zeros((0, 3), np.float32))  # fmt: skip
 
 
+@pytest.mark.parametrize("form", [(5, 10), (8, 7), (4, 3), (3, 12)])
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+def test_fewer_bits_are_rounded_as_xla_does(kind, form):
+    """Over random bits: subnormals, infinities and NaN among them."""
+    kind = jnp.dtype(kind)
+    bits = RNG.integers(0, 1 << (8 * kind.itemsize), 5000, dtype=np.uint64)
+    x = bits.astype(f"u{kind.itemsize}").view(kind)
+    agree(lambda x: lax.reduce_precision(x, *form), x, tolerance=0)
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"])
+def test_what_is_too_large_for_a_narrow_float_is_not_its_largest(kind):
+    x = np.array([1e9, -1e9, 448, 464, 465, 0.1, np.inf, np.nan, 57344, 61440], np.float32)
+    agree(lambda x: lax.convert_element_type(x, kind), x, tolerance=0)
+
+
+def test_products_of_integers_as_floats_do_not_wrap():
+    x = RNG.integers(-(2**30), 2**30, (4, 8)).astype(np.int32)
+    agree(lambda x: lax.dot(x, x.T, preferred_element_type=jnp.float32) / 2.0**60, x)
+
+
+def test_unsigned_indices_beyond_i64_are_beyond_the_axis():
+    program = """func.func @main(%x: tensor<5xf32>, %i: tensor<3x1xui64>) -> tensor<3xf32> {
+      %0 = "stablehlo.gather"(%x, %i) <{dimension_numbers = #stablehlo.gather<
+        collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
+        slice_sizes = array<i64: 1>}> : (tensor<5xf32>, tensor<3x1xui64>) -> tensor<3xf32>
+      return %0 : tensor<3xf32>
+    }"""
+    given = [np.arange(5, dtype=np.float32), np.array([[1], [2**63], [2**64 - 1]], np.uint64)]
+    np.testing.assert_array_equal(by_reference(import_program(program), given)[0], [1, 4, 4])
+
+
+def test_what_negative_padding_leaves_out_is_the_start_value():
+    program = """func.func @main(%x: tensor<6xf32>, %y: tensor<2xf32>) -> tensor<6xf32> {
+      %s = stablehlo.constant dense<7.0> : tensor<f32>
+      %0 = "stablehlo.select_and_scatter"(%x, %y, %s) <{window_dimensions = array<i64: 2>,
+        window_strides = array<i64: 2>, padding = dense<[[0, -2]]> : tensor<1x2xi64>}> ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %1 = stablehlo.compare GE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %1 : tensor<i1>
+      }, {
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %1 = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %1 : tensor<f32>
+      }) : (tensor<6xf32>, tensor<2xf32>, tensor<f32>) -> tensor<6xf32>
+      return %0 : tensor<6xf32>
+    }"""
+    given = [np.array([1, 2, 4, 3, 9, 9], np.float32), np.array([10, 20], np.float32)]
+    made = by_reference(import_program(program), given)[0]
+    np.testing.assert_array_equal(made, [7, 17, 27, 7, 7, 7])
+
+
+@pytest.mark.parametrize("asks", ["EQ, %b", "NE, %zero", "GT, %zero"])
+def test_a_comparator_that_changes_its_operands_is_no_comparison(asks):
+    """Jax's own makes zeros alike and NaN alike; this one makes other elements 0 before."""
+    words = asks.split(", ")
+    program = f"""func.func @main(%x: tensor<5xf32>) -> tensor<5xf32> {{
+      %0 = "stablehlo.sort"(%x) <{{dimension = 0 : i64, is_stable = true}}> ({{
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %zero = stablehlo.constant dense<0.0> : tensor<f32>
+        %1 = stablehlo.compare {words[0]}, %a, {words[1]}
+            : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        %2 = stablehlo.select %1, %zero, %a : tensor<i1>, tensor<f32>
+        %3 = stablehlo.compare LT, %2, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %3 : tensor<i1>
+      }}) : (tensor<5xf32>) -> tensor<5xf32>
+      return %0 : tensor<5xf32>
+    }}"""
+    with pytest.raises(UserError, match="comparator that is no comparison"):
+        import_program(program)
+
+
+def test_a_comparison_that_names_its_axes_is_refused_in_words():
+    program = """func.func @main(%x: tensor<3xf32>, %y: tensor<3x3xf32>) -> tensor<3x3xi1> {
+      %0 = "chlo.broadcast_compare"(%x, %y) {broadcast_dimensions = array<i64: 0>,
+        comparison_direction = #chlo<comparison_direction LT>}
+        : (tensor<3xf32>, tensor<3x3xf32>) -> tensor<3x3xi1>
+      return %0 : tensor<3x3xi1>
+    }"""
+    with pytest.raises(UserError, match="broadcast_dimensions"):
+        import_program(program)
+
+
 @pytest.mark.parametrize("fold", [(lax.add, 0.0), (lax.max, -np.inf), (lax.max, 0.5)])
 @pytest.mark.parametrize(
     ("shape", "window", "padding"),

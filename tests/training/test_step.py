@@ -261,6 +261,48 @@ def test_gradients_stop_where_the_model_stops_them():
     assert not np.array_equal(step["second.weight"], before["second.weight"].numpy())
 
 
+class Held(torch.nn.Module):
+    """Parts under ``no_grad`` in a model that torch functionalises, for its batch normalisation."""
+
+    def __init__(self, how: str):
+        super().__init__()
+        self.how, self.first, self.norm = how, torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)
+        if how == "buffer":
+            self.register_buffer("mean", torch.ones(4))
+        if how == "spectral":
+            self.first = torch.nn.utils.parametrizations.spectral_norm(self.first)
+
+    def forward(self, x):
+        y = self.norm(self.first(x))
+        if self.how == "part":
+            with torch.no_grad():
+                seen = self.first(x).sin()
+            return y * seen
+        if self.how == "buffer":
+            with torch.no_grad():
+                self.mean.mul_(0.9).add_(y.mean(0) * 0.1)
+            return y * self.mean
+        return y
+
+
+@pytest.mark.parametrize("how", ["part", "buffer", "spectral"])
+def test_gradients_stop_in_a_model_that_is_functionalised(how):
+    torch.manual_seed(0)
+    model = Held(how)
+    x, y = torch.randn(8, 4), torch.randn(8, 4)
+    theirs = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.5)
+    step = Reference(model, (x,), Training(losses.MeanSquaredError(), optimizers.SGD(0.5)))
+    for _ in range(3):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(theirs(x), y).backward()
+        optimizer.step()
+        step(x.numpy(), y.numpy())
+    for name, wanted in theirs.state_dict().items():
+        if wanted.is_floating_point():
+            np.testing.assert_allclose(step[name], wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["iteration", "seed"])
 def test_a_buffer_that_is_called_as_the_steps_own_state_is_refused(name):
     class Counting(torch.nn.Module):

@@ -55,18 +55,24 @@ def may_alias(node) -> bool:
     return bool(composite) and packet(node) not in FRESH
 
 
-def functional(program):
+def functional(program, training: bool = False):
     """The program as it is where every in-place op writes into a tensor that nothing else shares;
     else functionalised by torch.
 
     The walk then simply takes the result of an in-place op for its argument from there on.
+    ``training``: what the program holds gradients back from is held back in the result as well.
     """
+    import torch
+
     graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
     for node in (node for graph in graphs for node in graph.nodes):
         written = _written(node)
         if any(written[1:]) or _tracks(node) or (is_in_place(node) and not _simple(node)):
             _drop_idle_dropout(program)
-            with warnings.catch_warnings():  # of torch about itself
+            if training:
+                _detach_without_grad(program)
+            # `detach` is kept only while gradients are enabled.
+            with warnings.catch_warnings(), torch.set_grad_enabled(training):  # of torch itself
                 warnings.simplefilter("ignore")
                 return program.run_decompositions({})
     return program
@@ -82,6 +88,35 @@ def _drop_idle_dropout(program) -> None:
         if packet(node) in ("dropout", "feature_dropout", "alpha_dropout") and not node.args[2]:
             node.replace_all_uses_with(node.args[0])
             program.graph.erase_node(node)
+
+
+def _detach_without_grad(program) -> None:
+    """Detach what parts under ``no_grad`` read: torch's functionalisation puts these parts in line,
+    where nothing says any more that they stop gradients.
+
+    Not what they return: they may write into buffers that are read after them.
+    """
+    import torch
+
+    for module in list(program.graph_module.modules()):
+        for node in getattr(module, "graph", torch.fx.Graph()).nodes:
+            if "wrap_with_set_grad_enabled" in str(node.target) and node.args[0] is False:
+                inner = getattr(module, node.args[1].target)
+                _detach_arguments(inner.graph)
+                inner.recompile()
+
+
+def _detach_arguments(graph) -> None:
+    import torch
+
+    given = [node for node in graph.nodes if node.op == "placeholder"]
+    with graph.inserting_after(given[-1] if given else None):
+        for node in given:
+            if not isinstance(node.meta.get("val"), torch.Tensor):
+                continue
+            detached = graph.call_function(torch.ops.aten.detach.default, (node,))
+            detached.meta = dict(node.meta)
+            node.replace_all_uses_with(detached, lambda user, own=detached: user is not own)
 
 
 def _tracks(node) -> bool:

@@ -108,7 +108,7 @@ def import_exported(
     """
     import torch
 
-    program = functional(program)
+    program = functional(program, training)
     _refuse_mutation(program, name)
     draws = Draws.of_training() if training else Draws()
     symbols = Symbols.of(program, sizes or {}, name, draws)

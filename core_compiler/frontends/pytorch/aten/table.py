@@ -23,6 +23,11 @@ class Refused(NotSupported):
     """This use is refused on purpose: what torch decomposes it to would hide what it means."""
 
 
+#: Torch makes what is too large for these infinite, NaN where they have no infinity; for f8E4M3FN
+#: it is the largest finite number.
+OVERFLOWING = frozenset({"f8E5M2", "f8E5M2FNUZ", "f8E4M3FNUZ"})
+
+
 class Context(SizedBuilder):
     """A builder that knows the fx node it translates: the shapes and dtypes torch gave it."""
 
@@ -59,7 +64,9 @@ class Context(SizedBuilder):
 
     def to(self, x: Value, wanted: DType) -> Value:
         """``x`` cast to ``wanted`` (torch's conversion rules), or ``x`` itself."""
-        return x if x.type.dtype is wanted else self.cast(x, dtype=wanted)
+        if x.type.dtype is wanted:
+            return x
+        return self.cast(x, dtype=wanted, saturate=wanted.name not in OVERFLOWING)
 
     def value(self, x, wanted: DType) -> Value:
         """A value or a Python number in the dtype ``wanted``."""
