@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from core_compiler.frontends.stablehlo.table import TABLE, Context, NotSupported, op
-from core_compiler.ir import Value, dtype
+from core_compiler.ir import Value
 
 _UNARY = {
     "abs": "abs", "cbrt": "cbrt", "ceil": "ceil", "cosine": "cos", "exponential": "exp",
