@@ -70,9 +70,10 @@ def functional(program, training: bool = False):
         if any(written[1:]) or _tracks(node) or (is_in_place(node) and not _simple(node)):
             _drop_idle_dropout(program)
             if training:
-                _detach_without_grad(program)
+                _detach_without_grad(graphs)
             # `detach` is kept only while gradients are enabled.
-            with warnings.catch_warnings(), torch.set_grad_enabled(training):  # of torch itself
+            enabled = torch.set_grad_enabled(training or torch.is_grad_enabled())
+            with enabled, warnings.catch_warnings():  # of torch about itself
                 warnings.simplefilter("ignore")
                 return program.run_decompositions({})
     return program
@@ -90,18 +91,16 @@ def _drop_idle_dropout(program) -> None:
             program.graph.erase_node(node)
 
 
-def _detach_without_grad(program) -> None:
+def _detach_without_grad(graphs) -> None:
     """Detach what parts under ``no_grad`` read: torch's functionalisation puts these parts in line,
     where nothing says any more that they stop gradients.
 
     Not what they return: they may write into buffers that are read after them.
     """
-    import torch
-
-    for module in list(program.graph_module.modules()):
-        for node in getattr(module, "graph", torch.fx.Graph()).nodes:
+    for graph in graphs:
+        for node in graph.nodes:
             if "wrap_with_set_grad_enabled" in str(node.target) and node.args[0] is False:
-                inner = getattr(module, node.args[1].target)
+                inner = graph.owning_module.get_submodule(node.args[1].target)
                 _detach_arguments(inner.graph)
                 inner.recompile()
 

@@ -198,6 +198,8 @@ FORMS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 def reduce_precision(b, x):
     """Rounded on the bits to nearest even in fewer bits of mantissa; beyond the range of fewer bits
     of exponent infinite, below it zero, subnormals too (XLA's ``reduce-precision``)."""
+    if x.type.dtype.name not in FORMS:
+        raise NotSupported(f"{x.type.dtype} rounded to fewer bits")
     own_exponent, own_mantissa = FORMS[x.type.dtype.name]
     exponent, mantissa = int(b.attr("exponent_bits")), int(b.attr("mantissa_bits"))
     width = x.type.dtype.bits
