@@ -65,12 +65,12 @@ def functional(program, training: bool = False):
     import torch
 
     graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
+    if training:
+        _detach_without_grad(graphs)
     for node in (node for graph in graphs for node in graph.nodes):
         written = _written(node)
         if any(written[1:]) or _tracks(node) or (is_in_place(node) and not _simple(node)):
             _drop_idle_dropout(program)
-            if training:
-                _detach_without_grad(graphs)
             # `detach` is kept only while gradients are enabled.
             enabled = torch.set_grad_enabled(training or torch.is_grad_enabled())
             with enabled, warnings.catch_warnings():  # of torch about itself
@@ -92,8 +92,8 @@ def _drop_idle_dropout(program) -> None:
 
 
 def _detach_without_grad(graphs) -> None:
-    """Detach what parts under ``no_grad`` read: torch's functionalisation puts these parts in line,
-    where nothing says any more that they stop gradients.
+    """Detach what parts under ``no_grad`` read: they are put in line, where nothing says any more
+    that they stop gradients, by torch's functionalisation and by the walk.
 
     Not what they return: they may write into buffers that are read after them.
     """

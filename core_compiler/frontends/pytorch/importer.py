@@ -419,8 +419,6 @@ class _Walker:
         if target in WRAPPERS:
             place = next(i for i, given in enumerate(arguments) if hasattr(given, "graph"))
             made = self._walked(arguments[place], arguments[place + 1 :])
-            if self.symbols.training and arguments[0] is False and "grad" in target:
-                made = [context.stop_gradient(v) if isinstance(v, Value) else v for v in made]
             return tuple(made) if isinstance(made, list) else made
         of_complex = lookup_complex(target, (arguments, keywords), node.meta.get("val"))
         handler = of_complex or lookup(target)
