@@ -119,7 +119,7 @@ def _training_step(
         inputs = shard_of(_arrays(inputs) or (), 0, training.shards)
     imported, taken = _imported(model, inputs[:own], training=True)
     arrays = [*(taken or ()), *(_arrays(inputs[own:]) or ())]
-    joint = begin(imported.module, training, inputs=imported.inputs, buffers=imported.state)
+    joint = begin(imported, training)
     found = targets.target(target) if isinstance(target, str) else target
     batch = len(joint.roles.numbers("batch"))
     _need_batch(joint.roles, joint.module.main.arguments[:batch], arrays)
@@ -137,7 +137,7 @@ def _training_step(
     tied = imported.facts.get("tied", ())
     order = imported.facts.get("parameters", ())
     step = TrainingStep(joint.roles, joint.state, training.shards, tied, made, order)
-    step.classes = joint.classes
+    step.classes, step.fixed, step.unread = joint.classes, joint.fixed, dict(joint.unread)
     return step
 
 

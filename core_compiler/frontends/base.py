@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError, one_line
-from core_compiler.ir import FrontendNode, Module
+from core_compiler.ir import Dense, FrontendNode, Module, Resource
 from core_compiler.ir.framework import Nodes
 
 #: Elements of an array that an import makes because a model declares a size: positions, weights
@@ -50,6 +50,10 @@ class Imported:
     #: What the last arguments of main are at first: the model's state (statistics, caches), whose
     #: next values are main's results after the model's own, named alike.
     state: tuple[np.ndarray, ...] = ()
+    #: What a framework's state dict has beside the state, where the model was read to be trained,
+    #: by name: ``constants`` are read, nothing reads what is in ``unread``.
+    constants: Mapping[str, Dense | Resource | np.ndarray] = field(default_factory=dict, repr=False)
+    unread: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     #: Where the framework's graph is at hand: not of an import from a cache.
     nodes: Nodes | None = field(default=None, repr=False)
 

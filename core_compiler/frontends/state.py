@@ -3,7 +3,7 @@ result."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,11 @@ class State:
         argument = Value(tensor(array.shape, array.dtype), called or name)
         self._begun[name] = argument, array
         return argument
+
+    @property
+    def begun(self) -> Set[str]:
+        """The names of the parts."""
+        return self._begun.keys()
 
     def now(self, name: str) -> Value | None:
         """What a part is after all that changed it so far; None where there is no such part."""

@@ -34,17 +34,18 @@ class WeightStore:
     def __init__(self, folder: Path | None = None):
         self.folder = folder
         self._arrays: dict[str, np.ndarray] = {}
-        self._checks: dict[str, Callable[[], None]] = {}
+        self._checks: dict[str, Callable[[str], None]] = {}
 
-    def watch(self, digest: str, check: Callable[[], None]) -> None:
-        """The array of ``digest`` lies in memory that somebody else owns: ``check`` raises
-        UserError when they have written to it; asked at every reading and by :meth:`check`."""
+    def watch(self, digest: str, check: Callable[[str], None]) -> None:
+        """The array of ``digest`` lies in memory that somebody else owns: ``check``, given the
+        digest, raises UserError when they have changed it; asked at every reading and by
+        :meth:`check`."""
         self._checks.setdefault(digest, check)
 
     def check(self) -> None:
         """Raise UserError where an array is not any more what was added."""
-        for check in self._checks.values():
-            check()
+        for digest, check in self._checks.items():
+            check(digest)
 
     def add(self, array) -> Dense | Resource:
         """The attribute that stands for ``array``: inline when small, else a stored resource."""
@@ -77,7 +78,7 @@ class WeightStore:
 
     def __getitem__(self, digest: str) -> np.ndarray:
         if digest in self._checks:
-            self._checks[digest]()
+            self._checks[digest](digest)
         found = self._arrays.get(digest)
         if found is None:
             found = self._load(digest)

@@ -7,15 +7,28 @@ iteration and the seed.  The passes add the gradients and what follows from them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.ir import Function, Module, Op, Origin, Resource, Value, as_array, tensor
+from core_compiler.frontends.base import Imported
+from core_compiler.ir import (
+    Dense,
+    Function,
+    Module,
+    Op,
+    Origin,
+    Resource,
+    Value,
+    WeightStore,
+    as_array,
+    tensor,
+)
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F64, I64
 from core_compiler.training.config import Training
@@ -37,24 +50,25 @@ class Joint:
     module: Module
     state: tuple[np.ndarray, ...]
     classes: Classes | None = None
+    #: By name what the model has stored beside its state, as it stays (frozen weights, tables): a
+    #: call gives its bits.  Of it nothing reads what is in ``unread``.
+    fixed: Mapping[str, Callable[[], np.ndarray]] = field(default_factory=dict)
+    unread: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def roles(self) -> Roles:
         return Roles.of(self.module.main)
 
 
-def begin(
-    module: Module, training: Training, *, inputs: Sequence[str],
-    buffers: Sequence[np.ndarray] = (),
-) -> Joint:  # fmt: skip
+def begin(imported: Imported, training: Training) -> Joint:
     """The joint module of an imported model.
 
-    ``inputs`` names main's arguments; the last of them, as many as there are ``buffers``, are the
-    model's own state, whose next values are the results that main's ``aliases`` say.
     UserError where nothing is left to train or the loss does not fit the model's first result.
     """
+    module, inputs, buffers = imported.module, imported.inputs, imported.state
     main = module.main
-    held = parameters(main, training.freeze)
+    tied = imported.facts.get("tied", ())
+    held = parameters(main, training.freeze, tied)
     if not held:
         raise UserError("the model has no parameter to train", "training",
                         "import it with its weights as parameters, or freeze fewer")  # fmt: skip
@@ -117,7 +131,25 @@ def begin(
     function = main.with_(body=body, attributes={})
     module = module.with_function(Roles(tuple(rows), ()).applied(function, results))
     kept = module.with_(weights=module.weights.only(_stored(module)))
-    return Joint(kept, tuple(state), training.loss.classes(main.outputs[0].type))
+    fixed = _fixed(imported, [op for op in order if op not in places], names(Roles.of(kept.main)))
+    classes = training.loss.classes(main.outputs[0].type)
+    return Joint(kept, tuple(state), classes, fixed, imported.unread)
+
+
+def _fixed(
+    imported: Imported, frozen: Sequence[Op], state: Mapping[str, int]
+) -> dict[str, Callable[[], np.ndarray]]:
+    """What is read and is no part of the ``state``, by all names that the model has for it."""
+    every = {_name(op): op["value"] for op in frozen} | dict(imported.constants)
+    weights = imported.module.weights
+    tied = [group for group in imported.facts.get("tied", ()) if state.keys() & set(group)]
+    left = every.keys() - state.keys() - {name for group in tied for name in group}
+    kept = weights.only(v.digest for n, v in every.items() if n in left and isinstance(v, Resource))
+    return {name: partial(_bits, every[name], kept) for name in every if name in left}
+
+
+def _bits(held: Dense | Resource | np.ndarray, weights: WeightStore) -> np.ndarray:
+    return held if isinstance(held, np.ndarray) else as_array(held, weights)
 
 
 def _stored(module: Module) -> list[str]:
@@ -126,22 +158,28 @@ def _stored(module: Module) -> list[str]:
             if isinstance(v, Resource)]  # fmt: skip
 
 
-def parameters(main: Function, freeze: Sequence[str] = ()) -> list[Op]:
+def parameters(
+    main: Function, freeze: Sequence[str] = (), tied: Sequence[Sequence[str]] = ()
+) -> list[Op]:
     """The constants of ``main`` that are trained, in program order.  UserError for a name in
-    ``freeze`` that no parameter has."""
+    ``freeze`` that no parameter has; of ``tied`` ones each of their names will do."""
     every = [
         op for op in main.body.ops
         if op.kind == "core.constant" and op.result.type.dtype.is_float
         and op.origin is not None and op.origin.node is not None
         and op.origin.node.kind in PARAMETERS
     ]  # fmt: skip
+    called = {op: next((g for g in tied if _name(op) in g), (_name(op),)) for op in every}
+    frozen: set[Op] = set()
     for pattern in freeze:
-        if not any(fnmatch(_name(op), pattern) for op in every):
+        found = {op for op in every if any(fnmatch(name, pattern) for name in called[op])}
+        frozen |= found
+        if not found:
             shown = ", ".join(_name(op) for op in every[:8]) + (" ..." if len(every) > 8 else "")
             raise UserError(
                 f"no parameter is called {pattern!r}", "freeze", f"the parameters are {shown}"
             )
-    return [op for op in every if not any(fnmatch(_name(op), p) for p in freeze)]
+    return [op for op in every if op not in frozen]
 
 
 def _name(op: Op) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,23 @@ def _kept(array: np.ndarray) -> np.ndarray:
     made = aligned(array.nbytes).view(array.dtype).reshape(array.shape)
     made[...] = array
     return made
+
+
+def _need_like(name: str, array: np.ndarray, old: Any) -> None:
+    """UserError where an array that is to be loaded is of another type than what it replaces."""
+    if array.shape != old.shape or array.dtype != old.dtype:
+        raise UserError(f"{name} is {array.dtype}{list(array.shape)}, wanted "
+                        f"{old.dtype}{list(old.shape)}", "load_state_dict",
+                        "give arrays of the model's own shapes and dtypes")  # fmt: skip
+
+
+def _need_same(name: str, array: np.ndarray, old: np.ndarray) -> None:
+    """UserError where what stays as it is would have to change."""
+    _need_like(name, array, old)
+    if array.tobytes() != old.tobytes():
+        raise UserError(f"{name} is not trained, it is compiled in with another value",
+                        "load_state_dict", "compile the step from a model that has the value to "
+                        "be loaded, or leave that name out")  # fmt: skip
 
 
 class NotFinite(UserError):
@@ -112,6 +130,10 @@ class TrainingStep:
     watch: ShardWatcher | None = None
     #: What the targets may be, where they are classes.
     classes: Classes | None = None
+    #: What the model has stored beside its state, and reads, by name: a call gives the bits.
+    fixed: Mapping[str, Callable[[], np.ndarray]] = MappingProxyType({})
+    #: What it has stored and does not read.
+    unread: Mapping[str, np.ndarray] = MappingProxyType({})
 
     def __init__(
         self, roles: Roles, state: Sequence[np.ndarray], shards: int = 1,
@@ -259,13 +281,16 @@ class TrainingStep:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Parameters and buffers by the model's names, copied; what has several names (tied
-        embeddings) by each of them."""
+        embeddings) by each of them.  Those that stay as they are (frozen ones, what the loss does
+        not depend on) are among them: of a torch module it is the whole ``state_dict()``."""
         made = {
             name: np.array(self.state[place])
             for name, place in self._places.items()
             if self.roles.arguments[self._first + place][0] in ("parameter", "buffer")
         }
-        return made | {further: made[name].copy() for further, name in self._further.items()}
+        made |= {further: made[name].copy() for further, name in self._further.items()}
+        made |= {name: np.array(held()) for name, held in self.fixed.items()}
+        return made | {name: held.copy() for name, held in self.unread.items()}
 
     def called(self, name: str) -> str:
         """What a part of the state is called here, by any name of what has several."""
@@ -337,24 +362,30 @@ class TrainingStep:
 
     def load_state_dict(self, held: Mapping[str, Any]) -> None:
         """Set parameters, buffers or any other state by name, by any name of what has several.
-        UserError names what does not fit; then nothing is changed."""
+        What is compiled in (frozen weights) may be given as it is.  UserError names what does not
+        fit; then nothing is changed."""
         fresh: dict[int, np.ndarray] = {}
+        unread = dict(self.unread)
         for name, given in held.items():
-            own = self._further.get(name, name)
+            own, array = self.called(name), as_numpy(given)
+            if name in self.fixed:
+                _need_same(name, array, self.fixed[name]())
+                continue
+            if name in unread:
+                _need_like(name, array, unread[name])
+                unread[name] = np.array(array)
+                continue
             if own not in self._places:
                 raise UserError(f"the step has no {name!r}", "load_state_dict",
                                 "give the names of state_dict or whole_state")  # fmt: skip
             place = self._places[own]
-            array, old = as_numpy(given), self.state[place]
-            if array.shape != old.shape or array.dtype != old.dtype:
-                raise UserError(f"{name} is {array.dtype}{list(array.shape)}, wanted "
-                                f"{old.dtype}{list(old.shape)}", "load_state_dict",
-                                "give arrays of the model's own shapes and dtypes")  # fmt: skip
+            _need_like(name, array, self.state[place])
             before = fresh.setdefault(place, array)
             if before is not array and before.tobytes() != array.tobytes():
                 group = [own, *(n for n, tied in self._further.items() if tied == own)]
                 raise UserError(f"{' and '.join(group)} are one, and two values are given",
                                 "load_state_dict", "give it once")  # fmt: skip
+        self.unread = unread
         for place, array in fresh.items():
             held = self.state[place]
             if isinstance(held, Held):

@@ -21,7 +21,7 @@ from core_compiler.training.roles import Roles
 def joint_of(model, inputs, training: Training) -> Joint:
     """What a training compile of a torch module begins with."""
     imported = import_module(model.train(), inputs, training=True)
-    return begin(imported.module, training, inputs=imported.inputs, buffers=imported.state)
+    return begin(imported, training)
 
 
 def after_passes(module: Module, training: Training, context: PassContext | None = None) -> Module:
@@ -44,8 +44,7 @@ class Reference:
     def on(imported: Imported, training: Training) -> Reference:
         """Of a model that a frontend read as it trains."""
         made = Reference.__new__(Reference)
-        joint = begin(imported.module, training, inputs=imported.inputs, buffers=imported.state)
-        made._begin(joint, training)
+        made._begin(begin(imported, training), training)
         return made
 
     def _begin(self, joint: Joint, training: Training) -> None:

@@ -225,7 +225,7 @@ def test_parts_that_do_not_train_keep_their_mode():
         loss.backward()
         optimizer.step()
         np.testing.assert_allclose(step(x, y), loss.item(), rtol=1e-5)
-    state = step.state_dict()
+    state = step.whole_state()
     assert not any("running" in name or "num_batches" in name for name in state)
     model.eval()
     whole = cc.compile(model, _pictures(0), training=Training(optimizer=optimizers.SGD(0.1)))

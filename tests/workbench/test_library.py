@@ -106,6 +106,8 @@ def test_the_figures_of_a_run_come_from_its_recording(store):
         ("model:res -target:cuda", ["a"]),
         ("model:=res", []),
         ('model:="resnet 50"', ["a"]),
+        ('model:="resnet"" 50"', []),
+        ('note:"the ""slow"" one" model:abc', ["b"]),
         ("status:fail", ["b"]),
         ("tag:fast", ["d"]),
         ("slow", ["b"]),
@@ -130,7 +132,7 @@ def test_searches(store, query, found):
     )
     store.make("d", 1 * DAY, model="resnet18", target="cuda")
     store.annotate("d.run", tags=["Fast", "fast"])
-    store.annotate("b.run", note="the slow one")
+    store.annotate("b.run", note='the "slow" one')
     assert store.names(query) == found
 
 
@@ -402,7 +404,7 @@ def test_a_trend_is_of_one_model_on_one_target(store):
         ["net", "by onnx-passes", "cpu", 1], ["net", "width 0.5", "cpu", 1],
     ]  # fmt: skip
     for model, _, _, total, query in groups:
-        assert '"' in model or store.trend(query)["total"] == total
+        assert store.trend(query)["total"] == total, model
 
 
 def test_a_trend_of_long_names_has_its_runs(store):

@@ -1,6 +1,7 @@
 """The language in which runs are searched: words, ``field:value``, ``-`` before what is not wanted.
 
 resnet target:cuda -status:failed tag:release after:2026-05-01 sort:time
+"several words" model:="the very name", in which "" stands for one "
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _IS = {"pinned": "pinned", "live": "status = 'recording'", "training": "mode = '
 FIELDS = (*TEXTS, "tag", "is", *_DATES, "sort")
 
 _TERM = re.compile(
-    r'(?P<no>-?)(?:(?P<field>[a-z]+):)?(?:(?P<eq>=?)"(?P<quoted>[^"]*)"?|(?P<word>\S+))'
+    r'(?P<no>-?)(?:(?P<field>[a-z]+):)?(?:(?P<eq>=?)"(?P<quoted>(?:[^"]|"")*)"?|(?P<word>\S+))'
 )
 
 
@@ -50,7 +51,9 @@ def parse(text: str) -> Query:
         text[:MAX_TEXT].encode("utf-8", "replace").decode()
     )  # bytes of a command line may be none
     for term in _TERM.finditer(text):
-        word = term["word"] if term["word"] is not None else term["eq"] + term["quoted"]
+        word = term["word"]
+        if word is None:
+            word = term["eq"] + term["quoted"].replace('""', '"')
         field = term["field"] if term["field"] in FIELDS else None
         if term["field"] and field is None:
             word = f"{term['field']}:{word}"
@@ -73,7 +76,7 @@ def within(query: Query, model: str, variant: str, target: str) -> Query:
 def exactly(model: str, variant: str, target: str) -> str:
     """The text that finds the runs of one model, built one way, on one target."""
     return " ".join(
-        f'{field}:="{value.replace(chr(34), "")}"'
+        f'{field}:="{value.replace(chr(34), 2 * chr(34))}"'
         for field, value in (("model", model), ("variant", variant), ("target", target))
     )
 

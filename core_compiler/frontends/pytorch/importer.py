@@ -36,6 +36,7 @@ from core_compiler.frontends.pytorch.decompositions import (
 from core_compiler.frontends.pytorch.nodes import run_nodes
 from core_compiler.frontends.pytorch.origins import describe, identifier, is_library, owner_of
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
+from core_compiler.frontends.pytorch.state_dict import refuse_shared, stored, tied
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
 from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, memory_of, to_numpy
 from core_compiler.frontends.random_numbers import Draws
@@ -43,6 +44,7 @@ from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes, 
 from core_compiler.frontends.state import State
 from core_compiler.ir import (
     Block,
+    Dense,
     FrontendNode,
     Module,
     Origin,
@@ -87,6 +89,8 @@ def import_module(
             "make the module exportable (see torch.export's documentation), or export it to ONNX",
         ) from error  # fmt: skip
     sys.stderr.write(said.getvalue())
+    if training:
+        refuse_shared({**program.state_dict, **program.constants}, name, one=False)
     return import_exported(program, name=name, training=training)
 
 
@@ -110,6 +114,8 @@ def import_exported(
 
     program = functional(program, training)
     _refuse_mutation(program, name)
+    if training:
+        refuse_shared({**program.state_dict, **program.constants}, name)
     draws = Draws.of_training() if training else Draws()
     symbols = Symbols.of(program, sizes or {}, name, draws)
     walker = _walk(program, symbols, name)
@@ -120,6 +126,9 @@ def import_exported(
         [*walker.output_names, *after], [*walker.outputs, *after.values()], walker.sizes
     )
     main = walker.state.function(walker.arguments, walker.ops, outputs, len(walker.outputs))
+    constants, unread = {}, {}
+    if training:
+        constants, unread = stored(program.state_dict, walker.stored, walker.state.begun)
     nodes = dict.fromkeys(n for op in main.body.ops if op.origin is not None
                           for n in op.origin.nodes())  # fmt: skip
     files = [frame[0] for n in nodes for frame in n.stack if not is_library(frame[0])]
@@ -134,21 +143,15 @@ def import_exported(
             "bound": symbols.facts(),
             "run_time_sizes": places,
             "state": len(after),
-            "tied": _tied(program.state_dict),
+            "tied": tied(program.state_dict),
             # As torch's optimiser counts them, and by whatever names they have.
             **({"parameters": list(program.graph_signature.parameters)} if training else {}),
         },
         walker.state.arrays,
+        constants,
+        unread,
         Nodes("torch", walker.nodes, partial(run_nodes, walker.program)),
     )
-
-
-def _tied(states: Mapping[str, Any]) -> list[list[str]]:
-    """The names of each tensor that has several."""
-    groups: dict[tuple, list[str]] = {}
-    for name, held in states.items():
-        groups.setdefault(memory_of(held), []).append(name)
-    return [names for names in groups.values() if len(names) > 1]
 
 
 #: Stands in for the result of an unsupported op whose type we cannot say.
@@ -232,6 +235,8 @@ class _Walker:
         self.state = State()
         self.unsupported: list[Unsupported] = []
         self.sizes = RunTimeSizes()
+        #: Stored tensors that something reads, by name; None for those that are made of parts.
+        self.stored: dict[str, Dense | Resource | None] = {}
         #: Parameters by the memory of their tensor.
         self.tied: dict[tuple, Value] = {}
         self.counts: dict[str, Value] = {}  # of symbols that depend on data
@@ -320,6 +325,7 @@ class _Walker:
         if held.dtype.is_complex:
             parts = (builder.constant(to_numpy(part)) for part in (held.real, held.imag))
             self.env[node] = Complex(*parts)
+            self.stored[target] = None
             self.ops += builder.ops
             return
         try:
@@ -333,7 +339,7 @@ class _Walker:
         self.env[node] = builder.constant(array, name=identifier(target))
         if kind == "parameter":
             self.tied[memory] = self.env[node]
-        kept = builder.ops[-1]["value"]
+        self.stored[target] = kept = builder.ops[-1]["value"]
         if check is not None and isinstance(kept, Resource):
             self.weights.watch(kept.digest, check)
         self.ops += builder.ops

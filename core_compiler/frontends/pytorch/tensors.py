@@ -9,6 +9,7 @@ import numpy as np
 from core_compiler.arrays import as_numpy
 from core_compiler.errors import UserError
 from core_compiler.ir import DType, dtype
+from core_compiler.ir.weights import array_digest
 
 _NAMES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
@@ -48,9 +49,10 @@ def to_numpy(held) -> np.ndarray:
     return as_numpy(held)
 
 
-def lent(name: str, held) -> tuple[np.ndarray, Callable[[], None] | None]:
+def lent(name: str, held) -> tuple[np.ndarray, Callable[[str], None] | None]:
     """The bits of a torch tensor, read-only in its own memory, and a check that raises UserError
-    once that was written to; without a check where they had to be copied or may not be shared.
+    once they are not those of a digest any more; without a check where they had to be copied or may
+    not be shared.
 
     Torch counts the changes in place of every tensor; those made through ``.data`` or NumPy escape
     it, and of inference tensors it counts none.
@@ -63,8 +65,12 @@ def lent(name: str, held) -> tuple[np.ndarray, Callable[[], None] | None]:
     array = array.view()
     array.flags.writeable = False
 
-    def check() -> None:
-        if held._version != version:
+    def check(digest: str) -> None:
+        nonlocal version
+        now = held._version
+        if now == version:
+            return
+        if array_digest(array) != digest:  # the same may have been written again
             raise UserError(
                 f"{name} was changed in place after the model was imported; its memory is shared, "
                 "not copied",
@@ -72,5 +78,6 @@ def lent(name: str, held) -> tuple[np.ndarray, Callable[[], None] | None]:
                 "compile the model again, or compile a copy of one that goes on training "
                 "(copy.deepcopy)",
             )
+        version = now
 
     return array, check

@@ -1,0 +1,156 @@
+"""The state of a step and that of its torch module: the same names, whatever is trained of them."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import core_compiler as cc
+from core_compiler.arrays import to_torch
+from core_compiler.errors import UserError
+from core_compiler.training.config import Training
+from tests.training.helpers import joint_of
+
+
+class Odd(torch.nn.Module):
+    """Something of all that a state dict can have: tied, frozen and unread weights, tables that
+    are read and tables that are not, complex ones, statistics, a buffer that is not stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread = torch.nn.Parameter(torch.ones(3))
+        self.first = torch.nn.Linear(16, 40)
+        self.first.weight.requires_grad_(False)
+        self.norm = torch.nn.BatchNorm1d(40)
+        self.middle = torch.nn.Linear(40, 40)
+        self.again = torch.nn.Linear(40, 40)
+        self.again.weight = self.middle.weight
+        self.register_buffer("table", torch.randn(40))
+        self.register_buffer("turns", torch.polar(torch.ones(20), torch.arange(20.0)))
+        self.register_buffer("aside", torch.arange(4))
+        self.register_buffer("passing", torch.randn(40), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.again(torch.tanh(self.middle(self.norm(self.first(x))))) + self.table
+        pairs = torch.view_as_complex(x.reshape(-1, 20, 2)) * self.turns
+        return torch.view_as_real(pairs).reshape(-1, 40) * self.passing
+
+
+def _odd(**options):
+    torch.manual_seed(3)
+    model = Odd()
+    batch = torch.randn(5, 16), torch.randint(0, 40, (5,))
+    training = Training(**options)
+    return model, cc.compile(copy.deepcopy(model), batch, training=training, finish=False)
+
+
+def _torch(held):
+    return {name: to_torch(array) for name, array in held.items()}
+
+
+@pytest.mark.parametrize("freeze", [(), ("again.*", "norm.weight")])
+def test_the_state_is_the_modules_whole_state(freeze):
+    model, step = _odd(freeze=freeze)
+    held, theirs = step.state_dict(), model.state_dict()
+    assert held.keys() == theirs.keys()
+    for name, array in held.items():
+        assert array.tobytes() == theirs[name].numpy().tobytes(), name
+    before = step.digest
+    step.load_state_dict(theirs)
+    assert step.digest == before
+    fresh = Odd()
+    fresh.load_state_dict(_torch(held))
+    assert all(torch.equal(fresh.state_dict()[name], theirs[name]) for name in theirs)
+    held["table"][0] = 7  # it is a copy
+    assert step.state_dict()["table"][0] == theirs["table"][0].numpy()
+
+
+def test_what_is_compiled_in_stays_and_what_nothing_reads_is_kept():
+    model, step = _odd()
+    before, other = step.digest, model.state_dict()
+    other["middle.bias"] = other["middle.bias"] + 1
+    for name in ("first.weight", "table", "turns"):
+        with pytest.raises(UserError, match=f"{name} is not trained, it is compiled in with anoth"):
+            step.load_state_dict(other | {name: other[name] + 1})
+        with pytest.raises(UserError, match=rf"{name} is .*\[1\], wanted "):
+            step.load_state_dict(other | {name: other[name].reshape(-1)[:1]})
+    with pytest.raises(UserError, match=r"aside is int64\[1\], wanted int64\[4\]"):
+        step.load_state_dict(other | {"aside": torch.zeros(1, dtype=torch.int64)})
+    assert step.digest == before
+    step.load_state_dict(other | {"aside": torch.full((4,), 9)})
+    held = step.state_dict()
+    assert held["aside"].tolist() == [9] * 4
+    assert np.array_equal(held["middle.bias"], other["middle.bias"].numpy())
+
+
+def test_frozen_weights_that_are_written_as_they_were_are_no_change():
+    """As torch does when a module loads a state."""
+    torch.manual_seed(3)
+    model = Odd()
+    batch = torch.randn(5, 16), torch.randint(0, 40, (5,))
+    step = cc.compile(model, batch, training=Training(), finish=False)
+    for _ in range(2):
+        model.load_state_dict(_torch(step.state_dict()))
+        step.load_state_dict(model.state_dict())
+    step.compilation.finish()
+    with torch.no_grad():
+        model.first.weight[0, 0] += 1
+    with pytest.raises(UserError, match=r"first\.weight was changed in place"):
+        step.state_dict()
+
+
+@pytest.mark.parametrize("name", ["again.weight", "middle.weight", "ag*.weight"])
+def test_tied_weights_are_frozen_by_any_of_their_names(name):
+    _, step = _odd(freeze=(name,))
+    trained = [step.roles.arguments[i][1] for i in step.roles.numbers("parameter")]
+    assert {"middle.bias", "again.bias"} < set(trained)
+    assert not {"middle.weight", "again.weight"} & set(trained)
+
+
+class Two(torch.nn.Module):
+    """``other`` makes a second tensor of the memory of the first."""
+
+    def __init__(self, other, *, buffer: bool = False, trained: bool = True) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 8)[:, :4], requires_grad=trained)
+        made = other(self.weight.data)
+        if buffer:
+            self.register_buffer("other", made, persistent=False)
+        else:
+            self.other = torch.nn.Parameter(made, requires_grad=trained)
+        self.bias = torch.nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight + self.other.sum() + self.bias
+
+
+BATCH = (torch.ones(2, 4),)
+SHARING = {
+    "all": lambda w: w,
+    "turned": lambda w: w.t(),
+    "a part": lambda w: w[1:, 2],
+    "an element": lambda w: w[3, 3],
+}
+
+
+@pytest.mark.parametrize("buffer", [False, True], ids=["parameter", "buffer"])
+@pytest.mark.parametrize("other", SHARING.values(), ids=SHARING)
+def test_two_tensors_in_one_memory_are_not_trained(other, buffer):
+    with pytest.raises(UserError, match=r"weight and other are two tensors .*make them one"):
+        joint_of(Two(other, buffer=buffer), BATCH, Training())
+
+
+def test_tensors_that_only_lie_side_by_side_are_trained():
+    def beside(weight):
+        return weight.as_strided((4, 4), (8, 1), 4)  # the other half of the same rows
+
+    joint = joint_of(Two(beside), BATCH, Training())
+    assert len(joint.roles.numbers("parameter")) == 3
+
+
+def test_frozen_tensors_may_share_their_memory():
+    joint = joint_of(Two(SHARING["turned"], trained=False), BATCH, Training())
+    assert len(joint.roles.numbers("parameter")) == 1
