@@ -54,7 +54,7 @@ def graph_of(run: Run, stage: int) -> dict[str, Any]:
         "model": str(run.meta().get("model", run.path.stem)),
         "target": str(run.meta().get("target", "")), "stage": str(stage),
         "pass": record.pass_name, "what it does": record.summary,
-        "ops": str(int(record.figures.get("ops", record.ops))),
+        "ops": str(record.ops),
     }  # fmt: skip
     return {
         "id": f"{stage:02d} {record.pass_name}",

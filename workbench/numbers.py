@@ -34,7 +34,8 @@ def passes(stages: Sequence[Stage], figures: Mapping[str, Any]) -> list[Row]:
         {
             "index": s.index, "name": s.pass_name, "changed": s.changed, "exact": s.exact,
             "tolerance_class": s.tolerance_class, "verdicts": dict(s.verdicts),
-            "worst": s.worst_error, "accumulated": _float(figures.get(f"{ACCUMULATED}{s.index}")),
+            "worst": s.worst_error,
+            "accumulated": as_number(figures.get(f"{ACCUMULATED}{s.index}")),
         }
         for s in stages
     ]  # fmt: skip
@@ -52,10 +53,10 @@ def verdicts(rows: Sequence[Row]) -> dict[str, int]:
 
 def peer(figures: Mapping[str, Any]) -> Row | None:
     """The outputs against another framework's, where the recording has them."""
-    error = _float(figures.get("worst_relative_error"))
+    error = as_number(figures.get("worst_relative_error"))
     if error is None:
         return None
-    ulp = _float(figures.get("worst_ulp")) or 0.0
+    ulp = as_number(figures.get("worst_ulp")) or 0.0
     return {"name": str(figures.get("against", "the peer")), "error": error, "ulp": ulp}
 
 
@@ -92,8 +93,8 @@ def beside(record: FrameworkRecord) -> Row:
     theirs, ours = (_shortest(n, record.value) for n in (record.theirs, record.ours))
     distance = None if theirs is None or ours is None else abs(ours - theirs)
     return {
-        "error": _float(record.error), "same": record.same, "element": list(record.index),
-        "theirs": theirs, "ours": ours, "absolute": _float(distance),
+        "error": as_number(record.error), "same": record.same, "element": list(record.index),
+        "theirs": theirs, "ours": ours, "absolute": as_number(distance),
         "ulps": 0 if record.same else ulps(record.theirs, record.ours, _numpy(record.value)),
     }  # fmt: skip
 
@@ -172,9 +173,9 @@ def _check(recording: Recording, record: CheckRecord, rewrite: RecordedRewrite |
     return {
         "rewrite": None if rewrite is None else rewrite.number,
         "rule": "" if rewrite is None else rewrite.rewrite.rule, "verdict": record.verdict,
-        "error": _float(record.worst_error) if checked else None,
+        "error": as_number(record.worst_error) if checked else None,
         "tolerance": None if rewrite is None else rewrite.rewrite.tolerance,
-        "absolute": _float(distance),
+        "absolute": as_number(distance),
         "ulps": None if value is None else ulps(record.old, record.new, _numpy(value)),
         "old": _shortest(record.old, value), "new": _shortest(record.new, value),
         "value": None if value is None else name_of(recording, value),
@@ -246,8 +247,9 @@ def values(
             "kind": "input" if op is None else op.kind,
             "kernel": None if op is None else op.get("kernel"), "file": file, "line": line,
             "scope": "" if op is None or op.origin is None else op.origin.scope,
-            "minimum": _float(each.minimum), "maximum": _float(each.maximum),
-            "mean": _float(each.mean), "largest": largest(each), "nan": each.nan, "inf": each.inf,
+            "minimum": as_number(each.minimum), "maximum": as_number(each.maximum),
+            "mean": as_number(each.mean), "largest": largest(each),
+            "nan": each.nan, "inf": each.inf,
             "bins": list(each.histogram[1]), "first_bad": wrong and each.stage not in bad,
         })  # fmt: skip
         if wrong:
@@ -318,14 +320,20 @@ def _shortest(number: float | None, value: Value | None) -> float | None:
     """The number with as few digits as its dtype needs; None where there is none (NaN too)."""
     dtype = None if value is None else _numpy(value)
     if number is None or dtype is None or not math.isfinite(number):
-        return _float(number)
+        return as_number(number)
     return float(str(np.array(number).astype(dtype)))
 
 
-def _float(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     """A number, None where there is none (NaN, nothing, text)."""
     try:
         number = float(value)
     except (TypeError, ValueError):
         return None
     return None if math.isnan(number) else number
+
+
+def as_count(value: Any) -> int:
+    """A whole number, 0 where there is none."""
+    found = as_number(value)
+    return 0 if found is None or math.isinf(found) else int(found)

@@ -95,6 +95,8 @@ class Showing:
             try:
                 with run.lock:
                     yield from self._part(name, key, data, trait, sight, run)
+            except UserError as error:  # the views say it too
+                log.warning("%s: %s", name, error)
             except Exception:
                 log.exception("%s failed", name)
 

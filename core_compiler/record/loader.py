@@ -38,6 +38,9 @@ _TABLES = {
 _LONG = 64
 _KEPT_LISTS = 64
 
+#: Number of the last line that a source file may have.
+MAX_LINE = (1 << 31) - 1
+
 
 class _Rows:
     """What one load has fetched and not made into objects yet."""
@@ -260,6 +263,8 @@ class Loader:
         stacks = read_json_rows([row[6] for row in rows])
         for (key, name, kind, file, line, scope, _), stack in zip(rows, stacks, strict=True):
             frames = tuple([tuple(frame) for frame in stack])
+            if not 0 <= line <= MAX_LINE:
+                raise ValueError(f"line {line} of a node")
             self._nodes[key] = FrontendNode(name, kind, file, line, scope, frames)
         return self._nodes
 

@@ -6,6 +6,7 @@ Open it while it is being written and it shows what is there so far; ``stages()`
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,8 +41,9 @@ from core_compiler.record.tables import Table, tables
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage without its module.  ``rewrites`` and ``ops`` are counts; ``verdicts`` counts checks
-    by verdict; ``worst_error`` is the largest one checked (None: unchecked)."""
+    """A stage without its module.  ``rewrites`` and ``ops`` are counts (``ops`` as the compile told
+    them, where it did); ``verdicts`` counts checks by verdict; ``worst_error`` is the largest one
+    checked (None: unchecked)."""
 
     index: int
     pass_name: str
@@ -52,7 +54,7 @@ class Stage:
     tolerance_class: str
     changed: bool
     seconds: float
-    figures: Mapping[str, Any]
+    figures: Mapping[str, float]
     rewrites: int
     ops: int
     verdicts: Mapping[str, int]
@@ -206,11 +208,12 @@ class Recording:
     def stages(self) -> list[Stage]:
         """All stages so far, with their figures and the counts of rewrites and checks."""
         with self._reading():
-            figures: dict[int, dict[str, Any]] = {}
+            figures: dict[int, dict[str, float]] = {}
             for stage, name, value in self._rows(
                 "itv", "SELECT stage, name, value FROM figure WHERE section = 'stage'"
             ):
-                figures.setdefault(stage, {})[name] = value
+                if isinstance(value, int | float) and math.isfinite(value):
+                    figures.setdefault(stage, {})[name] = value
             rewrites = dict(self._rows("ii", "SELECT stage, count(*) FROM rewrite GROUP BY stage"))
             deltas = dict(
                 self._rows(
@@ -236,11 +239,12 @@ class Recording:
             ):
                 index = row[0]
                 ops += deltas.get(index, 0)
+                own = figures.get(index, {})
                 out.append(
                     Stage(
                         index, row[1], row[2], json.loads(row[3]), row[4], bool(row[5]), row[6],
-                        bool(row[7]), row[8], figures.get(index, {}), rewrites.get(index, 0), ops,
-                        verdicts.get(index, {}), errors.get(index),
+                        bool(row[7]), row[8], own, rewrites.get(index, 0),
+                        int(own.get("ops", ops)), verdicts.get(index, {}), errors.get(index),
                     )
                 )  # fmt: skip
             return out
@@ -321,7 +325,7 @@ class Recording:
         nan = float("nan")
         return [
             CheckRecord(
-                rewrites.get(row[0]), row[1], nan if row[2] is None else row[2], row[3],
+                rewrites.get(row[0]), row[1], *(nan if n is None else n for n in row[2:4]),
                 None if row[4] is None else self._loader.values[row[4]], tuple(read_ids(row[5])),
                 row[6], row[7], *numbers.get(row[8], ()),
             )
@@ -480,7 +484,7 @@ class Recording:
             return [
                 Kernel(
                     row[0], row[1], row[2], bool(row[3]), row[4],
-                    _pairs(row[5]), _pairs(row[6]), _pairs(row[7]), json.loads(row[8]),
+                    _pairs(row[5]), _pairs(row[6]), _pairs(row[7]), dict(json.loads(row[8])),
                     tuple(ops.get((row[0], "computes"), ())),
                     tuple(ops.get((row[0], "launch"), ())),
                     tuple(steps.get(row[0], ())),

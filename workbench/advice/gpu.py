@@ -12,6 +12,7 @@ from core_compiler.runtime.memory import show_bytes
 from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Try, severity
 from workbench.advice.offers import skip, target_option
 from workbench.advice.program import Launch, Program, family_of, of_line
+from workbench.numbers import as_count
 from workbench.views.kernels import launches as counted
 from workbench.views.kernels import table
 
@@ -63,7 +64,7 @@ def occupancy(program: Program) -> Iterator[Finding]:
 
 def grid(program: Program) -> Iterator[Finding]:
     """Kernels with fewer blocks than the GPU has multiprocessors."""
-    processors = float(program.run.figures().get("machine_units") or 0)
+    processors = as_count(program.run.figures().get("machine_units"))
     for row in table(program.run):
         if row["registers"] is None or row["grid"] is None or _share(row) < DEAR:
             continue

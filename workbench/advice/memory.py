@@ -19,6 +19,7 @@ from workbench.advice import trials
 from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Try, severity
 from workbench.advice.offers import Gesture, insert, last_stage, option, skip, take_back
 from workbench.advice.program import PAGE, Launch, Program, at
+from workbench.numbers import as_count
 from workbench.views import memory
 from workbench.views.kernels import launches as counted
 from workbench.views.links import written_by
@@ -190,11 +191,11 @@ def _in_vain(program: Program, plans: Sequence[dict]) -> Iterator[Try]:
 def plan(program: Program) -> Iterator[Finding]:
     """A memory plan above its lower bound."""
     figures = program.run.figures("memory")
-    used, bound = figures.get("arena_bytes"), figures.get("lower_bound_bytes")
+    used, bound = (as_count(figures.get(n)) for n in ("arena_bytes", "lower_bound_bytes"))
     if not used or not bound or used <= bound * (1 + GAP):
         return
-    how = (f"counted: {show_bytes(int(used))} planned, no plan needs less than "
-           f"{show_bytes(int(bound))}")  # fmt: skip
+    how = (f"counted: {show_bytes(used)} planned, no plan needs less than "
+           f"{show_bytes(bound)}")  # fmt: skip
     cost = _memory(program, used - bound, how, used, "of the arena")
     if cost is None:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from core_compiler.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
+from workbench.numbers import as_count, as_number
 
 WHAT = {"source": "source", "llvm": "intermediate", "ptx": "intermediate",
         "assembly": "assembly", "sass": "assembly", "steps": ""}  # fmt: skip
@@ -89,12 +90,13 @@ def _text(rows, figures) -> str:
     ]
     head = ("kernel", "launches", "us", "total us", "%", "GFLOP/s", "GB/s", "steps", "compiled")
     lines = [table(head, cells, right=(1, 2, 3, 4, 5, 6, 7))]
-    if figures.get("total_ms") is not None:
+    total = as_number(figures.get("total_ms"))
+    if total is not None:
         from core_compiler.runtime.samples import executed_on
 
-        lines.append(
-            f"one execution {figures['total_ms']:.3f} ms on {executed_on(figures.get('threads'))}"
-        )
+        threads = as_number(figures.get("threads"))
+        known = None if threads is None else as_count(threads)
+        lines.append(f"one execution {total:.3f} ms on {executed_on(known)}")
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ from core_compiler.errors import UserError
 from core_compiler.runtime.memory import show_bytes
 from workbench.commands import subject
 from workbench.commands.printing import emit, printable, table
+from workbench.numbers import as_count
 
 #: Rows and columns of the live-bytes curve.
 HEIGHT, WIDTH = 8, 72
@@ -31,7 +32,7 @@ def run(arguments) -> None:
         name: summary([b for b in buffers if b.tier == name])
         for name in dict.fromkeys(b.tier for b in buffers)
     }
-    peak, bound = int(figures.get("arena_bytes", 0)), int(figures.get("lower_bound_bytes", 0))
+    peak, bound = (as_count(figures.get(name)) for name in ("arena_bytes", "lower_bound_bytes"))
     data = {
         "peak_bytes": peak,
         "lower_bound_bytes": bound,

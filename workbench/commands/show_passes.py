@@ -26,7 +26,7 @@ def run(arguments) -> None:
                 "changed": s.changed,
                 "seconds": s.seconds,
                 "rewrites": s.rewrites,
-                "ops": int(s.figures.get("ops", s.ops)),
+                "ops": s.ops,
                 "figures": dict(s.figures),
                 "verdicts": dict(s.verdicts),
                 "worst_error": s.worst_error,
@@ -49,7 +49,7 @@ def _text(stages, status: str, diagnostics) -> str:
             "" if s.exact else "may change bits",
             f"{s.seconds * 1e3:.1f}",
             s.rewrites or "",
-            int(s.figures.get("ops", s.ops)),
+            s.ops,
             " ".join(f"{n} {v}" for v, n in s.verdicts.items()),
             number(s.worst_error or None),
         )

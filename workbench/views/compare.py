@@ -219,7 +219,7 @@ def _stage(stage: Stage | None) -> dict[str, Any] | None:
     if stage is None:
         return None
     return {
-        "index": stage.index, "ops": stage.figures.get("ops", stage.ops),
+        "index": stage.index, "ops": stage.ops,
         "rewrites": stage.rewrites, "ms": 1e3 * stage.seconds, "error": said(stage.worst_error),
     }  # fmt: skip
 

@@ -21,6 +21,7 @@ from core_compiler.training.passes.order_launches import OrderLaunches
 from core_compiler.training.passes.recompute import Recompute, problem_of
 from core_compiler.training.roles import Roles
 from workbench import glossary
+from workbench.numbers import as_number
 from workbench.state import Sight
 from workbench.views import missing
 from workbench.views.links import LAUNCH, launches, linked, writers, written_by
@@ -223,8 +224,9 @@ def _place(run: Run, op: int | None) -> str:
 
 def _tier(name: str, figures: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"name": _TIERS.get(name, name)}
-    if name == "dram" and figures.get("lower_bound_bytes") is not None:
-        found["lower_bound"] = float(figures["lower_bound_bytes"])
+    bound = as_number(figures.get("lower_bound_bytes"))
+    if name == "dram" and bound is not None:
+        found["lower_bound"] = bound
     return found
 
 

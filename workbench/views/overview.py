@@ -43,7 +43,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "progress": run.progress() if run.live else None,
         "figures": list(_figures(run, stages)),
         "passes": [
-            {"index": s.index, "name": s.pass_name, "ops": s.figures.get("ops", s.ops),
+            {"index": s.index, "name": s.pass_name, "ops": s.ops,
              "seconds": s.seconds, "changed": s.changed, "half": s.half}
             for s in stages
         ],
@@ -86,7 +86,7 @@ def _versions(meta: dict[str, Any]) -> str:
 
 def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     memory, timing, figures = run.figures("memory"), run.figures("timing"), run.figures()
-    ops = [s.figures.get("ops", s.ops) for s in stages]
+    ops = [s.ops for s in stages]
     ends = {s.half: s for s in stages}
     if run.version.iterations:
         yield from _of_training(run)
@@ -106,9 +106,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
                   f"compiled functions, launched {count} times", "kernels")  # fmt: skip
     if ops:
         last = ends.get("meaning", stages[-1])
-        hint = (
-            f"imported; {int(last.figures.get('ops', last.ops))} after the passes all targets share"
-        )
+        hint = f"imported; {last.ops} after the passes all targets share"
         yield _figure("ops in", ops[0], "", hint, "graph")
         yield _figure("launches", count or None, "", "what they became", "graph")
         work = next((s.figures["flops"] for s in stages if s.figures.get("flops")), 0)

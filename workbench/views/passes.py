@@ -23,11 +23,11 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     stages = run.stages()
     rows = []
     for number, stage in enumerate(stages):
-        before = _ops(stages[number - 1]) if number else None
+        before = stages[number - 1].ops if number else None
         rows.append({
             "index": stage.index, "name": stage.pass_name, "summary": stage.summary,
-            "half": stage.half, "ops": _ops(stage),
-            "change": None if before is None else _ops(stage) - before,
+            "half": stage.half, "ops": stage.ops,
+            "change": None if before is None else stage.ops - before,
             "rewrites": stage.rewrites, "changed": stage.changed or number == 0,
             "seconds": stage.seconds, "check": check(stage),
         })  # fmt: skip
@@ -64,4 +64,4 @@ def check(stage: Stage) -> dict[str, Any] | None:
 
 
 def _ops(stage: Stage) -> int:
-    return int(stage.figures.get("ops", stage.ops))
+    return stage.ops

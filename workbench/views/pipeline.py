@@ -86,13 +86,13 @@ def did(run: Run) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     before = 0
     for stage in run.stages():
-        ops = int(stage.figures.get("ops", stage.ops))
         if stage.index:
             found[stage.pass_name] = {
-                "stage": stage.index, "ops": ops, "change": ops - before, "check": check(stage),
-                "rewrites": stage.rewrites, "seconds": stage.seconds, "changed": stage.changed,
+                "stage": stage.index, "ops": stage.ops, "change": stage.ops - before,
+                "check": check(stage), "rewrites": stage.rewrites, "seconds": stage.seconds,
+                "changed": stage.changed,
             }  # fmt: skip
-        before = ops
+        before = stage.ops
     return found
 
 
