@@ -119,7 +119,9 @@ def _training_step(
         inputs = shard_of(_arrays(inputs) or (), 0, training.shards)
     imported, taken = _imported(model, inputs[:own], training=True)
     arrays = [*(taken or ()), *(_arrays(inputs[own:]) or ())]
-    joint = begin(imported, training)
+    tied = imported.facts.get("tied", ())
+    joint = begin(imported.module, training, inputs=imported.inputs, buffers=imported.state,
+                  tied=tied, constants=imported.constants)  # fmt: skip
     found = targets.target(target) if isinstance(target, str) else target
     batch = len(joint.roles.numbers("batch"))
     _need_batch(joint.roles, joint.module.main.arguments[:batch], arrays)
@@ -134,10 +136,9 @@ def _training_step(
         **_about(model, imported, found.name, how), "mode": "training",
         "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),
     }  # fmt: skip
-    tied = imported.facts.get("tied", ())
     order = imported.facts.get("parameters", ())
     step = TrainingStep(joint.roles, joint.state, training.shards, tied, made, order)
-    step.classes, step.fixed, step.unread = joint.classes, joint.fixed, dict(joint.unread)
+    step.classes, step.fixed, step.unread = joint.classes, joint.fixed, imported.unread
     return step
 
 

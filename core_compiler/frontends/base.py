@@ -50,12 +50,12 @@ class Imported:
     #: What the last arguments of main are at first: the model's state (statistics, caches), whose
     #: next values are main's results after the model's own, named alike.
     state: tuple[np.ndarray, ...] = ()
+    #: Where the framework's graph is at hand: not of an import from a cache.
+    nodes: Nodes | None = field(default=None, repr=False)
     #: What a framework's state dict has beside the state, where the model was read to be trained,
     #: by name: ``constants`` are read, nothing reads what is in ``unread``.
     constants: Mapping[str, Dense | Resource | np.ndarray] = field(default_factory=dict, repr=False)
     unread: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
-    #: Where the framework's graph is at hand: not of an import from a cache.
-    nodes: Nodes | None = field(default=None, repr=False)
 
     def trimmed(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The model's own results: of those whose size depends on data what counts, without the

@@ -325,7 +325,8 @@ class Recording:
         nan = float("nan")
         return [
             CheckRecord(
-                rewrites.get(row[0]), row[1], *(nan if n is None else n for n in row[2:4]),
+                rewrites.get(row[0]), row[1],
+                nan if row[2] is None else row[2], nan if row[3] is None else row[3],
                 None if row[4] is None else self._loader.values[row[4]], tuple(read_ids(row[5])),
                 row[6], row[7], *numbers.get(row[8], ()),
             )

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.frontends.base import Imported
 from core_compiler.ir import (
     Dense,
     Function,
@@ -25,7 +25,6 @@ from core_compiler.ir import (
     Origin,
     Resource,
     Value,
-    WeightStore,
     as_array,
     tensor,
 )
@@ -38,6 +37,8 @@ from core_compiler.training.roles import ITERATION, SEED, SHARD, STATE, Argument
 
 #: The rule that the ops of the loss have at the import.
 RULE = "training"
+#: Something stored, as a module has it, or as it is.
+Constant = Dense | Resource | np.ndarray
 #: Kinds of frontend nodes whose constants are parameters.
 PARAMETERS = frozenset({"parameter", "initializer"})
 
@@ -50,24 +51,29 @@ class Joint:
     module: Module
     state: tuple[np.ndarray, ...]
     classes: Classes | None = None
-    #: By name what the model has stored beside its state, as it stays (frozen weights, tables): a
-    #: call gives its bits.  Of it nothing reads what is in ``unread``.
+    #: By name what the model reads and has stored beside its state, as it stays (frozen weights,
+    #: tables): a call gives its bits.
     fixed: Mapping[str, Callable[[], np.ndarray]] = field(default_factory=dict)
-    unread: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def roles(self) -> Roles:
         return Roles.of(self.module.main)
 
 
-def begin(imported: Imported, training: Training) -> Joint:
+def begin(
+    module: Module, training: Training, *, inputs: Sequence[str],
+    buffers: Sequence[np.ndarray] = (), tied: Sequence[Sequence[str]] = (),
+    constants: Mapping[str, Constant] = MappingProxyType({}),
+) -> Joint:  # fmt: skip
     """The joint module of an imported model.
 
+    ``inputs`` names main's arguments; the last of them, as many as there are ``buffers``, are the
+    model's own state, whose next values are the results that main's ``aliases`` say.  ``tied`` are
+    names that mean one parameter, in groups, and ``constants`` what the model has stored and reads,
+    as in ``Imported``.
     UserError where nothing is left to train or the loss does not fit the model's first result.
     """
-    module, inputs, buffers = imported.module, imported.inputs, imported.state
     main = module.main
-    tied = imported.facts.get("tied", ())
     held = parameters(main, training.freeze, tied)
     if not held:
         raise UserError("the model has no parameter to train", "training",
@@ -131,25 +137,20 @@ def begin(imported: Imported, training: Training) -> Joint:
     function = main.with_(body=body, attributes={})
     module = module.with_function(Roles(tuple(rows), ()).applied(function, results))
     kept = module.with_(weights=module.weights.only(_stored(module)))
-    fixed = _fixed(imported, [op for op in order if op not in places], names(Roles.of(kept.main)))
-    classes = training.loss.classes(main.outputs[0].type)
-    return Joint(kept, tuple(state), classes, fixed, imported.unread)
+    moved = set(names(Roles.of(kept.main)))
+    moved |= {name for group in tied if moved.intersection(group) for name in group}
+    frozen = {_name(op): op["value"] for op in order if op not in places}
+    fixed = _fixed({n: c for n, c in {**frozen, **constants}.items() if n not in moved}, module)
+    return Joint(kept, tuple(state), training.loss.classes(main.outputs[0].type), fixed)
 
 
-def _fixed(
-    imported: Imported, frozen: Sequence[Op], state: Mapping[str, int]
-) -> dict[str, Callable[[], np.ndarray]]:
-    """What is read and is no part of the ``state``, by all names that the model has for it."""
-    every = {_name(op): op["value"] for op in frozen} | dict(imported.constants)
-    weights = imported.module.weights
-    tied = [group for group in imported.facts.get("tied", ()) if state.keys() & set(group)]
-    left = every.keys() - state.keys() - {name for group in tied for name in group}
-    kept = weights.only(v.digest for n, v in every.items() if n in left and isinstance(v, Resource))
-    return {name: partial(_bits, every[name], kept) for name in every if name in left}
-
-
-def _bits(held: Dense | Resource | np.ndarray, weights: WeightStore) -> np.ndarray:
-    return held if isinstance(held, np.ndarray) else as_array(held, weights)
+def _fixed(held: Mapping[str, Constant], module: Module) -> dict[str, Callable[[], np.ndarray]]:
+    """How constants of a module are read; of its weights no others are kept for it."""
+    weights = module.weights.only(c.digest for c in held.values() if isinstance(c, Resource))
+    return {
+        name: partial(np.asarray, c) if isinstance(c, np.ndarray) else partial(as_array, c, weights)
+        for name, c in held.items()
+    }
 
 
 def _stored(module: Module) -> list[str]:

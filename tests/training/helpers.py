@@ -18,10 +18,16 @@ from core_compiler.training.passes import pipeline
 from core_compiler.training.roles import Roles
 
 
+def _begun(imported: Imported, training: Training) -> Joint:
+    tied = imported.facts.get("tied", ())
+    return begin(imported.module, training, inputs=imported.inputs, buffers=imported.state,
+                 tied=tied)  # fmt: skip
+
+
 def joint_of(model, inputs, training: Training) -> Joint:
     """What a training compile of a torch module begins with."""
     imported = import_module(model.train(), inputs, training=True)
-    return begin(imported, training)
+    return _begun(imported, training)
 
 
 def after_passes(module: Module, training: Training, context: PassContext | None = None) -> Module:
@@ -44,7 +50,7 @@ class Reference:
     def on(imported: Imported, training: Training) -> Reference:
         """Of a model that a frontend read as it trains."""
         made = Reference.__new__(Reference)
-        made._begin(begin(imported, training), training)
+        made._begin(_begun(imported, training), training)
         return made
 
     def _begin(self, joint: Joint, training: Training) -> None:

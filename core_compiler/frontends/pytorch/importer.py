@@ -126,9 +126,9 @@ def import_exported(
         [*walker.output_names, *after], [*walker.outputs, *after.values()], walker.sizes
     )
     main = walker.state.function(walker.arguments, walker.ops, outputs, len(walker.outputs))
-    constants, unread = {}, {}
-    if training:
-        constants, unread = stored(program.state_dict, walker.stored, walker.state.begun)
+    constants, unread = stored(
+        program.state_dict if training else {}, walker.stored, walker.state.begun
+    )
     nodes = dict.fromkeys(n for op in main.body.ops if op.origin is not None
                           for n in op.origin.nodes())  # fmt: skip
     files = [frame[0] for n in nodes for frame in n.stack if not is_library(frame[0])]
@@ -148,9 +148,9 @@ def import_exported(
             **({"parameters": list(program.graph_signature.parameters)} if training else {}),
         },
         walker.state.arrays,
+        Nodes("torch", walker.nodes, partial(run_nodes, walker.program)),
         constants,
         unread,
-        Nodes("torch", walker.nodes, partial(run_nodes, walker.program)),
     )
 
 
