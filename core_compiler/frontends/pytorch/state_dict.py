@@ -82,7 +82,8 @@ def _sharing(states: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], tuple
 
 def _overlap(first: Any, second: Any) -> bool:
     try:
-        return np.shares_memory(_bytes(first), _bytes(second), max_work=SEARCH)
+        most: Any = SEARCH  # the annotation of NumPy knows two special numbers only
+        return np.shares_memory(_bytes(first), _bytes(second), max_work=most)
     except np.exceptions.TooHardError:
         return True
 
