@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,19 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["COMPILER_WORKBENCH_CACHE"] = folder
     if kept is None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What `sampled` says; before pytest looks at the marks that were asked for."""
+    counted: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None:
+            function = item.nodeid.partition("[")[0]
+            if counted[function] % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            counted[function] += 1
 
 
 def pytest_collection_finish() -> None:

@@ -42,6 +42,7 @@ def test_a_loop_gives_the_references_bits_and_every_rewrite_is_checked(name):
     assert [x.flag for x in made.facts["program"][0].loops if x.trips is None]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("trips", [0, 1, 7, 5000])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_counted_loop_asks_nothing_and_gives_the_references_bits(trips, threads):

@@ -46,6 +46,7 @@ def inputs() -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", slow_but(QUICK, [*UNARY.split(), *BINARY.split()]))
 def test_a_scalar_function_gives_the_references_bits(name):
     x, y = inputs()
@@ -74,6 +75,7 @@ def _same_bits(name: str, given, capability) -> None:
     assert complaints(ptx) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rem", "mod"])
 def test_remainders_are_computed_by_loops(name):
     x, y = inputs()
@@ -89,6 +91,7 @@ def test_integer_powers_wrap(kind):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"])
 def test_integers(kind):
     """Arithmetic, division by zero, shifts beyond the width, comparisons."""
@@ -128,6 +131,7 @@ def test_a_function_of_f64_gives_the_references_bits(name, capability):
     _same_bits(name, (x, y) if name in BINARY.split() else (x,), capability)
 
 
+@pytest.mark.slow
 def test_a_function_rounded_correctly_gives_the_references_bits():
     """What the pass ``round_correctly`` makes of functions of f32: f64 between two casts."""
     x, _ = inputs()
@@ -165,6 +169,7 @@ def test_four_elements_in_a_row_are_one_access(size):
         assert len(re.findall(r"st\.global\.v4\.[bf]32", ptx)) == 1
 
 
+@pytest.mark.slow
 def test_machine_code_has_no_fma_that_the_ptx_has_not():
     x, y = inputs()
     op = group(lambda b, x, y: b.add(b.mul(x, y), y), x, y)

@@ -72,6 +72,7 @@ def test_what_ptxas_makes_of_rounded_operations_is_right(line):
     assert seen(ptx, ptx) == []
 
 
+@pytest.mark.slow
 def test_a_contracted_product_is_caught_beside_an_honest_fma():
     """ptxas itself contracts what does not say rn."""
     free = written(*contracted(MUL, ADD, OTHER), line=0)
@@ -133,6 +134,7 @@ HONEST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(("division", "sin"), HONEST))
 def test_honest_kernels_are_not_complained_about(name):
     from core_compiler.codegen.cuda.compile import compile_source

@@ -83,6 +83,7 @@ def _check(name, capability, tiles):
 QUICK = ("linear", "3x3 stride 2", "depthwise", "f16", "i8", "no terms", "vector", "transposed")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", slow_but(QUICK, GROUPS))
 def test_a_product_gives_the_references_bits(name):
     _check(name, (9, 0), "default")
@@ -96,6 +97,7 @@ def test_a_product_gives_them_for_every_architecture_and_tiling(name, capability
     _check(name, capability, tiles)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size"),
     slow_but((("linear", "64x64"),), itertools.product(("linear", "3x3"), TILES)),

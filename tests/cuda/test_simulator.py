@@ -42,6 +42,7 @@ GROUPS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", slow_but(GROUPS.keys() - {"product"}, GROUPS))
 def test_the_source_gives_the_references_bits(name):
     word, build, *given = GROUPS[name]

@@ -160,6 +160,7 @@ def specs_pass(look):
     return Looks()
 
 
+@pytest.mark.slow
 def test_passes_before_the_suspect_come_along_where_they_are_needed():
     """A schedule is made of kernels; what is reduced is the tensor program that they come from."""
     module, arrays = faults.rows()
@@ -205,6 +206,7 @@ def test_a_reduced_module_fails_is_valid_and_minimal(names, data):
     assert found.trial.find(found.case.module, None) == found.failure
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 40), st.data())
 def test_ddmin_finds_exactly_what_is_needed(count, data):
@@ -237,6 +239,7 @@ def test_ctrl_c_keeps_the_smallest_so_far():
     assert trial.find(found.case.module, found.case.inputs) == found.failure
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_last_case_is_given_all_its_time_keeps_it():
     """Smaller modules get less time; the last one all of it, for which a hand may not wait."""
 
@@ -268,6 +271,7 @@ def test_the_same_failure_reduces_to_the_same_bytes(tmp_path):
 # -- the program -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_numbers_that_no_line_says_lie_beside_it(tmp_path):
     random = np.random.default_rng(3)
     weight = random.standard_normal((256, 16)).astype(np.float32) * np.float32(4)
@@ -280,6 +284,7 @@ def test_numbers_that_no_line_says_lie_beside_it(tmp_path):
     assert code == 1 and out.startswith("FAILS: pass reads_weights, raised: raised LookupError")
 
 
+@pytest.mark.slow
 def test_a_pass_with_options_and_tables_is_written_as_it_was(tmp_path):
     network = program(lambda b, x: b.exp(b.gelu(x)), "4x8xf32")
     found = shrink(planted.QuickGelu((planted.QUICK_GELU,)), network, arrays_for(network))
@@ -323,6 +328,7 @@ def test_values_are_spelled_as_python(value, text):
     assert Spelling().of(value) == text
 
 
+@pytest.mark.slow
 def test_a_notebook_cell_becomes_part_of_the_program(tmp_path):
     """Classes of a cell have no file: the cell's text is taken, and what it uses of other cells."""
     cells = (

@@ -165,6 +165,7 @@ def test_pipelines_of_the_same_bits_part_nowhere(lab: Lab):
     assert lab.compiled == before  # receipts say it
 
 
+@pytest.mark.slow
 def test_other_configurations_are_refused(lab: Lab):
     with pytest.raises(UserError, match="different configurations: batch 4 and 8"):
         which_pass(lab.run("plain"), lab.run("plain", what={"batch": 8}))

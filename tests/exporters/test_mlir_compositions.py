@@ -57,6 +57,7 @@ def test_every_composition_has_a_case():
     assert {s.kind for s in CASES} == set(COMPOSED)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_agrees_with_the_op(case: Sample):
     kind = case.op().results[0].type.dtype
@@ -125,6 +126,7 @@ def _assert_close(got: np.ndarray, want: np.ndarray, error: float) -> None:
 _FLOATS = st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_FLOATS, min_size=1, max_size=8), st.lists(_FLOATS, min_size=1, max_size=8))
 def test_a_remainder_is_exact(xs, ys):

@@ -33,6 +33,7 @@ def _agrees(model, dialect: str, want, folder) -> None:
     assert [differing(g, w, CLOSE) for g, w in zip(got, want, strict=True)] == [""] * len(types)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dialect"), slow_but(FAST, product(CATALOGUE, DIALECTS)))
 def test_a_narrow_model_runs_as_the_reference(name, dialect, tmp_path):
     model = models.load(models.spec(name, "torch", **NARROW[name]))

@@ -230,6 +230,7 @@ FAST = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", slow_but(("linalg",), DIALECTS))
 def test_a_sample_of_each_kind_runs_as_the_reference(dialect, tmp_path):
     chosen: dict[str, Sample] = {}

@@ -313,6 +313,7 @@ def _small_network() -> Module:
     return Module({"main": main}, store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", slow_but(("linalg",), DIALECTS))
 def test_every_tensor_stage_of_a_compile_exports(dialect, tmp_path):
     """Up to the launches of kernels, which hold what they compute; then there is a clear no."""

@@ -34,6 +34,7 @@ def _imported(name, frontend, **sizes):
     return import_module(built.module, built.example_inputs, name=name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "frontend"),
     slow_but(

@@ -53,6 +53,7 @@ class Gate(torch.nn.Module):
         return torch.cond(x.sum() > 0, large, small, (x,))
 
 
+@pytest.mark.slow
 def test_branches_with_parameters_and_branches_inside():
     examples = [(torch.full((3, 4), v),) for v in (-1.0, 0.5, 2.0)]
     same(Gate().eval(), examples, kinds=["core.if", "core.if"])

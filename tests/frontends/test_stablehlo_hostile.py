@@ -79,6 +79,7 @@ ROWS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ROWS)
 def test_a_hostile_program_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     content, said = ROWS[name]

@@ -15,6 +15,7 @@ from tests.slow import slow_but
 INPUTS = {"onnx": 250, "onnx-passes": 80, "stablehlo": 150}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frontend", slow_but(("onnx", "onnx-passes"), FRONTENDS))
 def test_damaged_files_are_imported_or_refused(frontend: str) -> None:
     if frontend == "stablehlo":

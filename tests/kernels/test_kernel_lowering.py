@@ -333,6 +333,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_plain_loops_have_the_reference_bits(name):
     build, arrays = CASES[name]
@@ -359,6 +360,7 @@ def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
         assert_same_bits(interpreted(op, arrays, step.function), wanted, f"{name}: {step.name}")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name",
     [*(f"{source} to {target}" for source, target in NARROW_CASTS), "floats to i4 saturate", "bits read as they are",

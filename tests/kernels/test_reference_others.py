@@ -303,6 +303,7 @@ def test_the_leaf_hash_has_its_definition(size):
     assert leaf(x) == total
 
 
+@pytest.mark.slow
 def test_a_second_process_loads_what_the_first_compiled(tmp_path):
     """And compiles what somebody cut off, anew."""
     program = (

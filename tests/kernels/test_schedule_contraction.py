@@ -29,6 +29,7 @@ SMALL = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "copied"])
 @pytest.mark.parametrize("name", SMALL)
 def test_every_step_keeps_the_bits(name, packed):
@@ -79,6 +80,7 @@ CONFIGURATIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("tiles", CONFIGURATIONS, ids=lambda t: t.name)
 @pytest.mark.parametrize("shape", [
     pytest.param((29, 531, 70), marks=pytest.mark.slow), (29, 300, 70), (1, 300, 33), (16, 256, 64),

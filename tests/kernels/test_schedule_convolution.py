@@ -25,6 +25,7 @@ SMALL = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("operand", slow_but(("packed",), ("packed", "copied")))
 @pytest.mark.parametrize("name", SMALL)
 def test_every_step_keeps_the_bits(name, operand):
@@ -36,6 +37,7 @@ def test_every_step_keeps_the_bits(name, operand):
     assert len(steps) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiles", [AVX512, AVX2], ids=lambda t: t.name)
 @pytest.mark.parametrize("layout", slow_but(("NHWC",), ("NHWC", "NCHW")))
 @pytest.mark.parametrize("shape", [
@@ -71,6 +73,7 @@ GRADIENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "known"),
     slow_but(
@@ -88,6 +91,7 @@ def test_every_step_of_a_weight_gradient_keeps_the_bits(name, known):
     assert len(steps) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiles", [AVX512, AVX2], ids=lambda t: t.name)
 @pytest.mark.parametrize(
     "shape",

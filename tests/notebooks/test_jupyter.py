@@ -158,6 +158,7 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["lab/tree", pytest.param("notebooks", marks=pytest.mark.slow)])
 def test_every_view_draws_and_the_selection_goes_both_ways(jupyter: Jupyter, page: str) -> None:
     jupyter.open(page)

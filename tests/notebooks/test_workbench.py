@@ -178,6 +178,7 @@ def test_a_compile_with_an_edit_goes_on_with_the_state_of_the_model():
     assert [y.tolist() for y in c(one)] == [6]
 
 
+@pytest.mark.slow
 def test_a_compilation_that_has_gone_after_an_edit_leaves_its_place_to_others():
     """Objects are known by their ids, and a new compilation may get that of one that has gone."""
     c = compiled()

@@ -40,6 +40,7 @@ def outcome(form: Form) -> bool:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("source", "name"), FIRST.items())
 def test_a_form_of_each_source_is_raised(source, name):
     (form,) = [f for f in of(source) if f.name.startswith(name)][:1]

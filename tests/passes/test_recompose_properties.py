@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,6 +96,7 @@ def activations(draw):
     return Drawn(build, (typed(draw(shapes(0, 3)), draw(DTYPES)),), kind, largest)
 
 
+@pytest.mark.slow
 @few
 @given(activations(), seeds)
 def test_activations(drawn, seed):
@@ -149,6 +151,7 @@ def normalisations(draw):
     return Drawn(build, (typed(shape, dtype), *[parameter] * count), kind, largest)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(normalisations(), seeds)
 def test_normalisations(drawn, seed):

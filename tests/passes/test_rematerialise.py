@@ -44,6 +44,7 @@ def inserted(**options) -> PipelineEdit:
     return PipelineEdit(insert=(("after:outline_kernels", Rematerialise(**options)),))
 
 
+@pytest.mark.slow
 def test_a_value_that_waits_is_computed_again_and_the_peak_falls():
     plain, wanted = compiled(waits, *WIDE)
     made, found = compiled(waits, *WIDE, edit=inserted(), check=True)

@@ -28,6 +28,7 @@ def wide(b, name: str, x):
     return b.cast(getattr(b, name)(b.cast(x, dtype=F64)), dtype=F32)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_function_is_computed_in_f64_and_rounded(name):
     before = program(lambda b, x: getattr(b, name)(x), "3x4xf32")
@@ -42,6 +43,7 @@ def test_its_functions_are_all_that_f32_arithmetic_rounds_more_than_once():
     assert sorted(NAMES) == sorted({*FUNCTIONS} - {*BINARY, *THROUGH_F64, *ONE_ROUNDING})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bits_are_those_of_the_function_that_the_figures_are_of(name):
     """tests/results/functions-f32.json counts what ``evaluate_through_f64`` gives."""
@@ -122,6 +124,7 @@ def started(module, edit=INSERTED, **options):
     return compiler.start(module, "cpu", Options(edit=edit, **options), inputs(module))
 
 
+@pytest.mark.slow
 def test_inserted_it_is_checked_and_part_of_the_identity():
     module = program(of_composites, "3x8xf32")
     made = started(module, check=True).finish()
@@ -139,6 +142,7 @@ def test_it_changes_values_and_so_belongs_to_the_meaning_half():
         )
 
 
+@pytest.mark.slow
 def test_the_bits_are_those_of_the_reference_over_threads_and_widths():
     def build(b, x):
         return [*of_composites(b, x), *(getattr(b, name)(x) for name in NAMES)]

@@ -67,6 +67,7 @@ def test_a_loop_over_constants_says_how_often_its_body_runs(start, step, test, l
     assert rules == ["the iterations of a loop are counted"]
 
 
+@pytest.mark.slow
 def test_a_counter_that_is_no_sum_and_one_that_never_ends():
     def doubles(b, x):
         def body(b, i, x):

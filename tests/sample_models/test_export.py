@@ -40,6 +40,7 @@ def worst_relative_error(name: str, path: Path) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimize", [False, True])
 @pytest.mark.parametrize("name", slow_but(("digits-cnn",), CATALOGUE))
 def test_onnxruntime_agrees_with_torch(name: str, optimize: bool, tmp_path: Path) -> None:
@@ -49,6 +50,7 @@ def test_onnxruntime_agrees_with_torch(name: str, optimize: bool, tmp_path: Path
     assert worst_relative_error(name, path) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(("resnet18", "bert-base"), CATALOGUE))
 def test_onnx_is_the_plain_translation_with_external_weights(name: str) -> None:
     path = export_onnx(name, **NARROW[name])
@@ -84,6 +86,7 @@ def test_pt2_loads_and_gives_the_same_bits(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_torch_export_keeps_composite_ops(name: str) -> None:
     built = build(name, **NARROW[name])

@@ -180,6 +180,7 @@ def test_a_wrong_byte_program_is_named_by_the_check_of_launches(target, compiled
     assert wrong and all(op.get("target") == "bytes" for op in wrong)
 
 
+@pytest.mark.slow
 def test_claims_may_depend_on_shapes(target, monkeypatch):
     """Two products of one structure, one claimed: two kernels, each where it belongs."""
     claims = type(target).claims

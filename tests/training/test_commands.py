@@ -35,6 +35,7 @@ def runs(tmp_path_factory):
     return folder / "a", folder / "b", op
 
 
+@pytest.mark.slow
 def test_a_run_is_verified(runs, capsys):
     code, found = _json(capsys, "verify", str(runs[0] / "receipts.jsonl"), "--iteration", "1",
                         "--iteration", "4")  # fmt: skip
@@ -45,6 +46,7 @@ def test_a_run_is_verified(runs, capsys):
         assert row["compared"]["state"] > 2
 
 
+@pytest.mark.slow
 def test_a_run_of_a_gpu_is_verified_on_the_processor(runs, tmp_path, capsys):
     """The bits of the one are those of the other."""
     folder = tmp_path / "run"
@@ -55,6 +57,7 @@ def test_a_run_of_a_gpu_is_verified_on_the_processor(runs, tmp_path, capsys):
     assert (code, found["iterations"][0]["mismatch"]) == (0, None)
 
 
+@pytest.mark.slow
 def test_two_runs_part_where_the_rounding_was_flipped(runs, capsys):
     *folders, op = map(str, runs)
     code, found = _json(capsys, "diverge", *folders)
@@ -146,6 +149,7 @@ def test_a_run_is_recorded_and_goes_on_in_its_recording(runs, capsys, tmp_path):
         assert [s.index for s in recording.stages()] == list(range(recording.stage_count()))
 
 
+@pytest.mark.slow
 def test_without_a_recording_the_answer_is_what_it_was(runs, capsys):
     _, found = _json(capsys, *MODEL, "--iterations", "1")
     assert list(found) == ["model", "target", "first", "loss", "digest", "identity",

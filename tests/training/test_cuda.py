@@ -110,6 +110,7 @@ QUICK = (next(iter(CASES)),)
 LINTED = ("linear-sm_90",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(QUICK, CASES))
 def test_a_step_on_a_gpu_has_the_cpus_bits(name):
     kind, capability = CASES[name]
@@ -228,6 +229,7 @@ def test_a_loss_that_is_not_finite_leaves_the_state_on_a_gpu():
     assert (step.digest, step.iteration) == (digest, 1)
 
 
+@pytest.mark.slow
 def test_state_stays_on_a_gpu_until_it_is_asked_for(monkeypatch):
     """An iteration sends its batch alone; other calls of the program do not disturb the state."""
     target = SimulatedCUDA()

@@ -57,6 +57,7 @@ def test_a_compile_is_refused_before_the_import_and_before_every_pass():
     assert found == np.float32(2.0**-140) and found != 0
 
 
+@pytest.mark.slow
 def test_a_run_is_refused_and_the_one_before_it_kept(tmp_path):
     rng = np.random.default_rng(0)
     data = rng.standard_normal((4, 3)).astype(np.float32), rng.integers(0, 2, 4)

@@ -322,6 +322,7 @@ def test_random_ops_of_a_model_draw_anew_in_each_iteration():
 # -- Keras --
 
 
+@pytest.mark.slow
 def test_masks_of_keras_are_its_own_and_seeds_are_carried(keras):
     model = digits_of(keras, dropout=0.3)
     imported = import_model(model, [last(batches()[0][0])], training=True)
@@ -335,6 +336,7 @@ def test_masks_of_keras_are_its_own_and_seeds_are_carried(keras):
     assert step[seed.path][1] == before[1] + 3
 
 
+@pytest.mark.slow
 def test_frozen_layers_of_keras_stay_and_are_no_state(keras):
     model = digits_of(keras)
     frozen = model.layers[1]

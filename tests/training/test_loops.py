@@ -283,6 +283,7 @@ def test_a_weight_adds_up_from_zero_the_last_iteration_first():
     assert found.tobytes() != other.tobytes()
 
 
+@pytest.mark.slow
 def test_what_is_kept_and_the_gradient_come_from_ops_of_the_model():
     context = PassContext()
     joint = joint_of(Recurrent("lstm"), [sequences(0)[0]], Training())
@@ -377,6 +378,7 @@ class Recurrent(torch.nn.Module):
         return self.out(self.cell(x)[0].mean(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def test_a_scan_trains_as_torchs_own_layer(kind):
     training = Training(optimizer=optimizers.SGD(0.3, momentum=0.9))
@@ -394,6 +396,7 @@ def test_a_scan_trains_as_torchs_own_layer(kind):
         np.testing.assert_allclose(step[name], value.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_of_a_scan_are_those_of_jax():
     jax = pytest.importorskip("jax", reason="needs jax")
     from core_compiler.frontends.stablehlo.jax import import_function
@@ -419,6 +422,7 @@ def test_gradients_of_a_scan_are_those_of_jax():
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["LSTM", pytest.param("GRU", marks=pytest.mark.slow)])
 def test_a_keras_layer_trains_as_keras_does(kind):
     keras = pytest.importorskip("keras", reason="needs keras")
@@ -510,6 +514,7 @@ def test_it_trains_in_narrow_precision(precision):
     assert wide[0] != narrow[0] and narrow[1:] == pytest.approx(wide[1:], rel=1e-2)
 
 
+@pytest.mark.slow
 def test_shards_train_as_the_whole_batch():
     batch, training = sequences(0), {"optimizer": optimizers.SGD(0.3)}
     parts = Sharded(Recurrent("rnn"), batch, Training(**training, shards=2))
@@ -561,6 +566,7 @@ class Masks(torch.nn.Module):
         return scan(step, torch.zeros(2, 6), x)[0]
 
 
+@pytest.mark.slow
 def test_dropout_in_a_loop_has_another_mask_in_each_iteration():
     """Its gradient is that of the mask that was drawn; the kernels' masks are the contract's."""
     x, y, seed = torch.ones(5, 1, 1), torch.zeros(2, 6), 7
@@ -577,6 +583,7 @@ def test_dropout_in_a_loop_has_another_mask_in_each_iteration():
         np.testing.assert_allclose(step.state_dict()["w"], weight, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_op_of_a_loop_that_spoils_a_loss_is_named():
     class Growing(torch.nn.Module):
         def __init__(self):
@@ -613,6 +620,7 @@ class Detached(torch.nn.Module):
         return self.outer(h)
 
 
+@pytest.mark.slow
 def test_a_loop_that_no_gradient_comes_back_through():
     torch.manual_seed(2)
     model, x = Detached(), np.random.default_rng(0).standard_normal((5, 4, 3)).astype(np.float32)

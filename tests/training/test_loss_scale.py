@@ -180,6 +180,7 @@ def test_a_resumed_run_goes_on_with_the_factor(tmp_path):
     assert step.digest != wanted
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_is_an_error_all_the_same():
     step = cc.compile(_line(), _batch(0), training=Training("mse", precision="f16"))
     x, y = _batch(0, 1e4)

@@ -103,6 +103,7 @@ def test_a_program_without_a_backward_pass_is_refused():
         cc.compile(model, (torch.randn(2, 4),), edit=edit)
 
 
+@pytest.mark.slow
 def test_what_is_predicted_is_what_the_plan_of_memory_comes_to(plain):
     """The peak that the choice was made by, beside the live bytes of what came of it."""
     _, _, kind, batch = plain
@@ -181,6 +182,7 @@ def test_shards_and_recomputation_together():
     assert {a.alias for a in step._loaded().outputs} & set(step.roles.numbers("parameter"))
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_leaves_all_as_it_was():
     step = _step()
     _ran(step)
@@ -199,6 +201,7 @@ def hearing():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_an_interrupt_waits_for_the_iterations_end(hearing):
     step, other = _step(), _step()
 
@@ -220,6 +223,7 @@ def test_an_interrupt_waits_for_the_iterations_end(hearing):
     assert (step.iteration, step.digest) == (1, other.digest)
 
 
+@pytest.mark.slow
 def test_a_budget_that_cannot_be_met_is_said_and_the_best_taken():
     step = _step(recompute=0.001)
     choice = step.compilation.facts["recompute"]

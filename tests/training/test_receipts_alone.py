@@ -87,6 +87,7 @@ def no_gpu(monkeypatch) -> None:
 # -- a run of another machine ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["values", "flipped"])
 def test_a_fault_that_does_not_come_again_is_told(lab, tmp_path, capsys, kept):
     struck = changed(getattr(lab, kept), tmp_path / "struck", inject="")
@@ -100,6 +101,7 @@ def test_a_fault_that_does_not_come_again_is_told(lab, tmp_path, capsys, kept):
     assert "a fault of that moment or machine" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_receipts_of_the_other_machine_say_the_op(lab, no_gpu, capsys, turned):
     """The values of the run that can be done again are compared with the hashes of the other."""
@@ -120,6 +122,7 @@ def test_receipts_of_the_other_machine_say_the_op(lab, no_gpu, capsys, turned):
     assert f"cannot be done again here: {NO_GPU}" in said
 
 
+@pytest.mark.slow
 def test_without_hashes_of_its_values_the_iteration_is_known(lab, no_gpu, capsys):
     code, found = told(capsys, "diverge", str(lab.named), str(lab.gpu))
     assert code == 1
@@ -166,6 +169,7 @@ def test_a_checkpoint_that_is_not_its_receipts_is_told(lab, no_gpu, tmp_path, ca
 # -- receipts that do not match -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_receipt_that_does_not_match_is_told(lab, tmp_path, capsys):
     """The folder says nothing of the rounding that was flipped when its receipts were made."""
     folder = changed(lab.values, tmp_path / "run", inject="")
@@ -216,6 +220,7 @@ def test_of_two_pipelines_without_a_task_the_receipts_speak(lab, capsys):
     assert "Python made it without a task" in " ".join(found["missing"])
 
 
+@pytest.mark.slow
 def test_without_a_task_the_receipts_speak(lab, capsys):
     code, found = told(capsys, "verify", str(lab.silent))
     (row,) = found["iterations"]
@@ -322,6 +327,7 @@ def test_receipts_that_do_not_go_on_from_each_other_are_told_as_damage(lab, tmp_
     assert list(Book.read(path).receipts) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_an_iteration_is_not_done_again_from_a_damaged_checkpoint(lab, tmp_path, capsys):
     """A receipt must not be blamed for what the checkpoint before it has become."""
     folder = tmp_path / "run"

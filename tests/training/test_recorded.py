@@ -63,6 +63,7 @@ class Stop:
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_recording_has_the_compile_and_every_iteration(tmp_path):
     step = _compiled(Cosine(0.1, 8, 0.01), finish=False)
     with Recorder(tmp_path / "x.run") as recorder:

@@ -144,6 +144,7 @@ class LanguageLoss(torch.nn.Module):
         return loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     slow_but(

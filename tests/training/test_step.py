@@ -184,6 +184,7 @@ def test_a_gradient_op_comes_from_its_forward_op():
         assert node.line and node.scope in ("first", "second")
 
 
+@pytest.mark.slow
 def test_dropout_draws_anew_in_each_iteration_and_the_same_in_each_run():
     batch = [t.numpy() for t in _words(0)]
 
@@ -209,6 +210,7 @@ def test_statistics_and_counters_go_on():
     assert int(step["iteration"]) == 3
 
 
+@pytest.mark.slow
 def test_parts_that_do_not_train_keep_their_mode():
     """As fine-tuning has it: the statistics of a batch norm in eval mode are used and stay."""
     model = _made(Pictures)
@@ -457,6 +459,7 @@ def test_what_cannot_be_trained_is_refused(make, message):
         make()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_target_that_is_no_class_is_refused(shards):
     (x, y), loss = _pictures(0), losses.CrossEntropy(ignore_index=-1)
@@ -472,6 +475,7 @@ def test_a_target_that_is_no_class_is_refused(shards):
     assert step.digest == before and step.iteration == 1
 
 
+@pytest.mark.slow
 def test_a_target_inside_a_row_is_named():
     tokens, targets = _words(0)
     step = cc.compile(_made(Words), (tokens, targets), training=Training())

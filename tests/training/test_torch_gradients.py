@@ -92,6 +92,7 @@ def test_binary_cross_entropy_of_what_is_surely_right():
     np.testing.assert_allclose(ours["weight"], theirs["weight"], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_bce_with_logits_of_a_head_of_zeros():
     """At a logit of 0 the slope is 1/2 less the target."""
     head = torch.nn.Linear(3, 1)

@@ -175,6 +175,7 @@ def masked(x):
     return torch.where(x > 0, x, 0.0) - torch.floor(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", quick((straight_through, chosen, masked), straight_through),
                          ids=lambda of: of.__name__)  # fmt: skip
 def test_what_is_reached_another_way_is_not_told(of):

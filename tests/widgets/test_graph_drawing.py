@@ -62,6 +62,7 @@ WRITTEN = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_long_edge_is_a_label_and_drawn_only_for_what_is_pointed_at(open_page):
     shown = open_page(page([("graph", chain().data())], theme="light"))
     shown.settle()
@@ -113,6 +114,7 @@ COUNTED = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_the_farther_away_the_less_detail_is_drawn(open_page):
     shown = open_page(page([("graph", transformer(40).data())], theme="light"))
     shown.focus()

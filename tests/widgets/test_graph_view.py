@@ -86,6 +86,7 @@ def test_handled_keys_do_not_reach_the_page(open_page: Open) -> None:
     assert shown.tab.evaluate("keys") == ["F2"]
 
 
+@pytest.mark.slow
 def test_expand_and_collapse(open_page: Open) -> None:
     shown = graph_page(open_page)
     shown.focus()
@@ -114,6 +115,7 @@ def test_state_names_what_is_open(open_page: Open) -> None:
     assert shown.trait("state")["open"] == ["embeddings"]
 
 
+@pytest.mark.slow
 def test_where_nothing_is_remembered_it_is_as_at_first(open_page: Open) -> None:
     """The host shows a sight from before something was searched, opened or coloured."""
     data = with_overlays(transformer(3).data())
@@ -139,6 +141,7 @@ def test_state_from_the_host_restores(open_page: Open) -> None:
     assert shown.call("placeOfOp", g.kinds.index("exp")) is None
 
 
+@pytest.mark.slow
 def test_search_counts_and_steps(open_page: Open) -> None:
     shown = graph_page(open_page)
     shown.focus()
@@ -176,6 +179,7 @@ def hits_say(shown: Any, text: str) -> None:
     shown.view().locator(f".hits:text-is('{text}')").wait_for()
 
 
+@pytest.mark.slow
 def test_an_expression_that_never_ends_is_stopped(open_page: Open) -> None:
     """The page answers all the time, and finds the next thing at once."""
     shown = open_page(named())
@@ -194,6 +198,7 @@ def test_an_expression_that_never_ends_is_stopped(open_page: Open) -> None:
     assert shown.errors == []
 
 
+@pytest.mark.slow
 def test_an_expression_of_a_link_is_stopped_too(open_page: Open) -> None:
     shown = open_page(named(state=[{"query": ENDLESS}]))
     hits_say(shown, "searching")
@@ -257,6 +262,7 @@ def test_only_training_steps_have_a_legend_of_phases(open_page: Open) -> None:
     assert shown.view().locator(".legend .phases").count() == 0
 
 
+@pytest.mark.slow
 def test_phases_have_colours_counts_and_switches(open_page: Open) -> None:
     data = trained(1)
     shown = open_page(page([("graph", data)], theme="light"))
@@ -412,6 +418,7 @@ def test_exports(open_page: Open) -> None:
     assert drawing.startswith("<svg") and ">gather</text>" in drawing
 
 
+@pytest.mark.slow
 def test_dot_is_what_is_drawn(open_page: Open) -> None:
     """Read by Graphviz: nodes, clusters, and the edges between what is drawn."""
     graphviz = pytest.importorskip("pygraphviz", reason="the extra `draw` is not installed")
@@ -445,6 +452,7 @@ def test_names_that_are_no_xml_leave_files_that_can_be_read(open_page: Open) -> 
     assert drawn.startswith('digraph "a\ufffdb"') and "\1" not in drawn
 
 
+@pytest.mark.slow
 def test_cones_dim_the_rest(open_page: Open) -> None:
     shown = graph_page(open_page)
     g = transformer(3)
@@ -473,6 +481,7 @@ def test_cones_dim_the_rest(open_page: Open) -> None:
     assert shown.call("lit") is None and shown.trait("selection") == {"op": key}
 
 
+@pytest.mark.slow
 def test_pinned_ops_are_compared(open_page: Open) -> None:
     shown = graph_page(open_page)
     g = transformer(3)
@@ -502,6 +511,7 @@ def test_pinned_ops_are_compared(open_page: Open) -> None:
     assert table.is_hidden() and shown.call("pinned") == []
 
 
+@pytest.mark.slow
 def test_a_link_has_what_is_pinned_and_lit(open_page: Open) -> None:
     shown = graph_page(open_page)
     g = transformer(3)

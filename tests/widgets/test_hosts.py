@@ -80,6 +80,7 @@ def wait_until(tab: Any, condition: Callable[[], bool]) -> None:
     assert condition()
 
 
+@pytest.mark.slow
 def test_panel_graph_both_ways(served: Any) -> None:
     """Data with bytes arrives; a click reaches Python; a selection from Python reaches the view."""
     from widgets.panel_host import GraphView
@@ -112,6 +113,7 @@ def test_panel_next_stage(served: Any, drawn: bool) -> None:
     tab.wait_for_selector('.cw[data-ready="2"]')
 
 
+@pytest.mark.slow
 def test_panel_answers_requests(served: Any) -> None:
     from widgets.panel_host import DiffView
 

@@ -28,6 +28,7 @@ def press(shown: Any, *keys: str) -> None:
     shown.settle()
 
 
+@pytest.mark.slow
 def test_the_map_of_the_graph_moves_the_window(open_page: Open) -> None:
     shown = open_page(page([("graph", transformer(3).data())]))
     shown.focus()
@@ -55,6 +56,7 @@ def test_the_map_of_the_graph_moves_the_window(open_page: Open) -> None:
     assert shown.errors == []
 
 
+@pytest.mark.slow
 def test_memory_zooms_and_pans_each_axis(open_page: Open) -> None:
     shown = open_page(page([("memory", memory_data(1000))]))
     shown.focus()
@@ -91,6 +93,7 @@ def test_the_focus_of_a_drawing_can_be_seen(open_page: Open, view: str) -> None:
     assert edge() == accent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["memory", "timeline"])
 def test_facts_of_the_selection_are_shown_and_said(open_page: Open, view: str) -> None:
     data = memory_data() if view == "memory" else timeline_data()
@@ -109,6 +112,7 @@ def test_facts_of_the_selection_are_shown_and_said(open_page: Open, view: str) -
     assert tip.is_hidden()
 
 
+@pytest.mark.slow
 def test_lines_of_a_diff_and_its_folds(open_page: Open) -> None:
     data = diff_data(40)
     equal = [{"left": f"equal {i}", "kind": "equal", "leftKey": None} for i in range(200)]
@@ -130,6 +134,7 @@ def test_lines_of_a_diff_and_its_folds(open_page: Open) -> None:
     assert shown.view().locator(".place").inner_text().startswith("1 of ")
 
 
+@pytest.mark.slow
 def test_the_live_bytes_of_two_are_read_off(open_page: Open) -> None:
     shown = open_page(page([("memory", two_plans())]))
     shown.settle()
@@ -144,6 +149,7 @@ def test_the_live_bytes_of_two_are_read_off(open_page: Open) -> None:
     assert strip.get_attribute("aria-valuetext") != text
 
 
+@pytest.mark.slow
 def test_an_open_menu_stays_while_data_arrive(open_page: Open) -> None:
     shown = open_page(page([("graph", transformer(3).data())]))
     shown.view().get_by_role("button", name="Download").focus()

@@ -95,6 +95,7 @@ def graphs(draw: st.DrawFn) -> Builder:
     return g
 
 
+@pytest.mark.slow
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -262,6 +263,7 @@ MANY = settings(
 )
 
 
+@pytest.mark.slow
 @MANY
 @given(st.lists(changed_in_place(), min_size=8, max_size=8))
 def test_what_is_changed_in_place_moves_nothing_else(
@@ -272,6 +274,7 @@ def test_what_is_changed_in_place_moves_nothing_else(
         assert {k: at for k, at in now.items() if k in before and before[k] != at} == {}
 
 
+@pytest.mark.slow
 @MANY
 @given(st.lists(changed_in_size(), min_size=8, max_size=8))
 def test_what_needs_room_moves_little(

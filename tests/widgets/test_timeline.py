@@ -57,6 +57,7 @@ def test_a_click_selects_the_op_of_the_launch_and_arrows_walk(shown: Any) -> Non
     assert shown.trait("selection") == {}
 
 
+@pytest.mark.slow
 def test_keys_zoom_and_pan_within_the_execution(shown: Any) -> None:
     total = timeline_data()["total"]
     shown.focus()
@@ -149,6 +150,7 @@ def test_fifty_thousand_spans_are_culled(open_page: Open) -> None:
     assert shown.errors == []
 
 
+@pytest.mark.slow
 def test_many_threads_are_scrolled_through(open_page: Open) -> None:
     data = timeline_data(200, lanes=96)
     shown = open_page(page([("timeline", data)]))

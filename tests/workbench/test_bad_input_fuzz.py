@@ -112,6 +112,7 @@ def test_entries_whose_names_are_no_text_are_refused(archive):
             load(path)
 
 
+@pytest.mark.slow
 def test_a_recording(tmp_path, recording):
     def read(path: Path) -> None:
         with Recording.open(path) as opened:

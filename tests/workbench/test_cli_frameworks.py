@@ -46,6 +46,7 @@ def test_a_jax_function_is_compared_with_jax(command, tmp_path, monkeypatch):
         del sys.modules["own_jax"]
 
 
+@pytest.mark.slow
 def test_a_keras_file_is_compared_with_keras_twice(command, tmp_path):
     """The second time the import comes from the cache."""
     os.environ.setdefault("KERAS_BACKEND", "jax")

@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_open_prints_its_url_first_and_the_url_answers_then(recording):
     pytest.importorskip("panel", reason="the page needs panel")
     with socket.socket() as free:

@@ -107,6 +107,7 @@ def test_compile_without_checks_calls_every_rewrite_unchecked(command):
     assert checks["bitwise"] == checks["within"] == checks["failed"] == 0
 
 
+@pytest.mark.slow
 def test_profile_times_kernels_and_peers(command, tmp_path):
     pytest.importorskip("onnxruntime")
     path = tmp_path / "x.run"

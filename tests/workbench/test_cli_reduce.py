@@ -48,6 +48,7 @@ def run_alone(folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "pass_", "at", "ops", "how", "says"),
     [
@@ -130,6 +131,7 @@ def test_a_recording_of_another_machine_has_seeded_numbers(
     assert made["notes"] == ["weights: 3 seeded stand-ins; inputs seeded"]
 
 
+@pytest.mark.slow
 def test_the_text_shows_the_module(failed_run, command, tmp_path):
     text = command.text("reduce", failed_run, *own("QuickGelu"), "-o", tmp_path / "out", code=1)
     assert text.startswith("quick_gelu fails (check): gelu(x) => x * sigmoid(1.702 x)")
@@ -246,6 +248,7 @@ def _has(path: Path, stage: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_pass_that_never_ends(tmp_path):
     path = tmp_path / "x.run"
     words = [*MODEL, *own("NeverEnds", "simplify_shapes#2")]

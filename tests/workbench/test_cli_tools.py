@@ -114,6 +114,7 @@ def test_from_the_command_line_of_a_model_and_of_its_recording(
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_last_graph_of_onnx_is_what_its_passes_made(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     assert main(["export", "digits-mlp", "--frontend", "onnx-passes", "-o", str(path),

@@ -219,6 +219,7 @@ GESTURES = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(GESTURES, max_size=8))
 def test_whatever_is_done_the_rows_are_the_pipeline_that_runs(gestures):

@@ -151,6 +151,7 @@ def test_pinned_runs_stand_first(store):
     assert store.names() == ["c", "b", "a"]
 
 
+@pytest.mark.slow
 def test_ten_thousand_new_files_are_listed_before_they_are_read(store):
     first = store.make("net-00000", model="first")
     for number in range(1, 10_000):

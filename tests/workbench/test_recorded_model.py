@@ -124,6 +124,7 @@ def test_what_a_configuration_asks_for_is_no_fault(how, tmp_path, command):
     assert found["first_bad_pass"] is None and looked["passes"] == looked["of"] > 30
 
 
+@pytest.mark.slow
 def test_the_page_keeps_what_was_found_and_a_program_that_runs_alone(training, tmp_path):
     workspace, run = Workspace(root=tmp_path), Run(training)
     assert bisect.data(run, Sight())["problem"] is None and bisect.data(run, Sight())["itself"]
@@ -141,6 +142,7 @@ def test_the_page_keeps_what_was_found_and_a_program_that_runs_alone(training, t
     run.close()
 
 
+@pytest.mark.slow
 def test_reduce_takes_the_same_numbers(python, command, tmp_path):
     words = ["reduce", python, "--trust", "--stage", "1"]
     said = command(*words, "-o", tmp_path / "none")[2]

@@ -96,6 +96,7 @@ def test_without_a_pass_that_fuses_the_same_ops_are_in_other_groups(whole, tmp_p
         assert {status for _, status, *_ in found.values()} == {SAME, MOVED}
 
 
+@pytest.mark.slow
 def test_ops_of_either_and_ops_that_differ(tmp_path):
     with closing(recorded(tmp_path / "a.run", build=ones)) as a, \
             closing(recorded(tmp_path / "b.run", build=twos)) as b:  # fmt: skip

@@ -46,6 +46,7 @@ def _recorded_again(new: Path, path: Path) -> None:
     _recorded(path, "two", lambda b, x: b.neg(x))
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 @pytest.mark.parametrize("write", [_copied, _moved, _recorded_again])
 def test_what_is_written_in_its_place_is_shown(server, tab, two, tmp_path, write):
@@ -63,6 +64,7 @@ def test_what_is_written_in_its_place_is_shown(server, tab, two, tmp_path, write
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_other_of_two_too(server, tab, two, tmp_path):
     path = tmp_path / "other.run"
@@ -75,6 +77,7 @@ def test_the_other_of_two_too(server, tab, two, tmp_path):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_newer_copies_of_one_that_grows_are_followed(server, tab, tmp_path):
     """As `rsync` leaves them, of a compile on another machine: it is the same recording."""
@@ -105,6 +108,7 @@ def test_newer_copies_of_one_that_grows_are_followed(server, tab, tmp_path):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_half_of_one_is_told_once_and_the_rest_is_shown(server, tab, two, tmp_path):
     path = tmp_path / "half.run"

@@ -68,6 +68,7 @@ async def compiling(page: Any) -> None:
     await page.until(lambda: page.detail("pipeline").get("state") == "running")
 
 
+@pytest.mark.slow
 def test_a_compile_leaves_the_search_its_progress_its_cancel_and_its_end(drive, tmp_path):
     async def story(page: Any) -> None:
         await searching(page)

@@ -113,6 +113,7 @@ def test_the_library_lists_it(spoiled, tmp_path):
     assert row["name"] == spoiled.name and row["worst_error"] == "inf"
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_page_says_that_the_outputs_are_off_and_leads_to_the_pass(server, tab, spoiled):
     page = tab(f"{server.url}?run={quote(str(spoiled))}")

@@ -78,6 +78,7 @@ def shown(page, view):
     page.wait(f"#cw-view-{view} :is(.cw[data-ready], .root > *, .cw-message):visible")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.slow)],
                          ids=["compiled", "trained"])  # fmt: skip
 def test_no_view_makes_anything_of_a_name(store, tab, training):
@@ -153,6 +154,7 @@ Page.job_facts = lambda self: {{"what": ATTACK, "done": 1, "total": 2, "elapsed"
 """  # noqa: E501
 
 
+@pytest.mark.slow
 def test_a_compile_that_waits_makes_nothing_of_what_it_says(own_server, tab, recording):
     page = tab(f"{own_server(before=_HELD).url}?run={quote(str(recording))}")
     watched = Watched(page.page)
@@ -186,6 +188,7 @@ def test_the_tour_makes_nothing_of_the_names_it_shows(store, tab, tmp_path):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_a_report_makes_nothing_of_a_name(store, browser, tmp_path):
     path = tmp_path / "report.html"
     report.write(store.compiled, path)

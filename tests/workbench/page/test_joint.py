@@ -237,6 +237,7 @@ def test_from_an_op_to_its_gradient_and_back(step, server, tab):
     assert set(page.view("graph", "linked")) == marked
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_phase_is_dimmed_and_a_link_keeps_that(step, server, tab):
     _, run = step

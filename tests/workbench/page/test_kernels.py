@@ -200,6 +200,7 @@ def test_a_point_of_the_roofline_selects_its_kernel_everywhere(opened, cpu, two_
     assert not page.errors
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_table_roofline_or_both_stays_in_the_address_and_downloads(opened, cpu, two_targets):
     page = opened(two_targets.cpu, "&panes=kernels")
@@ -224,6 +225,7 @@ def test_table_roofline_or_both_stays_in_the_address_and_downloads(opened, cpu, 
     assert not page.errors
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_gpus_kernels_say_what_they_need_and_why_nothing_was_measured(
     opened, cuda, two_targets, tmp_path
@@ -251,6 +253,7 @@ def test_a_gpus_kernels_say_what_they_need_and_why_nothing_was_measured(
     assert not page.errors
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_sass_of_the_line_under_the_cursor_in_two_clicks(opened, cuda, two_targets):
     """From the first page: the kernel in the overview, then its line."""

@@ -41,6 +41,7 @@ def tab_to(page, name, value, most=60):
     raise AssertionError(f"Tab does not reach {name}={value!r}")
 
 
+@pytest.mark.slow
 def test_the_help_names_the_keys(opened):
     page = opened()
     page.press("?")
@@ -70,6 +71,7 @@ def test_a_letter_after_g_shows_any_view(opened):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("view", "column"),
     slow_but(
@@ -93,6 +95,7 @@ def test_headers_sort_by_keys_and_keep_the_focus(opened, recording, view, column
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_the_bars_of_the_overview_are_one_stop_and_lead_to_their_stage(opened):
     page = opened()
     page.wait("#cw-view-overview .chart")
@@ -106,6 +109,7 @@ def test_the_bars_of_the_overview_are_one_stop_and_lead_to_their_stage(opened):
     page.drawn("graph")
 
 
+@pytest.mark.slow
 def test_arrow_keys_walk_the_passes_also_those_that_are_folded(opened, recording):
     with Recording.open(recording) as run:
         changed = [s.changed for s in run.stages()]
@@ -122,6 +126,7 @@ def test_arrow_keys_walk_the_passes_also_those_that_are_folded(opened, recording
     page.stage(len(changed) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("view", "row", "name"),
     slow_but(
@@ -278,6 +283,7 @@ def test_the_marks_of_the_roofline_by_keys(opened, recording):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_an_open_menu_stays_while_its_view_is_drawn_again(opened, recording):
     with Recording.open(recording) as run:
         first, second = [s.index for s in run.stages() if s.rewrites][:2]

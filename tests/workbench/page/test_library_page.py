@@ -31,6 +31,7 @@ def store(tmp_path_factory, recording):
     server.stop()
 
 
+@pytest.mark.slow
 def test_who_writes_a_note_goes_on_writing_while_the_list_changes(own_server, tab, recording):
     server = own_server()
     folder = server.root / "recordings"
@@ -98,6 +99,7 @@ def test_a_run_is_found_tagged_deleted_and_restored(store, tab, recording):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_what_others_say_of_a_run_meanwhile_is_kept(store, tab):
     """Only what was changed in an editor is saved; it stays when its run is no longer listed."""
     library = Library(store.root)

@@ -200,6 +200,7 @@ def opened(server, tab, recording):
     return lambda query="", path=recording: tab(f"{server.url}?run={quote(str(path))}{query}")
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_which_pass_changed_the_numbers_in_two_steps(opened, file):
     """From the recording's first page: a key, then a click shows the pass."""
@@ -216,6 +217,7 @@ def test_which_pass_changed_the_numbers_in_two_steps(opened, file):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_which_pass_changed_the_numbers_by_clicks_alone(opened):
     with a_task(opened()) as page:
@@ -225,6 +227,7 @@ def test_which_pass_changed_the_numbers_by_clicks_alone(opened):
     page.wait_query("panes", "numerics,diff")
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_rows_select_their_rewrite_and_its_op(opened, file):
     stage = next(s.index for s in file.stages() if s.pass_name == "fold_batch_norm")
@@ -289,6 +292,7 @@ def test_failures_are_seen_first_and_in_the_dark(opened, broken):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_what_was_not_checked_is_said(opened, tmp_path):
     module = program(lambda b, x: b.exp(x), "4x5xf32")
@@ -298,6 +302,7 @@ def test_what_was_not_checked_is_said(opened, tmp_path):
     assert "check every rewrite" in page.text(f"{VIEW} .cw-message")
 
 
+@pytest.mark.slow
 def test_the_import_is_listed_beside_its_framework(server, tab, beside_torch):
     with Recording.open(beside_torch) as opened:
         records = opened.framework_values()

@@ -65,6 +65,7 @@ rerun.job = refuse
 """
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_what_became_of_an_offer_is_said_where_it_was_made(own_server, tab, tmp_path):
     path = _chain(tmp_path)
@@ -99,6 +100,7 @@ overview.advise = advise
 """
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_advice_does_not_move_what_is_under_the_hand(own_server, tab, tmp_path):
     """It comes when the page is drawn: what is below it stays where the pointer is, and what is

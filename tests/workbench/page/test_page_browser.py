@@ -28,6 +28,7 @@ def stages(recording):
         return file.stages()
 
 
+@pytest.mark.slow
 def test_the_start_page_lists_samples_and_says_what_is_wrong(server, tab):
     page = tab(server.url)
     assert "resnet50" in page.text("#cw-start .samples")
@@ -39,6 +40,7 @@ def test_the_start_page_lists_samples_and_says_what_is_wrong(server, tab):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_a_recording_opens_by_its_path(server, tab, recording):
     page = tab(server.url)
     page.locate("#cw-start input[type=text]").fill(str(recording))
@@ -60,6 +62,7 @@ def test_a_wrong_file_is_said_and_the_page_goes_on(server, tab, name):
     assert page.locate("#cw-start .sample").count() >= 5
 
 
+@pytest.mark.slow
 def test_a_dropped_recording_opens(server, tab, recording):
     page = tab(server.url)
     body = {"name": "mine.run", "mimeType": "", "buffer": recording.read_bytes()}
@@ -89,6 +92,7 @@ def test_keys_step_through_passes_and_rewrites(opened, recording):
     assert "No failed check" in page.text("#cw-bar .toast")
 
 
+@pytest.mark.slow
 def test_two_tabs_on_one_run_do_not_disturb_each_other(opened, recording):
     changed = [s.index for s in stages(recording)[1:] if s.changed]
     a, b = opened("&stage=0&panes=graph,diff"), opened("&stage=0&panes=source,diff")
@@ -118,6 +122,7 @@ def test_the_page_works_before_the_browser_has_said_that_it_is_drawn(server, tab
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_breakpoints_are_set_and_run_to(opened, recording):
     """On a pass, a rule and an op; in the address; the op's changes one by one."""
     changed = [s for s in stages(recording)[1:] if s.changed]
@@ -155,6 +160,7 @@ def test_breakpoints_are_set_and_run_to(opened, recording):
     page.wait_query("stops", None)
 
 
+@pytest.mark.slow
 def test_the_changes_of_the_selected_op_are_walked_with_a_key(opened, recording):
     run = Run(recording)
     first = next(s for s in run.stages() if s.rewrites)
@@ -175,6 +181,7 @@ def test_the_changes_of_the_selected_op_are_walked_with_a_key(opened, recording)
     run.close()
 
 
+@pytest.mark.slow
 def test_keys_do_nothing_while_a_text_field_has_the_focus(opened):
     page = opened("&stage=3&panes=graph,diff")
     page.stage(3)
@@ -231,6 +238,7 @@ def test_one_selection_links_graph_diff_kernels_and_memory(opened, recording):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_an_op_is_followed_through_the_passes(opened, recording):
     with Recording.open(recording) as file:
         relu = next(op for op in file.module(0).main.body.ops if op.kind == "core.relu")
@@ -286,6 +294,7 @@ def test_search_leads_to_an_op(opened):
     page.wait("#cw-bar .hit .text")  # the same question, asked again
 
 
+@pytest.mark.slow
 def test_enter_pressed_before_the_answer_goes_to_the_hit_of_what_is_typed(opened):
     page = opened("&stage=0&panes=graph,diff")
     page.drawn("graph")
@@ -342,6 +351,7 @@ def test_nothing_is_asked_from_outside(opened):
     assert any(u.startswith("ws:") for u in page.requests), "the log saw the websocket"
 
 
+@pytest.mark.slow
 def test_the_chosen_target_stays_when_a_model_cannot_be_opened(server, tab):
     page = tab(server.url)
     target = page.locate('#cw-start select[aria-label="Target"]')
@@ -362,6 +372,7 @@ Page.job_facts = lambda self: {
 """
 
 
+@pytest.mark.slow
 def test_the_button_that_cancels_stays_while_the_job_tells_of_itself(own_server, tab, recording):
     page = tab(f"{own_server(before=TELLS).url}?run={quote(str(recording))}")
     cancel = page.locate("#cw-bar .job button")
@@ -374,6 +385,7 @@ def test_the_button_that_cancels_stays_while_the_job_tells_of_itself(own_server,
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_a_recording_that_is_gone_is_said(server, tab, tmp_path):
     page = tab(f"{server.url}?run={quote(str(tmp_path / 'gone.run'))}")
     page.wait("#cw-start .error:visible")
@@ -411,6 +423,7 @@ def test_a_message_that_panel_forgets_arrives_all_the_same(own_server, tab, reco
         page.rest()
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_shows_the_same_sight(own_server, tab, recording):
     server = own_server()
     page = tab(f"{server.url}?run={quote(str(recording))}&stage=8&panes=graph,diff")

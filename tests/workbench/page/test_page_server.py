@@ -376,6 +376,7 @@ def test_a_bad_job_is_one_line_with_what_where_and_fix(job, what, tmp_path):
     assert process.returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sign", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )

@@ -321,6 +321,7 @@ def test_a_pass_is_skipped_and_the_new_recording_is_compared_with_the_old(opened
     opened.wait_query("run", "digits-cnn.run")
 
 
+@pytest.mark.slow
 def test_a_pass_is_moved_with_the_keyboard_or_told_why_not(opened):
     opened.locate(row("fold_constants")).click()
     opened.locate(VIEW + ".list").focus()
@@ -368,6 +369,7 @@ def test_an_option_is_edited_in_place_and_a_wrong_one_is_refused(opened):
     opened.wait(VIEW + ".told:not(.edited)")
 
 
+@pytest.mark.slow
 def test_a_failing_pass_of_ones_own_tells_its_line_and_is_mended(opened, server):
     opened.locate(row("recompose")).click()
     opened.locate(VIEW + "[data-do=insert]").click()
@@ -397,6 +399,7 @@ def test_a_failing_pass_of_ones_own_tells_its_line_and_is_mended(opened, server)
     assert opened.locate(VIEW + ".row").count() == len(LABELS) + 1
 
 
+@pytest.mark.slow
 def test_an_inserted_pass_that_gives_no_valid_module_is_named_and_the_run_stays(opened):
     opened.locate(row("recompose")).click()
     opened.locate(VIEW + "[data-do=insert]").click()
@@ -454,6 +457,7 @@ def test_one_of_our_optional_passes_is_inserted_without_code(opened, server):
         assert any("nothing more to find" in str(d) for d in file.diagnostics())
 
 
+@pytest.mark.slow
 def test_a_pass_that_never_ends_is_cancelled_and_what_was_done_is_kept(opened):
     opened.locate(row("recompose")).click()
     opened.locate(VIEW + "[data-do=insert]").click()

@@ -91,6 +91,7 @@ def test_passes_and_rewrites_are_stepped_with_keys(opened: Any, recording: Path)
     assert shown.errors == []
 
 
+@pytest.mark.slow
 def test_one_selection_links_the_views(opened: Any, recording: Path) -> None:
     """A kernel chosen in the table shows its code and the op it computes, and the address leads
     back to the same sight."""
@@ -239,6 +240,7 @@ HOLDER = """<!doctype html><iframe sandbox="allow-scripts" srcdoc="{report}"
  style="width: 1400px; height: 860px; border: none"></iframe>"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["", '<base href="https://elsewhere.example/notes/">'])
 def test_it_works_in_a_sandbox_that_keeps_nothing(
     browser: Any, made: Path, tmp_path: Path, base: str

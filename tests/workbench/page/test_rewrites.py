@@ -201,6 +201,7 @@ def stopped(tmp_path_factory) -> Path:
     return recorder.path
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_what_came_closest_is_told_and_marked(command, server, tab, stopped):
     """The refusal before which most conditions held, with its op: of the fusion that stopped."""
@@ -227,6 +228,7 @@ def test_what_came_closest_is_told_and_marked(command, server, tab, stopped):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_which_pass_changed_the_numbers_in_one_click(opened, run):
     worst = max(run.stages(), key=lambda s: s.worst_error or 0.0)
@@ -272,6 +274,7 @@ def wrong(tmp_path_factory) -> Path:
     return folder / "wrong.run"
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_failed_check_is_the_first_finding_and_leads_to_its_rewrite(server, tab, wrong):
     with Recording.open(wrong) as file:
@@ -308,6 +311,7 @@ def test_n_goes_from_one_failed_check_to_the_next(server, tab, wrong):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_keys_and_filters_of_the_list(opened, run):
     stage = max(run.stages(), key=lambda s: len({r.rewrite.rule for r in run.rewrites(s.index)}))
@@ -334,6 +338,7 @@ def test_keys_and_filters_of_the_list(opened, run):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_back_from_a_question_shows_the_rewrites_again(opened, run):
     stage, _, _ = a_pair(run)
@@ -348,6 +353,7 @@ def test_back_from_a_question_shows_the_rewrites_again(opened, run):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_ops_are_found_by_typing_and_a_pass_without_rewrites_says_so(opened, run):
     idle = next(s for s in run.stages()[1:] if not s.rewrites)

@@ -162,6 +162,7 @@ def test_the_slowest_kernel_and_its_model_line_in_two_clicks(opened, run):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_assembly_of_the_line_under_the_cursor(opened, run):
     """Source, a line, Enter: its kernel's code, the lines of the assembly marked."""
@@ -182,6 +183,7 @@ def test_the_assembly_of_the_line_under_the_cursor(opened, run):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_keys_walk_the_lines_and_everything_follows(opened, run):
     page = opened("&panes=source,graph")
@@ -200,6 +202,7 @@ def test_keys_walk_the_lines_and_everything_follows(opened, run):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_an_op_selected_elsewhere_is_found_in_the_source(opened, run, two_blocks):
     page = opened("&panes=source,graph&stage=0")
@@ -216,6 +219,7 @@ def test_an_op_selected_elsewhere_is_found_in_the_source(opened, run, two_blocks
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_call_shows_what_is_below_it_and_leads_there(opened, run, two_blocks):
     page = opened("&panes=source")
@@ -295,6 +299,7 @@ def on_lines(path: Path, lines: tuple[int, int, int], text: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_another_recording_shows_its_own_text_and_selects_its_own_ops(server, tab, tmp_path):
     """The lines of both have the same numbers, their texts the same length."""
@@ -318,6 +323,7 @@ def test_another_recording_shows_its_own_text_and_selects_its_own_ops(server, ta
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_lines_that_the_recorded_text_has_not_stand_below_it(server, tab, tmp_path):
     """The file was made shorter after the export, and one op has no line; drawn at two stages."""

@@ -48,6 +48,7 @@ def faulty(tmp_path_factory):
     server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", slow_but(("numerics",), SAID))
 def test_a_view_that_fails_says_so_and_the_others_go_on(faulty, tab, recording, view):
     """The view beside it draws, keys lead on, other views are opened, and come back to it."""
@@ -95,6 +96,7 @@ def test_a_recording_of_a_newer_version_is_said_and_the_page_goes_on(
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_half_a_copy_is_said_to_be_written_on_another_machine_and_can_be_looked_through(
     server, tab, changed
 ):

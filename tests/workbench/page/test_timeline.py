@@ -156,6 +156,7 @@ def test_a_click_selects_everywhere(opened, file):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_keys_walk_and_enter_shows_the_code(opened, file):
     page = opened("&panes=timeline")
@@ -179,6 +180,7 @@ def test_keys_walk_and_enter_shows_the_code(opened, file):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_trace_is_downloaded(opened, file):
     page = opened("&panes=timeline")

@@ -200,6 +200,7 @@ def shown(page, count: int) -> None:
     page.wait(f'{VIEW} .root[data-iterations="{count}"]')
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_run_grows_before_ones_eyes(server, tab, tmp_path, training_runs):
     """New rows without a reload, the time left, then the end; and all of it as CSV."""
@@ -272,6 +273,7 @@ def test_what_is_set_while_a_run_grows_stays_set(own_server, tab, tmp_path, trai
     assert not page.errors
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_two_runs_beside_each_other(server, tab, training_runs):
     page = tab(f"{server.url}?run={quote(str(training_runs.a))}&panes=training,graph")

@@ -128,6 +128,7 @@ def test_the_tabs_have_what_either_recording_has(opened, both, two_targets):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_link_keeps_the_tab_and_a_pass_leads_to_its_stage_in_a(opened, both, two_targets):
     page = opened(two_targets.cpu, two_targets.cuda)

@@ -133,6 +133,7 @@ def test_where_one_was_not_searched_nothing_is_compared(both):
     assert data["command"].startswith("workbench bisect") and data["name"] == "cuda.run"
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_both_results_stand_beside_each_other(library, tab):
     page = tab(f'{library.url}?run=cpu.run&other=cuda.run&panes=bisect&bisect.view={{"ab":true}}')

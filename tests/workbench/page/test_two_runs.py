@@ -320,6 +320,7 @@ def test_one_control_in_each_view_shows_both(library, tab, both):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_graph_shows_what_only_one_has(own_server, tab):
     """The switch, the legend's words, an op of both in the inspector, one that only B has."""
