@@ -32,6 +32,7 @@ def agrees(name: str, frontend: str, sizes: dict) -> None:
         assert found["worst_relative_error"] <= AGREES, framework
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "frontend"), CASES)
 def test_checks_are_clean_and_the_peers_agree(name, frontend):
     agrees(name, frontend, NARROW[name])

@@ -71,6 +71,7 @@ def bert():
     return model.imported.module, model.inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pass_", "left", "what"),
     [

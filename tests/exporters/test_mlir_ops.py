@@ -275,6 +275,7 @@ def test_what_iree_does_not_lower(dialect, name, tmp_path):
     assert any(words in complaint for words in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_convolutions_that_see_padding_alone_or_crop_beyond_the_image(dialect, tmp_path):
     made = [

@@ -105,6 +105,7 @@ def agree(model, inputs, execute):
     return imported
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("name", slow_but(("images", "two inputs"), MODELS))
 def test_a_model_agrees_with_keras(name, keras):

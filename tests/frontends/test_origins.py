@@ -60,6 +60,7 @@ def test_every_op_reaches_a_line_of_the_model(name, frontend):
     assert any(scope.count("/") >= (name in NESTED) and scope for scope in scopes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frontend", ["pytorch", "onnx"])
 def test_module_paths_are_the_models_own(frontend):
     imported = _imported("bert-base", frontend, depth=1, sequence=16)

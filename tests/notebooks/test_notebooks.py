@@ -23,6 +23,7 @@ def test_there_are_notebooks():
     assert len(NOTEBOOKS) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", slow_but(("01_step_through_a_model",), [p.stem for p in NOTEBOOKS])
 )

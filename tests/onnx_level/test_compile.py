@@ -181,6 +181,7 @@ def test_an_op_without_translation_is_said_when_it_is_imported() -> None:
 # -- recorded, from the command line ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_recording_holds_the_level(tmp_path: Path, capsys, digits: str) -> None:
     target = tmp_path / "digits.run"
     assert main(["compile", "digits-cnn", "--frontend", "onnx-passes", "--check", "-o", str(target),

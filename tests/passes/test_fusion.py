@@ -43,6 +43,7 @@ def test_a_result_that_is_kept_and_read_beside_its_place(name):
         assert ours.tobytes() == np.asarray(theirs).tobytes()
 
 
+@pytest.mark.slow
 def test_a_long_chain_becomes_several_kernels():
     """A program that is unrolled may be a chain of hundreds of ops (a pool of 401 taps): in one
     kernel they compile for a minute, and deeper than Python's stack."""

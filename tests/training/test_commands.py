@@ -35,7 +35,6 @@ def runs(tmp_path_factory):
     return folder / "a", folder / "b", op
 
 
-@pytest.mark.slow
 def test_a_run_is_verified(runs, capsys):
     code, found = _json(capsys, "verify", str(runs[0] / "receipts.jsonl"), "--iteration", "1",
                         "--iteration", "4")  # fmt: skip
@@ -46,7 +45,6 @@ def test_a_run_is_verified(runs, capsys):
         assert row["compared"]["state"] > 2
 
 
-@pytest.mark.slow
 def test_a_run_of_a_gpu_is_verified_on_the_processor(runs, tmp_path, capsys):
     """The bits of the one are those of the other."""
     folder = tmp_path / "run"
@@ -57,7 +55,6 @@ def test_a_run_of_a_gpu_is_verified_on_the_processor(runs, tmp_path, capsys):
     assert (code, found["iterations"][0]["mismatch"]) == (0, None)
 
 
-@pytest.mark.slow
 def test_two_runs_part_where_the_rounding_was_flipped(runs, capsys):
     *folders, op = map(str, runs)
     code, found = _json(capsys, "diverge", *folders)
@@ -80,6 +77,9 @@ from dataclasses import dataclass
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
 
+#: Compiled steps and runs of them: all of it takes a minute.
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Louder(Pass):
@@ -101,7 +101,6 @@ class Louder(Pass):
 '''
 
 
-@pytest.mark.slow
 def test_of_two_pipelines_the_pass_is_named(runs, tmp_path, capsys):
     """A pass of a person's own: its text is kept with the run."""
     file = tmp_path / "louder.py"
@@ -149,14 +148,12 @@ def test_a_run_is_recorded_and_goes_on_in_its_recording(runs, capsys, tmp_path):
         assert [s.index for s in recording.stages()] == list(range(recording.stage_count()))
 
 
-@pytest.mark.slow
 def test_without_a_recording_the_answer_is_what_it_was(runs, capsys):
     _, found = _json(capsys, *MODEL, "--iterations", "1")
     assert list(found) == ["model", "target", "first", "loss", "digest", "identity",
                            "seconds_per_iteration", "peak_bytes"]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_shards_are_part_of_what_is_computed(capsys):
     digests = {}
     for shards in ("1", "2", "4"):
@@ -167,7 +164,6 @@ def test_shards_are_part_of_what_is_computed(capsys):
     assert len(set(digests.values())) == 3
 
 
-@pytest.mark.slow
 def test_workers_give_the_digest_of_one(capsys):
     pytest.importorskip(
         "distributed", reason="needs dask: pip install 'compiler-workbench[workers]'"

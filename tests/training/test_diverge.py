@@ -146,6 +146,7 @@ def test_a_fault_that_does_not_come_again_is_said(lab: Lab, ops_every, kind):
         assert found.passing[1 - place] == ""
 
 
+@pytest.mark.slow
 def test_receipts_of_gradients_have_one_of_every_parameter(tmp_path):
     """Also where kernels that make a gradient could use it up themselves: of one shard."""
     rng = np.random.default_rng(0)

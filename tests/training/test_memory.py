@@ -17,7 +17,9 @@ from core_compiler.pipelines import PipelineEdit
 from core_compiler.training import optimizers
 from core_compiler.training.config import Training
 from core_compiler.training.passes.recompute import Recompute
-from tests.slow import slow_but
+
+#: Compiled steps and runs of them: all of it takes a minute.
+pytestmark = pytest.mark.slow
 
 
 class Deep(torch.nn.Module):
@@ -74,7 +76,7 @@ def _stage(step, label: str):
     return next(s for s in step.compilation.finish().stages if s.step and s.step.label == label)
 
 
-@pytest.fixture(scope="module", params=slow_but(("pictures",), ["pictures", "words"]))
+@pytest.fixture(scope="module", params=["pictures", "words"])
 def plain(request):
     """A run of a step as it is, with what makes it."""
     kind, batch = {"pictures": (Deep, _pictures), "words": (Words, _words)}[request.param]
@@ -82,7 +84,6 @@ def plain(request):
     return step, _ran(step, batch), kind, batch
 
 
-@pytest.mark.slow
 def test_computing_again_changes_memory_and_no_bit(plain):
     _, ran, kind, batch = plain
     again = _step(kind, batch, optimizer="adamw", recompute=0.7, threads=2)
@@ -103,7 +104,6 @@ def test_a_program_without_a_backward_pass_is_refused():
         cc.compile(model, (torch.randn(2, 4),), edit=edit)
 
 
-@pytest.mark.slow
 def test_what_is_predicted_is_what_the_plan_of_memory_comes_to(plain):
     """The peak that the choice was made by, beside the live bytes of what came of it."""
     _, _, kind, batch = plain
@@ -126,7 +126,6 @@ def test_state_is_updated_where_it_lies(plain):
         assert before[name].tobytes() != kept[name].tobytes(), name
 
 
-@pytest.mark.slow
 def test_it_gives_the_bits_of_two_sets_of_arrays(plain):
     _, ran, kind, batch = plain
     apart = _step(kind, batch, PipelineEdit(skip=("update_in_place", "order_launches")),
@@ -134,7 +133,6 @@ def test_it_gives_the_bits_of_two_sets_of_arrays(plain):
     assert _ran(apart, batch) == ran
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", "adagrad", "rmsprop", "lion"])
 def test_every_optimizer_updates_in_place(name):
     step = _step(optimizer=name)
@@ -145,7 +143,6 @@ def test_every_optimizer_updates_in_place(name):
     assert wanted <= taken
 
 
-@pytest.mark.slow
 def test_launches_that_let_memory_go_come_early():
     def wide():
         return torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(6)))
@@ -165,7 +162,6 @@ def test_launches_that_let_memory_go_come_early():
     assert any(r.note.startswith("lets ") for r in _stage(step, "order_launches").rewrites)
 
 
-@pytest.mark.slow
 def test_passes_can_be_stopped_after_some_rewrites():
     ran = _ran(_step(recompute=0.4))
     for label in ("order_launches", "recompute", "update_in_place"):
@@ -174,7 +170,6 @@ def test_passes_can_be_stopped_after_some_rewrites():
         assert _ran(step) == ran
 
 
-@pytest.mark.slow
 def test_shards_and_recomputation_together():
     wanted = _ran(_step(shards=2))
     step = _step(shards=2, recompute=0.7)
@@ -182,7 +177,6 @@ def test_shards_and_recomputation_together():
     assert {a.alias for a in step._loaded().outputs} & set(step.roles.numbers("parameter"))
 
 
-@pytest.mark.slow
 def test_a_loss_that_is_not_finite_leaves_all_as_it_was():
     step = _step()
     _ran(step)
@@ -201,7 +195,6 @@ def hearing():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.slow
 def test_an_interrupt_waits_for_the_iterations_end(hearing):
     step, other = _step(), _step()
 
@@ -223,7 +216,6 @@ def test_an_interrupt_waits_for_the_iterations_end(hearing):
     assert (step.iteration, step.digest) == (1, other.digest)
 
 
-@pytest.mark.slow
 def test_a_budget_that_cannot_be_met_is_said_and_the_best_taken():
     step = _step(recompute=0.001)
     choice = step.compilation.facts["recompute"]

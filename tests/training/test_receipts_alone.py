@@ -146,6 +146,7 @@ def test_the_command_that_hashes_the_values_there(tmp_path):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_done_again_is_verified_by_its_checkpoint(lab, no_gpu, capsys):
     code, found = told(capsys, "verify", str(lab.gpu))
     (row,) = found["iterations"]

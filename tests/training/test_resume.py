@@ -190,6 +190,7 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -215,6 +216,7 @@ def test_a_refused_command_leaves_the_folder_as_it_was(words, message, run, caps
 # -- full disks ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_the_identity_does_not_name_is_compared_too(run, capsys):
     """An injection in an iteration that is done, and what parameters were at first: `verify` would
     do the run again with them."""

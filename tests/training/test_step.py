@@ -144,6 +144,7 @@ def test_gradients_that_are_kept_are_all_there_and_change_nothing(how):
         _ = plain.gradients
 
 
+@pytest.mark.slow
 def test_gradients_that_are_kept_are_torchs():
     model, (x, y) = _made(Pictures), _pictures(0)
     step = cc.compile(model, (x, y), training=Training(clip_norm=0.05, keep_gradients=True))

@@ -44,6 +44,7 @@ def _patch(lines: list[dict[str, Any]]) -> str:
     return "\n".join(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [False, True])
 def test_what_is_copied_is_whole(open_page: Callable[..., Any], chosen: bool) -> None:
     """All hunks, most of them never sent; or the one hunk that is chosen, whose line was cut."""

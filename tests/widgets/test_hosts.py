@@ -101,6 +101,7 @@ def test_panel_graph_both_ways(served: Any) -> None:
     assert [each for each in requests if not each.startswith(inside)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drawn", [True, False])
 def test_panel_next_stage(served: Any, drawn: bool) -> None:
     """Also when it is given before the browser has said that the first one is drawn."""

@@ -100,6 +100,7 @@ def test_a_search_leaves_the_compile_its_end(drive, tmp_path):
     drive(story)
 
 
+@pytest.mark.slow
 def test_what_is_stepped_through_is_followed_to_its_end_behind_a_search(drive):
     async def story(page: Any) -> None:
         await searching(page)
@@ -171,6 +172,7 @@ def test_the_same_refusal_is_told_again(drive):
     drive(story)
 
 
+@pytest.mark.slow
 def test_a_view_of_another_recording_does_not_wait_for_the_compile_of_this_one(
     drive, workspace, tmp_path
 ):

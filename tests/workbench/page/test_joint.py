@@ -70,6 +70,7 @@ def test_the_timeline_leads_to_the_gradient_and_back(step, capsys):
 # -- the graph ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_graph_of_a_step_has_phases_and_others_have_none(step, recording):
     _, run = step
     for stage in run.stages():

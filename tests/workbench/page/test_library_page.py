@@ -49,6 +49,7 @@ def test_who_writes_a_note_goes_on_writing_while_the_list_changes(own_server, ta
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_a_run_is_found_tagged_deleted_and_restored(store, tab, recording):
     page = tab(store.url)
     page.wait(f'{RUNS} tr[data-run="three.run"]')

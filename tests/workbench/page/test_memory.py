@@ -159,6 +159,7 @@ def test_what_sets_the_memory_peak_in_one_click(opened, run):
     assert not page.errors
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_peak_by_pass_leads_to_the_stage_and_planners_stand_side_by_side(opened, run):
     page = opened("&panes=memory")
@@ -206,6 +207,7 @@ def test_what_does_not_train_has_no_border(run):
     assert memory.again(run) == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_what_is_saved_for_the_backward_pass_and_what_else_was_on_offer(trained, server, tab):
     step, path = trained

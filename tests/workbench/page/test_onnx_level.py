@@ -25,6 +25,7 @@ def graph_first(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_passes_of_the_onnx_level_are_stepped_through(server, tab, graph_first):
     with Recording.open(graph_first) as run:
         names = [stage.pass_name for stage in run.stages()]

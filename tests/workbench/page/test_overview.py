@@ -37,6 +37,7 @@ def _chain(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_button_makes_the_run_with_a_launch_less(own_server, tab, tmp_path):
     """The recording stands for its model: nothing but our own compiler is needed."""

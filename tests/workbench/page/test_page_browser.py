@@ -253,6 +253,7 @@ def test_an_op_is_followed_through_the_passes(opened, recording):
     assert "core.relu" not in page.text("#cw-inspector .head"), "it has become something else"
 
 
+@pytest.mark.slow
 def test_back_and_forward_walk_the_selection(opened, recording):
     changed = [s.index for s in stages(recording)[1:] if s.changed]
     page = opened(f"&stage={changed[0]}&panes=graph,diff")
@@ -280,6 +281,7 @@ def test_the_url_restores_the_sight(opened, server, tab):
     assert again.locate("#cw-inspector:visible").count() == 0
 
 
+@pytest.mark.slow
 def test_search_leads_to_an_op(opened):
     page = opened("&stage=0&panes=graph,diff")
     page.drawn("graph")

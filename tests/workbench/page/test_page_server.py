@@ -36,6 +36,7 @@ def test_the_first_line_is_a_url_that_answers(server):
     assert "Opening the workbench" in page, "the page shows at once that it is loading"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["open", "--no-browser"], ["serve", "--no-auth", "--store", ""]])
 def test_with_json_the_first_line_is_an_object(tmp_path, words):
     words = [word or str(tmp_path) for word in words]

@@ -19,6 +19,7 @@ _PASTE = """
 """
 
 
+@pytest.mark.slow
 def test_a_pasted_module_is_compiled_and_its_text_is_the_source(server, tab):
     page = tab(server.url)
     assert page.page.evaluate(_PASTE, ["#cw-start", BY_HAND])

@@ -348,6 +348,7 @@ def test_a_pass_is_moved_with_the_keyboard_or_told_why_not(opened):
     assert labels(opened)[:2] == ["canonicalise", "eliminate_dead_code"]
 
 
+@pytest.mark.slow
 def test_an_option_is_edited_in_place_and_a_wrong_one_is_refused(opened):
     opened.locate(row("fold_constants")).click()
     field = opened.locate(VIEW + "[data-option=growth]")

@@ -111,6 +111,7 @@ def test_one_selection_links_the_views(opened: Any, recording: Path) -> None:
     assert shown.errors == again.errors == []
 
 
+@pytest.mark.slow
 def test_search_finds_ops_and_goes_there(opened: Any) -> None:
     shown = opened()
     shown.tab.keyboard.press("/")
@@ -167,6 +168,7 @@ def test_what_needs_the_workbench_says_so(opened: Any) -> None:
     shown.tab.locator("#cw-view-pipeline", has_text="This is a report.").wait_for()
 
 
+@pytest.mark.slow
 def test_it_does_not_say_in_which_folder_its_recording_was(recording: Path, tmp_path: Path) -> None:
     path = tmp_path / "told.html"
     chunks = report.write(recording, path).chunks.values()

@@ -70,6 +70,7 @@ def test_files_lines_and_nowhere_together_are_all_kernels(run):
     json.dumps(finite(data), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_the_texts_are_the_recordings_own(run):
     texts = run.recording.sources()
     for file in source.data(run, Sight())["files"]:
@@ -273,6 +274,7 @@ def test_files_calls_and_downloads(opened, run):
     assert page.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_recording_without_source_says_so(server, tab, bare):
     page = tab(f"{server.url}?run={quote(str(bare))}&panes=source")

@@ -43,6 +43,7 @@ def sample(server, recording):
     path.unlink()
 
 
+@pytest.mark.slow
 def test_the_tour_is_walked_with_the_keyboard(server, tab, recording, sample):
     run = Run(recording)
     wanted = tour.steps(run, "sample.run")

@@ -87,6 +87,7 @@ def apart(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else b - a
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_tabs_have_what_either_recording_has(opened, both, two_targets):
     page = opened(two_targets.cpu, two_targets.cuda)

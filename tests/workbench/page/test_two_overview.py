@@ -57,6 +57,7 @@ def test_what_only_one_side_has_is_of_that_side_and_leads_nowhere_else():
     assert made[0]["tries"][0]["draft"] is not None and made[1]["sight"] == {"stage": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_overview_shows_both(library, tab, both):
     """Offered where the page opens; figures, one chart, kernels; back to one by the same switch."""

@@ -273,6 +273,7 @@ def asked(*names: str) -> str:
     return "".join(f'&{name}.view={{"ab":true}}' for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_one_control_in_each_view_shows_both(library, tab, both):
     """Chosen once, the other recording is a click away in every view that can show two."""
