@@ -155,14 +155,16 @@ def test_a_compile_is_stepped_through_in_the_page(own_server, tab):
         each.wait(f"#cw-bar .held b:not(:text-is('{third}'))")
     assert other.text("#cw-bar .held b") == page.text("#cw-bar .held b")
     page.press("1")
-    before = page.text("#cw-bar .held")
-    page.press("A")
-    page.wait(f"#cw-bar .held:not(:text-is('{before}'))")  # while it runs no key steps it
+
+    def stepped(key):  # while it runs no key steps it
+        to_come = page.locate("#cw-bar .held").get_attribute("title")
+        page.press(key)
+        page.wait(f"#cw-bar .held:not([title='{to_come}'])")
+
+    stepped("A")
     page.wait("#cw-rail .pass.on:not(.same)")
     for _ in range(10):  # rewrite by rewrite, until one is left in the middle of a pass
-        before = page.text("#cw-bar .held")
-        page.press("e")
-        page.wait(f"#cw-bar .held:not(:text-is('{before}'))")
+        stepped("e")
         if "before more of" in page.text("#cw-bar .held"):
             break
     assert "before more of" in page.text("#cw-bar .held")
