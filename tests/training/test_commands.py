@@ -13,6 +13,9 @@ from core_compiler.record import Recording
 from core_compiler.training.receipts import Book
 from workbench.cli import main
 
+#: Compiled steps and runs of them: all of it takes a minute.
+pytestmark = pytest.mark.slow
+
 MODEL = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--batch", "8", "--seed", "3"]
 RUN = [*MODEL, "--iterations", "4", "--every", "2", "--receipts", "gradients"]
 
@@ -76,9 +79,6 @@ from dataclasses import dataclass
 
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
-
-#: Compiled steps and runs of them: all of it takes a minute.
-pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)
