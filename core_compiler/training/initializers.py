@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from math import prod
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -252,16 +253,17 @@ def rows_of(given: Any) -> tuple[tuple[str, Initializer], ...]:
 
 
 def chosen(
-    rows: Sequence[tuple[str, Initializer]], ranks: Mapping[str, int]
-) -> dict[str, Initializer]:
+    rows: Sequence[tuple[str, Initializer]], ranks: Mapping[str, int],
+    tied: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> dict[str, Initializer]:  # fmt: skip
     """Parameter -> its initializer: that of the first pattern that its name matches.  UserError for
     a pattern that no name does, and for parameters of too few axes.
 
-    ``ranks``: how many axes each parameter has.
+    ``ranks``: how many axes each parameter has; ``tied``: all names of one that has several.
     """
     made: dict[str, Initializer] = {}
     for pattern, how in rows:
-        found = [name for name in ranks if fnmatch(name, pattern)]
+        found = [n for n in ranks if any(fnmatch(each, pattern) for each in tied.get(n, (n,)))]
         if not found:
             raise UserError(f"no trained parameter is called {pattern!r}", "initialize",
                             f"the parameters are {_listed(ranks)}")  # fmt: skip

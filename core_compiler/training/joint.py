@@ -74,7 +74,8 @@ def begin(
     UserError where nothing is left to train or the loss does not fit the model's first result.
     """
     main = module.main
-    held = parameters(main, training.freeze, tied)
+    groups = {name: group for group in tied for name in group}
+    held = parameters(main, training.freeze, groups)
     if not held:
         raise UserError("the model has no parameter to train", "training",
                         "import it with its weights as parameters, or freeze fewer")  # fmt: skip
@@ -99,7 +100,7 @@ def begin(
 
     places = {}
     order = {op: i for i, op in enumerate(parameters(main))}  # frozen ones count too
-    drawn = chosen(training.initialize, {_name(op): op.result.type.rank for op in held})
+    drawn = chosen(training.initialize, {_name(op): op.result.type.rank for op in held}, groups)
     for op in held:
         name = _name(op)
         array = as_array(op["value"], module.weights)
@@ -138,7 +139,7 @@ def begin(
     module = module.with_function(Roles(tuple(rows), ()).applied(function, results))
     kept = module.with_(weights=module.weights.only(_stored(module)))
     moved = set(names(Roles.of(kept.main)))
-    moved |= {name for group in tied if moved.intersection(group) for name in group}
+    moved |= {name for name, group in groups.items() if moved.intersection(group)}
     frozen = {_name(op): op["value"] for op in order if op not in places}
     fixed = _fixed({n: c for n, c in {**frozen, **constants}.items() if n not in moved}, module)
     return Joint(kept, tuple(state), training.loss.classes(main.outputs[0].type), fixed)
@@ -160,17 +161,18 @@ def _stored(module: Module) -> list[str]:
 
 
 def parameters(
-    main: Function, freeze: Sequence[str] = (), tied: Sequence[Sequence[str]] = ()
-) -> list[Op]:
+    main: Function, freeze: Sequence[str] = (),
+    tied: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[Op]:  # fmt: skip
     """The constants of ``main`` that are trained, in program order.  UserError for a name in
-    ``freeze`` that no parameter has; of ``tied`` ones each of their names will do."""
+    ``freeze`` that no parameter has; of one with several names (``tied``) each will do."""
     every = [
         op for op in main.body.ops
         if op.kind == "core.constant" and op.result.type.dtype.is_float
         and op.origin is not None and op.origin.node is not None
         and op.origin.node.kind in PARAMETERS
     ]  # fmt: skip
-    called = {op: next((g for g in tied if _name(op) in g), (_name(op),)) for op in every}
+    called = {op: tied.get(_name(op), (_name(op),)) for op in every}
     frozen: set[Op] = set()
     for pattern in freeze:
         found = {op for op in every if any(fnmatch(name, pattern) for name in called[op])}

@@ -11,20 +11,22 @@ import torch
 import core_compiler as cc
 from core_compiler.arrays import to_torch
 from core_compiler.errors import UserError
+from core_compiler.training import optimizers
 from core_compiler.training.config import Training
-from tests.training.helpers import joint_of
+from tests.training.helpers import Reference, joint_of
 
 
 class Odd(torch.nn.Module):
     """Something of all that a state dict can have: tied, frozen and unread weights, tables that
-    are read and tables that are not, complex ones, statistics, a buffer that is not stored."""
+    are read and tables that are not, complex ones, statistics of two names, a buffer that is not
+    stored."""
 
     def __init__(self) -> None:
         super().__init__()
         self.unread = torch.nn.Parameter(torch.ones(3))
         self.first = torch.nn.Linear(16, 40)
         self.first.weight.requires_grad_(False)
-        self.norm = torch.nn.BatchNorm1d(40)
+        self.norm = self.norm_too = torch.nn.BatchNorm1d(40)
         self.middle = torch.nn.Linear(40, 40)
         self.again = torch.nn.Linear(40, 40)
         self.again.weight = self.middle.weight
@@ -64,6 +66,10 @@ def test_the_state_is_the_modules_whole_state(freeze):
     fresh = Odd()
     fresh.load_state_dict(_torch(held))
     assert all(torch.equal(fresh.state_dict()[name], theirs[name]) for name in theirs)
+    mean = np.arange(40, dtype=np.float32)
+    step.load_state_dict({"norm_too.running_mean": mean})
+    assert np.array_equal(step.state_dict()["norm.running_mean"], mean)
+    assert np.array_equal(step.state_dict()["norm_too.running_mean"], mean)
     held["table"][0] = 7  # it is a copy
     assert step.state_dict()["table"][0] == theirs["table"][0].numpy()
 
@@ -107,6 +113,33 @@ def test_tied_weights_are_frozen_by_any_of_their_names(name):
     trained = [step.roles.arguments[i][1] for i in step.roles.numbers("parameter")]
     assert {"middle.bias", "again.bias"} < set(trained)
     assert not {"middle.weight", "again.weight"} & set(trained)
+
+
+@pytest.mark.parametrize("name", ["again.weight", "middle.weight"])
+def test_tied_weights_are_initialized_by_any_of_their_names(name):
+    _, step = _odd(initialize={name: "zeros"})
+    assert not step.state_dict()["middle.weight"].any()
+    with pytest.raises(UserError, match=r"no trained parameter is called 'agin\.weight'"):
+        _odd(initialize={"agin.weight": "zeros"})
+
+
+def test_a_norm_that_hangs_in_two_places_trains_as_in_torch():
+    torch.manual_seed(4)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8))
+    model.add_module("too", model[1])  # and is applied twice
+    x, y = torch.randn(7, 6), torch.randint(0, 8, (7,))
+    step = Reference(copy.deepcopy(model), (x,), Training(optimizer=optimizers.SGD(0.1)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert step(x, y) == pytest.approx(loss.item(), rel=1e-5)
+    held = {name: step[name] for name in step.places if "running" in name}
+    assert len(held) == 2
+    for name, array in held.items():
+        np.testing.assert_allclose(array, model.state_dict()[name], rtol=1e-5, atol=1e-6)
 
 
 class Two(torch.nn.Module):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import warnings
 
+from core_compiler.frontends.pytorch.tensors import memory_of
+
 #: Composite ops that always make a new tensor (others of their kind may return an argument itself).
 FRESH = frozenset({
     "batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "linear", "matmul",
@@ -71,6 +73,7 @@ def functional(program, training: bool = False):
         written = _written(node)
         if any(written[1:]) or _tracks(node) or (is_in_place(node) and not _simple(node)):
             _drop_idle_dropout(program)
+            _drop_idle_names(program)
             # `detach` is kept only while gradients are enabled.
             enabled = torch.set_grad_enabled(training or torch.is_grad_enabled())
             with enabled, warnings.catch_warnings():  # of torch about itself
@@ -89,6 +92,23 @@ def _drop_idle_dropout(program) -> None:
         if packet(node) in ("dropout", "feature_dropout", "alpha_dropout") and not node.args[2]:
             node.replace_all_uses_with(node.args[0])
             program.graph.erase_node(node)
+
+
+def _drop_idle_names(program) -> None:
+    """Take out what the program is given a second time, under another name, and does not read (the
+    tensors of a module that hangs in two places): torch's functionalisation fails on it."""
+    states = program.state_dict
+    targets = {s.arg.name: s.target for s in program.graph_signature.input_specs if s.target}
+    given = [
+        n for n in program.graph.nodes if n.op == "placeholder" and targets.get(n.name) in states
+    ]
+    read = {memory_of(states[targets[node.name]]) for node in given if node.users}
+    idle = [n for n in given if not n.users and memory_of(states[targets[n.name]]) in read]
+    for node in idle:
+        program.graph.erase_node(node)
+    gone = {node.name for node in idle}
+    specs = program.graph_signature.input_specs
+    specs[:] = [spec for spec in specs if getattr(spec.arg, "name", None) not in gone]
 
 
 def _detach_without_grad(graphs) -> None:

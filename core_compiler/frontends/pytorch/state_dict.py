@@ -31,13 +31,14 @@ def stored(
 ) -> tuple[dict[str, Dense | Resource | np.ndarray], dict[str, np.ndarray]]:
     """A state dict in two parts, by name: what is read as it is (``made``: as the module has it;
     copies of what it has in parts), and copies of what nothing reads.  What the program has
-    ``changed`` is in neither, nor what is not dense."""
+    ``changed``, by whatever name, is in neither, nor what is not dense."""
+    moved = {memory_of(states[name]) for name in changed if name in states}
     known = {memory_of(states[name]): held for name, held in made.items() if name in states}
     constants: dict[str, Dense | Resource | np.ndarray] = {}
     unread: dict[str, np.ndarray] = {}
     for name, held in states.items():
         memory = memory_of(held)
-        if name in changed:
+        if memory in moved:
             continue
         try:
             if memory in known:
