@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 #: Tests that took at least this long are listed (seconds).
@@ -75,10 +76,12 @@ def _name(case: ElementTree.Element) -> str:
 
 
 def _outcome(case: ElementTree.Element) -> tuple[str, str]:
-    """``passed``, ``skipped``, ``failure`` or ``error``, and what was said."""
+    """``passed``, ``skipped``, ``failure`` or ``error``, and what was said, without folders of this
+    machine."""
     for child in case:
         if child.tag in ("failure", "error", "skipped"):
-            return child.tag, (child.get("message") or "").splitlines()[0]
+            said = (child.get("message") or "").splitlines()[0]
+            return child.tag, said.replace(f"{Path.cwd()}/", "").replace(gettempdir(), "TMP")
     return "passed", ""
 
 
