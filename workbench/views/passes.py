@@ -61,7 +61,3 @@ def check(stage: Stage) -> dict[str, Any] | None:
     if worst == "unchecked" and verdicts.get("bitwise"):
         worst = "bitwise"
     return {"verdict": worst, "error": said(stage.worst_error), "counts": dict(verdicts)}
-
-
-def _ops(stage: Stage) -> int:
-    return stage.ops

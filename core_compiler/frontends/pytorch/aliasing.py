@@ -106,6 +106,7 @@ def _drop_idle_names(program) -> None:
     idle = [n for n in given if not n.users and memory_of(states[targets[n.name]]) in read]
     for node in idle:
         program.graph.erase_node(node)
+    program.graph_module.recompile()
     gone = {node.name for node in idle}
     specs = program.graph_signature.input_specs
     specs[:] = [spec for spec in specs if getattr(spec.arg, "name", None) not in gone]
