@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -36,6 +37,10 @@ def pytest_configure(config: pytest.Config) -> None:
     One folder for all workers of a run, so that they share what one of them has compiled.
     `COMPILER_WORKBENCH_TEST_CACHE` names a folder to keep between runs while developing.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So a shell starts what runs in the background, and programs that tests start inherit it:
+        # those that are to be stopped by Ctrl-C would never hear it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):  # a worker has the environment of the run's first process
         return
     kept = os.environ.get("COMPILER_WORKBENCH_TEST_CACHE")

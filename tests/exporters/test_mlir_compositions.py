@@ -57,7 +57,7 @@ def test_every_composition_has_a_case():
     assert {s.kind for s in CASES} == set(COMPOSED)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_agrees_with_the_op(case: Sample):
     kind = case.op().results[0].type.dtype

@@ -117,6 +117,7 @@ def test_what_mlir_says_of_an_artifact_is_told_and_not_printed(tmp_path: Path, c
 # -- the process -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_file_and_a_program_in_memory_are_read_alike(tmp_path: Path) -> None:
     data = program()
     path = tmp_path / "m.mlir"
@@ -139,6 +140,7 @@ def test_weights_come_back_as_nobody_may_write_to_them(tmp_path: Path) -> None:
     np.testing.assert_array_equal(store[digest], np.asarray(table))
 
 
+@pytest.mark.slow
 def test_sizes_of_example_inputs_reach_the_process(tmp_path: Path) -> None:
     sizes = jax.ShapeDtypeStruct(export.symbolic_shape("n, 6"), np.float32)
     path = tmp_path / "m.mlir"

@@ -69,7 +69,9 @@ def test_the_page_has_the_table_of_these_forms():
     ("source", "name", "kind", "rule"),
     [
         ("jax", "attention with capped scores", "contract", "=> attention"),
-        ("torch", "MultiheadAttention, which", "matmul", "=> attention"),
+        pytest.param(
+            "torch", "MultiheadAttention, which", "matmul", "=> attention", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_why_a_form_is_not_raised_is_what_the_table_says(source, name, kind, rule):

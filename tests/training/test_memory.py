@@ -187,15 +187,7 @@ def test_a_loss_that_is_not_finite_leaves_all_as_it_was():
     assert (step.digest, step.iteration) == (digest, iteration)
 
 
-@pytest.fixture
-def hearing():
-    """SIGINT raises KeyboardInterrupt: a shell's background jobs begin with it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_an_interrupt_waits_for_the_iterations_end(hearing):
+def test_an_interrupt_waits_for_the_iterations_end():
     step, other = _step(), _step()
 
     class Impatient:

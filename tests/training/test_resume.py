@@ -313,9 +313,7 @@ def test_an_interrupted_run_keeps_what_was_done_and_ends_in_the_same_bits(fresh,
     assert books[0].receipts == books[1].receipts
 
 
-def test_an_interrupt_in_an_iteration_is_heard_after_its_receipt(
-    fresh, tmp_path, monkeypatch, request
-):
+def test_an_interrupt_in_an_iteration_is_heard_after_its_receipt(fresh, tmp_path, monkeypatch):
     real = receipts.Recorder.receipt
 
     def pressed(self, iteration, loss, state):
@@ -324,8 +322,6 @@ def test_an_interrupt_in_an_iteration_is_heard_after_its_receipt(
         return real(self, iteration, loss, state)
 
     monkeypatch.setattr(receipts.Recorder, "receipt", pressed)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job of `&` ignores it
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(Stopped) as stopped:
         fit(fresh, _data(), iterations=4, batch=5, folder=tmp_path, receipts="state")
     assert (stopped.value.iteration, stopped.value.kept) == (2, 2)
@@ -369,7 +365,7 @@ def own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     words = ["train", "rows_of_mine:make", "--batch", "2", "--iterations", "11", "--folder", "a b"]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.getsignal(signal.SIGINT)
     yield words, monkeypatch
     signal.signal(signal.SIGINT, before)  # a command that was stopped hears no more of it
 

@@ -35,8 +35,6 @@ def stopped(*words, how=signal.SIGINT, times=1) -> tuple[int, str, str]:
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW, "compile", *MODEL, *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        # Tests that were started in the background inherit that SIGINT is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         assert process.stdout.readline() == "waiting\n"
