@@ -34,6 +34,7 @@ from core_compiler.ir.verifier import verify
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.legality import levels
+from core_compiler.ops.positions import Positions
 from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext
 from core_compiler.pipelines import (
     AT_FIRST,
@@ -52,6 +53,7 @@ from core_compiler.training.config import Training
 if TYPE_CHECKING:
     from core_compiler.exporters.memory_map import MemoryMap
     from core_compiler.exporters.notebook import KernelText
+    from core_compiler.frontends.base import Imported
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class Compilation:
     trim: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = tuple
     #: From what a caller gives to main's arguments (the trees of a JAX function are flattened).
     leaves: Callable[[Sequence], Sequence[np.ndarray]] = tuple
+    #: What is checked of main's arguments before a call.
+    positions: Positions | None = None
     #: What a recording says of how this was made, and all that was told since.
     about: dict[str, Any] = field(default_factory=dict)
     log: Log = field(default_factory=Log)
@@ -185,7 +189,7 @@ class Compilation:
 
     def take_over(self, old: Compilation) -> None:
         """The model is that of ``old``: what it is called, takes and gives, and its state."""
-        self.names, self.about = old.names, old.about
+        self.names, self.about, self.positions = old.names, old.about, old.positions
         trim, self.leaves = old._plain or (old.trim, old.leaves)
         self.trim = trim if self.level == "tensor" else self._cut
         if old.state:
@@ -255,9 +259,24 @@ class Compilation:
 
     def __call__(self, *arrays):
         """Execute: NumPy arrays in (of a JAX function: its arguments as they are), a tuple of NumPy
-        arrays out: the model's own results."""
+        arrays out: the model's own results.  UserError for a position out of range where the
+        model's framework refuses it."""
         self.module.weights.check()
-        return tuple(self.trim(self.executable(*self.leaves(arrays))))
+        given = self.leaves(arrays)
+        graph = self.facts.get(IMPORTED)
+        checked = self.positions if graph is None else graph.positions
+        if checked is not None:
+            checked.check(given)
+        return tuple(self.trim(self.executable(*given)))
+
+    def stand_for(self, imported: Imported) -> None:
+        """This is the compilation of ``imported``: of its names, state and results (before a pass
+        runs)."""
+        self.call(imported.inputs, imported.outputs)
+        if self.level == "tensor":
+            self.trim, self.positions = imported.trimmed, imported.positions
+        if imported.state:
+            self.keep(imported.state)
 
     def call(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Say what the model calls its inputs and outputs (before a pass runs)."""

@@ -82,11 +82,7 @@ def compile(
     found = targets.target(target) if isinstance(target, str) else target
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
-    made.call(imported.inputs, imported.outputs)
-    if made.level == "tensor":
-        made.trim = imported.trimmed
-    if imported.state:
-        made.keep(imported.state)
+    made.stand_for(imported)
     if imported.facts.get("frontend") == "jax":
         from core_compiler.frontends.stablehlo.jax import leaves
 
@@ -138,7 +134,8 @@ def _training_step(
     }  # fmt: skip
     order = imported.facts.get("parameters", ())
     step = TrainingStep(joint.roles, joint.state, training.shards, tied, made, order)
-    step.classes, step.fixed, step.unread = joint.classes, joint.fixed, imported.unread
+    step.classes, step.positions = joint.classes, imported.positions
+    step.fixed, step.unread = joint.fixed, imported.unread
     return step
 
 

@@ -28,6 +28,7 @@ from core_compiler.frontends.base import Imported
 from core_compiler.ir import Resource, WeightStore, dtype
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module
+from core_compiler.ops.positions import Positions
 from core_compiler.runtime.cache_folder import CacheFolder
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def _written(imported: Imported, inputs, others) -> dict[str, bytes]:
     head = {
         "inputs": imported.inputs, "outputs": imported.outputs, "sources": dict(imported.sources),
         "facts": dict(imported.facts), "weights": weights,
+        "positions": None if imported.positions is None else imported.positions.to_json(),
         "first": [arrays.add(a) for a in inputs], "second": [arrays.add(a) for a in others],
     }  # fmt: skip
     return {
@@ -159,9 +161,11 @@ def get(name: str):
     module = parse(bytes(files["module.mlir"]).decode(), weights=store, where="import cache")
     first, second = ([_array(data, p) for p in head[k]] for k in ("first", "second"))
     state = tuple(first[len(first) - head["facts"].get("state", 0) :])
+    checked = head["positions"]
     imported = Imported(
-        module, tuple(head["inputs"]), tuple(head["outputs"]), head["sources"], head["facts"], state
-    )
+        module, tuple(head["inputs"]), tuple(head["outputs"]), head["sources"], head["facts"],
+        state, positions=None if checked is None else Positions.from_json(checked),
+    )  # fmt: skip
     return imported, tuple(first), tuple(second)
 
 

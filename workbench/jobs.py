@@ -64,11 +64,7 @@ def compile(
         )  # fmt: skip
         if compared is not None:
             _compare(compared, against, watching)
-        made.call(model.imported.inputs, model.imported.outputs)
-        if made.level == "tensor":
-            made.trim = model.imported.trimmed
-        if model.imported.state:
-            made.keep(model.imported.state)
+        made.stand_for(model.imported)
         if hold is not None:
             hold.begin(watching, recorder)
             while hold.go_on(made):

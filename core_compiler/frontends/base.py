@@ -13,6 +13,7 @@ import numpy as np
 from core_compiler.errors import UserError, one_line
 from core_compiler.ir import Dense, FrontendNode, Module, Resource
 from core_compiler.ir.framework import Nodes
+from core_compiler.ops.positions import Positions
 
 #: Elements of an array that an import makes because a model declares a size: positions, weights
 #: of windows, matrices of transforms.
@@ -56,6 +57,8 @@ class Imported:
     #: by name: ``constants`` are read, nothing reads what is in ``unread``.
     constants: Mapping[str, Dense | Resource | np.ndarray] = field(default_factory=dict, repr=False)
     unread: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    #: What a call is to check of the model's own inputs, where its framework does.
+    positions: Positions | None = field(default=None, repr=False)
 
     def trimmed(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The model's own results: of those whose size depends on data what counts, without the

@@ -16,6 +16,7 @@ from typing import Any
 from core_compiler.ir import Value, dtype
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.positions import Access
 
 I64 = dtype("i64")
 #: How many count along which axes.
@@ -74,6 +75,16 @@ class SizedBuilder(Builder):
     """A builder whose ops keep to what counts."""
 
     sizes: RunTimeSizes
+
+    def __init__(self, weights, origin):
+        super().__init__(weights, origin)
+        self.accesses: list[Access] = []
+
+    def in_range(self, made: Value, *positions: tuple[Value, int]) -> Value:
+        """``made``, of an op that the framework gives no position out of range (none of
+        ``positions`` where they were put together from those): noted for the check of inputs."""
+        self.accesses.append(Access(made, positions))
+        return made
 
     def op(self, kind, operands, names=(), regions=(), **attributes):
         found = [self.sizes.of(v) for v in operands]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
+from core_compiler.ops.positions import Positions
 from core_compiler.runtime.cpu import CpuDevice
 from core_compiler.runtime.kernel_cache import KernelCache, KernelSource
 from core_compiler.runtime.program import BUILTIN, Program
@@ -34,6 +35,7 @@ class Package:
     names: tuple[Named, ...]
     probes: Probes
     classes: Classes | None
+    positions: Positions | None
 
     @staticmethod
     def of(step: TrainingStep) -> Package:
@@ -50,7 +52,7 @@ class Package:
         )  # fmt: skip
         return Package(program.to_json(), dict(constants), kernels, step.roles, step.rows,
                        step.shards, step.identity, step.seed, tuple(step.names),
-                       step.probes, step.classes)  # fmt: skip
+                       step.probes, step.classes, step.positions)  # fmt: skip
 
     @property
     def rounds(self) -> list[list[int]]:
@@ -68,7 +70,8 @@ class PackedStep(TrainingStep):
 
     def __init__(self, package: Package, state: Sequence[np.ndarray], threads: int = 0):
         super().__init__(package.roles, state, package.shards)
-        self.package, self.classes = package, package.classes
+        self.package = package
+        self.classes, self.positions = package.classes, package.positions
         self.names, self.probes = list(package.names), package.probes
         cache = KernelCache()
         sources = [KernelSource(*k) for k in package.kernels]

@@ -14,6 +14,7 @@ import numpy as np
 from core_compiler.arrays import as_numpy
 from core_compiler.errors import UserError
 from core_compiler.ir import Op
+from core_compiler.ops.positions import Positions
 from core_compiler.runtime.device import Executable, Held
 from core_compiler.runtime.interrupts import held_back
 from core_compiler.runtime.program import Program, Ref
@@ -130,6 +131,8 @@ class TrainingStep:
     watch: ShardWatcher | None = None
     #: What the targets may be, where they are classes.
     classes: Classes | None = None
+    #: What is checked of a batch before an iteration.
+    positions: Positions | None = None
     #: What the model has stored beside its state, and reads, by name: a call gives the bits.
     fixed: Mapping[str, Callable[[], np.ndarray]] = MappingProxyType({})
     #: What it has stored and does not read.
@@ -174,6 +177,8 @@ class TrainingStep:
         arrays = [as_numpy(b) for b in batch]
         if self.classes is not None:
             self.classes.check(arrays[-1])
+        if self.positions is not None:
+            self._check_positions(arrays)
         rows = self.rows
         loss = rows.index(("loss", -1))
         nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
@@ -197,6 +202,13 @@ class TrainingStep:
                     self._spare[place] = self.state[place]
                 self.state[place] = results[i]
         return float(results[loss])
+
+    def _check_positions(self, batch: Sequence[np.ndarray]) -> None:
+        """As the model checks them, of all shards: every worker has the whole batch."""
+        assert self.positions is not None
+        for shard in range(self.shards):
+            rows = batch if self.shards == 1 else shard_of(batch, shard, self.shards)
+            self.positions.check(rows, shard * len(rows[0]) if shard else 0)
 
     def _loaded(self) -> Program:
         """The program that runs, which is loaded when it is first wanted."""

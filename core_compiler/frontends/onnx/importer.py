@@ -54,6 +54,7 @@ from core_compiler.ir import (
 )
 from core_compiler.ir.framework import Nodes
 from core_compiler.ops.base import TypeRuleError
+from core_compiler.ops.positions import Access, positions
 
 __all__ = ["import_file", "import_proto", "ops"]
 
@@ -179,6 +180,7 @@ def import_proto(
         tuple(importer.result_names),
         {LISTING: listing(model.graph)}, facts, importer.state.arrays,
         Nodes("onnxruntime", values, partial(run_nodes, model, folder, list(values))),
+        positions=positions(main, len(importer.arguments), importer.accesses, importer.counted.of),
     )  # fmt: skip
 
 
@@ -218,6 +220,8 @@ class Importer:
         self.counted = RunTimeSizes()
         self.run_time_sizes: dict[str, list[list[int]]] = {}
         self.ops: list = []
+        #: The ops that ONNX gives no positions out of range.
+        self.accesses: list[Access] = []
         self.unsupported: list[Unsupported] = []
         #: The random ops of the model, and what training changes beside parameters.
         self.draws, self.state = draws, State()
@@ -379,10 +383,11 @@ class Importer:
     def take(self, builder: Context) -> None:
         """Append the ops of a context, once."""
         self.ops += builder.ops
+        self.accesses += builder.accesses
         for op in builder.ops:
             for value in op.results:
                 self.made[value] = op
-        builder.ops = []
+        builder.ops, builder.accesses = [], []
 
     def node(self, node) -> None:
         """Translate one node into ops; a gap is noted and the walk goes on."""

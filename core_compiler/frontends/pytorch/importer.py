@@ -55,6 +55,7 @@ from core_compiler.ir import (
 )
 from core_compiler.ir.framework import Nodes
 from core_compiler.ops.base import TypeRuleError
+from core_compiler.ops.positions import Access, positions
 
 #: Ops that only assert or annotate: they have no effect on values.
 IGNORED = frozenset({
@@ -129,6 +130,7 @@ def import_exported(
     constants, unread = stored(
         program.state_dict if training else {}, walker.stored, walker.state.begun
     )
+    checked = positions(main, len(walker.arguments), walker.accesses, walker.sizes.of)
     nodes = dict.fromkeys(n for op in main.body.ops if op.origin is not None
                           for n in op.origin.nodes())  # fmt: skip
     files = [frame[0] for n in nodes for frame in n.stack if not is_library(frame[0])]
@@ -151,6 +153,7 @@ def import_exported(
         Nodes("torch", walker.nodes, partial(run_nodes, walker.program)),
         constants,
         unread,
+        checked,
     )
 
 
@@ -231,6 +234,8 @@ class _Walker:
         self.outputs: list[Value] = []
         self.output_names: list[str] = []
         self.ops: list = []
+        #: The ops that torch gives no positions out of range.
+        self.accesses: list[Access] = []
         #: The buffers that the program changes, by name.
         self.state = State()
         self.unsupported: list[Unsupported] = []
@@ -362,6 +367,7 @@ class _Walker:
                 return
             made = self._translate(target, context, arguments, keywords, node)
             self.ops += context.ops
+            self.accesses += context.accesses
         except Refused as reason:
             self.unsupported.append(Unsupported(target, str(reason), described))
             self.final = True

@@ -205,14 +205,14 @@ def conv_transpose(b, x, w, bias=None):
 
 @onnx_op("NegativeLogLikelihoodLoss")
 def nll_loss(b, x, targets, weight=None):
-    return b.nll_loss(x, targets, *(() if weight is None else (weight,)), **_loss_options(b))
+    weights = () if weight is None else (weight,)
+    return b.in_range(b.nll_loss(x, targets, *weights, **_loss_options(b)))
 
 
 @onnx_op("SoftmaxCrossEntropyLoss")
 def cross_entropy(b, scores, targets, weight=None):
-    made = b.cross_entropy(
-        scores, targets, *(() if weight is None else (weight,)), **_loss_options(b)
-    )
+    weights = () if weight is None else (weight,)
+    made = b.in_range(b.cross_entropy(scores, targets, *weights, **_loss_options(b)))
     if len(b.node.output) > 1 and b.node.output[1]:
         return made, b.log_softmax(scores, axis=1)
     return made

@@ -189,7 +189,7 @@ def slice_(b, x, starts=None, ends=None, axes=None, steps=None):
 @onnx_op("Gather")
 def gather(b, x, indices):
     axis = axis_of(b.attr("axis", 0), x.type.rank)
-    return b.take(x, from_front(b, indices, x.type.shape[axis]), axis=axis)
+    return b.in_range(b.take(x, from_front(b, indices, x.type.shape[axis]), axis=axis))
 
 
 def from_front(b, indices, size: int):
@@ -210,12 +210,13 @@ def gather_elements(b, x, indices):
                    enumerate(zip(x.type.shape, indices.type.shape, strict=True)))  # fmt: skip
     if limits != x.type.shape:
         x = b.slice(x, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))
-    return b.take_along(x, from_front(b, indices, x.type.shape[axis]), axis=axis)
+    return b.in_range(b.take_along(x, from_front(b, indices, x.type.shape[axis]), axis=axis))
 
 
 @onnx_op("GatherND")
 def gather_nd(b, x, indices):
-    return b.gather_nd(x, _tuple_from_front(b, x, indices), batch_dims=int(b.attr("batch_dims", 0)))
+    first = int(b.attr("batch_dims", 0))
+    return b.in_range(b.gather_nd(x, _tuple_from_front(b, x, indices), batch_dims=first))
 
 
 def _tuple_from_front(b, x, indices):
@@ -236,15 +237,14 @@ def _tuple_from_front(b, x, indices):
 def scatter_elements(b, x, indices, updates):
     axis = axis_of(b.attr("axis", 0), x.type.rank)
     mode = {"none": "set"}.get(b.attr("reduction", "none"), b.attr("reduction", "none"))
-    return b.scatter_along(
-        x, from_front(b, indices, x.type.shape[axis]), updates, axis=axis, mode=mode
-    )
+    indices = from_front(b, indices, x.type.shape[axis])
+    return b.in_range(b.scatter_along(x, indices, updates, axis=axis, mode=mode))
 
 
 @onnx_op("ScatterND")
 def scatter_nd(b, x, indices, updates):
     mode = {"none": "set"}.get(b.attr("reduction", "none"), b.attr("reduction", "none"))
-    return b.scatter_nd(x, _tuple_from_front(b, x, indices), updates, mode=mode)
+    return b.in_range(b.scatter_nd(x, _tuple_from_front(b, x, indices), updates, mode=mode))
 
 
 @onnx_op("Pad")

@@ -21,7 +21,7 @@ def embedding_bag(
         raise NotSupported(f"indices of rank {indices.type.rank}")
     count, width = indices.type.shape[0], weight.type.shape[1]
     bags = offsets.type.shape[0] - bool(include_last_offset)
-    rows = b.take(weight, indices, axis=0)
+    rows = b.in_range(b.take(weight, indices, axis=0))
     if per_sample_weights is not None:
         rows = b.mul(rows, b.broadcast(per_sample_weights, shape=rows.type.shape, dims=(0,)))
     # The bag of a row: how many bags begin at it or before it, less one.

@@ -21,7 +21,7 @@ from core_compiler.ir import Value
 
 @aten("embedding")
 def embedding(b, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-    rows = b.take(weight, indices, axis=0)
+    rows = b.in_range(b.take(weight, indices, axis=0))
     if not b.symbols.training:
         return rows
     if scale_grad_by_freq:
@@ -38,7 +38,7 @@ def index_select(b, x, axis, indices):
     axis = axis_of(axis, x.type.rank)
     if indices.type.rank == 0:
         indices = b.reshape(indices, shape=(1,))
-    return b.take(x, indices, axis=axis) if x.type.rank else x
+    return b.in_range(b.take(x, indices, axis=axis)) if x.type.rank else x
 
 
 @aten("take")
@@ -46,7 +46,8 @@ def take(b, x, indices):
     """Elements by their places in row-major order, negative ones from the end."""
     flat = b.reshape(x, shape=(x.type.elements,))
     at = b.reshape(b.to(indices, I64), shape=(indices.type.elements,))
-    return b.reshape(b.take(flat, _from_front(b, at, x.type.elements), axis=0), shape=b.shape)
+    made = b.in_range(b.take(flat, _from_front(b, at, x.type.elements), axis=0))
+    return b.reshape(made, shape=b.shape)
 
 
 @aten("gather")
@@ -57,7 +58,7 @@ def gather(b, x, axis, indices, sparse_grad=False):
         return b.broadcast(x, shape=indices.type.shape, dims=())
     if indices.type.rank == 0:
         indices = b.reshape(indices, shape=(1,))
-        return b.reshape(b.take(x, indices, axis=0), shape=())
+        return b.reshape(b.in_range(b.take(x, indices, axis=0)), shape=())
     if any(i > d for a, (i, d) in enumerate(zip(indices.type.shape, x.type.shape, strict=True))
            if a != axis_of(axis, x.type.rank)):  # fmt: skip
         raise NotSupported("indices wider than the tensor")
@@ -66,12 +67,22 @@ def gather(b, x, axis, indices, sparse_grad=False):
                    enumerate(zip(x.type.shape, indices.type.shape, strict=True)))  # fmt: skip
     if limits != x.type.shape:
         x = b.slice(x, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))
-    return b.take_along(x, indices, axis=axis)
+    return b.in_range(b.take_along(x, indices, axis=axis))
 
 
-@aten("index", "_unsafe_index")
+@aten("index")
 def index(b, x, indices):
     """Advanced indexing, NumPy's rules: with integer tensors, or a mask over the first axes."""
+    return _index(b, x, indices, b.in_range)
+
+
+@aten("_unsafe_index")
+def unsafe_index(b, x, indices):
+    """The same of positions that nobody checks."""
+    return _index(b, x, indices, lambda made, *positions: made)
+
+
+def _index(b, x, indices, checked):
     used = [i for i, v in enumerate(indices) if v is not None]
     arrays = [indices[i] for i in used]
     if any(a.type.dtype is BOOL for a in arrays):
@@ -87,13 +98,13 @@ def index(b, x, indices):
     sizes = [x.type.shape[i] for i in used]
     arrays = [_from_front(b, a, d) for a, d in zip(arrays, sizes, strict=True)]
     if len(used) == 1:
-        return b.take(x, arrays[0], axis=used[0])
+        return checked(b.take(x, arrays[0], axis=used[0]))
     flat = arrays[0]
     for array, size in zip(arrays[1:], sizes[1:], strict=True):
         flat = b.add(b.mul(flat, b.scalar_like(size, flat)), array)
     shape = x.type.shape
     merged = b.reshape(x, shape=(*shape[: used[0]], math.prod(sizes), *shape[used[-1] + 1 :]))
-    return b.take(merged, flat, axis=used[0])
+    return checked(b.take(merged, flat, axis=used[0]), *zip(arrays, sizes, strict=True))
 
 
 def _where_true(b, x, mask):
@@ -156,9 +167,19 @@ def _from_front(b, indices, size):
                     b.add(indices, b.scalar_like(size, indices)), indices)  # fmt: skip
 
 
-@aten("index_put", "_unsafe_index_put", "index_put_")
+@aten("index_put", "index_put_")
 def index_put(b, x, indices, values, accumulate=False):
     """Assignment at integer positions: one scatter over tuples of the leading axes."""
+    return _index_put(b, x, indices, values, accumulate, b.in_range)
+
+
+@aten("_unsafe_index_put")
+def unsafe_index_put(b, x, indices, values, accumulate=False):
+    """The same at positions that nobody checks."""
+    return _index_put(b, x, indices, values, accumulate, lambda made, *positions: made)
+
+
+def _index_put(b, x, indices, values, accumulate, checked):
     if any(i is not None and i.type.dtype is BOOL for i in indices):
         if [i for i, v in enumerate(indices) if v is not None] != [0]:
             raise NotSupported("a boolean mask beside other indices, or not over the first axes")
@@ -191,6 +212,7 @@ def index_put(b, x, indices, values, accumulate=False):
         updates = b.expand(values, full)
     mode = "add" if accumulate else "set"
     made = b.scatter_nd(moved, tuples, b.to(updates, x.type.dtype), mode=mode)
+    made = checked(made, *((a, x.type.shape[i]) for a, i in zip(arrays, used, strict=True)))
     back = [(*used, *rest).index(i) for i in range(rank)]
     return b.transpose(made, permutation=tuple(back))
 
@@ -205,7 +227,7 @@ def index_fill(b, x, axis, indices, value):
     size = x.type.shape[axis] if x.type.rank else 1
     at = b.reshape(b.to(indices, I64), shape=(indices.type.elements,))
     none, one = (b.expand(b.constant(n, I64), (k,)) for n, k in ((0, size), (1, at.type.elements)))
-    held = b.scatter_along(none, _from_front(b, at, size), one, axis=0, mode="set")
+    held = b.in_range(b.scatter_along(none, _from_front(b, at, size), one, axis=0, mode="set"))
     held = b.ne(held, b.scalar_like(0, held))
     if x.type.rank == 0:
         return b.select(b.reshape(held, shape=()), fill, x)
@@ -248,7 +270,8 @@ def _scatter(b, x, axis, indices, updates, mode):
         updates = b.slice(
             updates, starts=(0,) * len(shape), limits=shape, strides=(1,) * len(shape)
         )
-    return b.scatter_along(x, indices, updates, axis=axis_of(axis, x.type.rank), mode=mode)
+    axis = axis_of(axis, x.type.rank)
+    return b.in_range(b.scatter_along(x, indices, updates, axis=axis, mode=mode))
 
 
 @aten("scatter")

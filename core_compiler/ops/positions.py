@@ -1,0 +1,250 @@
+"""Positions out of range, where the model's framework refuses them: a call is checked beforehand.
+
+Our ops clamp such positions, or drop what was to be written there (``ops/indexing.py``), which
+gives some number; torch and onnxruntime raise.  Which values reach an op as positions is known when
+a model is imported: the ops between its inputs and them are kept, as a module that gives the
+positions, which the reference evaluates.  Positions that depend on computed floats, on the model's
+state, on sizes that only a run knows, or in a branch, are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Block, Function, Module, Op, Resource, Value, WeightStore
+from core_compiler.ir.parser import parse
+from core_compiler.ir.text import print_module
+from core_compiler.ops.base import evaluate_block
+
+#: Ops that are looked at from positions back to the inputs.
+DEEPEST = 64
+#: What is evaluated before a call has at most as many elements for one of the inputs', and so many
+#: beside.
+FOR_EACH, BESIDE = 4, 1 << 16
+#: Positions, their limits (as :class:`Read` has them), a position that means none.
+Limited = tuple[Value, tuple[int, ...], int | None]
+#: Ops that keep the elements, and their order.
+_SAME_ORDER = ("core.reshape", "core.cast")
+
+
+@dataclass(frozen=True)
+class Read:
+    """An op that reads or writes at positions.  ``limits``: how many there are, or how many along
+    each of several axes, by the last axis of the positions; ``input``: the number of the model's
+    input that holds them as they are (``wraps``: negative ones count from the end), or None."""
+
+    limits: tuple[int, ...]
+    ignored: int | None
+    input: int | None
+    name: str
+    wraps: bool
+    by: str
+    place: str
+
+    def check(self, positions: np.ndarray, inputs: Mapping[int, np.ndarray], row: int) -> None:
+        """UserError names the first that is out of range; ``row``: of the inputs' first row."""
+        if not positions.size:
+            return
+        limits = np.array(self.limits if len(self.limits) > 1 else self.limits[0])
+        if positions.min() >= 0 and positions.max() < min(self.limits):
+            return
+        wrong = (positions < 0) | (positions >= limits)
+        if self.ignored is not None:
+            wrong &= positions != self.ignored
+        if not wrong.any():
+            return
+        first = int(wrong.argmax())
+        count = self.limits[first % len(self.limits)]
+        source = positions if self.input is None else inputs[self.input]
+        held = f"{self.by} is to use" if self.input is None else f"input {self.name} has"
+        value = int(source.flat[first])
+        if self.input is None and self.wraps and value < 0:
+            value -= count  # as it was before it was counted from the end
+        place = list(map(int, np.unravel_index(first, source.shape)))
+        if row and place:
+            place[0] += row
+        inside = f" at {place}" if place else ""
+        ignored = "" if self.ignored is None else f", or {self.ignored}, which is ignored"
+        raise UserError(
+            f"{held} {value}{inside}: {self.by} has {count} to choose from",
+            self.place or self.by,
+            f"give positions from {-count if self.wraps else 0} to {count - 1}{ignored}",
+        )
+
+
+@dataclass(frozen=True)
+class Positions:
+    """What a model's inputs may be where positions depend on them; plain data.
+
+    ``text``: a module whose main takes the inputs ``inputs`` (by number) and gives the positions of
+    each of ``reads``.
+    """
+
+    text: str
+    inputs: tuple[int, ...]
+    reads: tuple[Read, ...]
+
+    def check(self, given: Sequence[np.ndarray], row: int = 0) -> None:
+        """UserError where a position is out of range.  Arrays that are no inputs of the model are
+        left to the call, which says what it wants.  ``row``: the number of their first row, where
+        they are a part of a batch."""
+        main = _main(self.text)
+        if len(given) <= max(self.inputs):
+            return
+        arrays = [np.asarray(given[i]) for i in self.inputs]
+        for array, argument in zip(arrays, main.arguments, strict=True):
+            wanted = argument.type
+            if array.shape != wanted.shape or array.dtype != wanted.dtype.numpy:
+                return
+        named = dict(zip(self.inputs, arrays, strict=True))
+        for read, found in zip(self.reads, evaluate_block(main.body, arrays), strict=True):
+            read.check(found, named, row)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(held: Mapping[str, Any]) -> Positions:
+        reads = tuple(Read(**{**r, "limits": tuple(r["limits"])}) for r in held["reads"])
+        return Positions(held["text"], tuple(held["inputs"]), reads)
+
+
+@lru_cache(maxsize=64)
+def _main(text: str) -> Function:
+    return parse(text, where="positions").main
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """``made`` is the result of an op to which the framework gives no position out of range;
+    ``positions``: those that it was put together from, each with how many there are."""
+
+    made: Value
+    positions: tuple[tuple[Value, int], ...] = ()
+
+
+def positions(
+    main: Function, own: int, accesses: Iterable[Access],
+    unknown: Callable[[Value], object] = lambda value: False,
+) -> Positions | None:  # fmt: skip
+    """What is to be checked of the first ``own`` arguments of ``main``, which positions follow
+    from; None where there is nothing.  ``unknown`` says of a value that a part of it only a run
+    knows."""
+    makers = {result: op for op in main.body.ops for result in op.results}
+    inputs = {value: i for i, value in enumerate(main.arguments[:own])}
+    needed: dict[Op, None] = {}
+    reads: dict[tuple[Value, Read], None] = {}
+    for access in accesses:
+        op = makers.get(access.made)
+        if op is None:  # in a branch, or nothing reads it
+            continue
+        parts: list[Limited] = [(value, (limit,), None) for value, limit in access.positions]
+        for value, limits, ignored in parts or [_LIMITS[op.kind](op)]:
+            while len(limits) == 1 and _kind(makers, value) == "core.broadcast":  # repeated
+                value = makers[value].operands[0]
+            between = _between(value, makers, inputs, unknown)
+            if between is None:
+                continue
+            needed |= between
+            source, wraps = _source(value, makers)
+            number = inputs.get(source)
+            name = "" if number is None else str(source.name)
+            reads[value, Read(limits, ignored, number, name, wraps, *_said(op))] = None
+    if not reads:
+        return None
+    ops = tuple(op for op in main.body.ops if op in needed)
+    read = {v for op in ops for v in op.operands} | {value for value, _ in reads}
+    taken = [v for v in main.arguments[:own] if v in read]
+    body = Block(tuple(taken), ops, tuple(value for value, _ in reads))
+    text = print_module(Module({"main": Function("main", body)}, WeightStore()))
+    return Positions(text, tuple(inputs[v] for v in taken), tuple(r for _, r in reads))
+
+
+def _between(value: Value, makers, inputs, unknown) -> dict[Op, None] | None:
+    """The ops from the inputs to ``value``, as far as they are integers and few; None where there
+    are others, or no input."""
+    found: dict[Op, None] = {}
+    taken: dict[Value, None] = {}
+    left = [value]
+    while left:
+        current = left.pop()
+        if unknown(current) or current.type.dtype.is_float:
+            return None
+        if current in inputs:
+            taken[current] = None
+            continue
+        op = makers.get(current)
+        if op is None or op.regions or len(found) == DEEPEST:
+            return None
+        if any(isinstance(a, Resource) for a in op.attributes.values()):
+            return None
+        if op not in found:
+            found[op] = None
+            left += op.operands
+    if not taken:
+        return None
+    elements = sum(v.type.elements for op in found for v in op.results)
+    most = FOR_EACH * sum(v.type.elements for v in taken) + BESIDE
+    return found if elements <= most else None
+
+
+def _source(value: Value, makers) -> tuple[Value, bool]:
+    """Where a value's elements come from in the same order, those that are replaced on the way left
+    out of account; whether negative ones were counted from the end."""
+    wraps = False
+    while (op := makers.get(value)) is not None:
+        if op.kind in _SAME_ORDER:
+            value = op.operands[0]
+            continue
+        condition = makers.get(op.operands[0]) if op.kind == "core.select" else None
+        if condition is None or not condition.operands:
+            break
+        kept = condition.operands[0]  # select(x < 0, x + n, x), select(x != ignored, x, 0)
+        if not any(v is kept for v in op.operands[1:]):
+            break
+        wraps |= condition.kind == "core.lt"
+        value = kept
+    return value, wraps
+
+
+def _kind(makers, value: Value) -> str:
+    op = makers.get(value)
+    return "" if op is None else op.kind
+
+
+def _said(op: Op) -> tuple[str, str]:
+    """What the framework calls an op, and the line of the model that it comes from."""
+    nodes = op.origin.nodes() if op.origin is not None else ()
+    if not nodes:
+        return op.kind, ""
+    node = nodes[0]
+    place = f"{node.file}:{node.line}" if node.file else node.name
+    return node.kind.removesuffix(".default"), place
+
+
+def _along(op: Op) -> Limited:
+    return op.operands[1], (op.operands[0].type.shape[op["axis"]],), None
+
+
+def _tuples(op: Op) -> Limited:
+    x, indices = op.operands[:2]
+    first = op["batch_dims"] if op.kind == "core.gather_nd" else 0
+    return indices, tuple(x.type.shape[first : first + indices.type.shape[-1]]), None
+
+
+def _classes(op: Op) -> Limited:
+    return op.operands[1], (op.operands[0].type.shape[1],), op["ignore_index"]
+
+
+#: Of an op: what is said of its positions.
+_LIMITS: dict[str, Callable[[Op], Limited]] = {
+    "core.take": _along, "core.take_along": _along, "core.scatter_along": _along,
+    "core.gather_nd": _tuples, "core.scatter_nd": _tuples,
+    "core.nll_loss": _classes, "core.cross_entropy": _classes,
+}  # fmt: skip
