@@ -3,7 +3,7 @@
 Positions out of range: a gather clamps them into range, a scatter drops them.  Negative positions
 do not count from the end (a frontend resolves them).  Where a model's framework refuses positions
 out of range, as torch and onnxruntime do, calls of the compiled model do too
-(:mod:`core_compiler.ops.positions`).
+(``ops/positions.py``).
 """
 
 from __future__ import annotations

@@ -158,6 +158,26 @@ class _Memory:
             pass
 
 
+class _Events:
+    """Events of the driver, made once and given back with their last user."""
+
+    def __init__(self, driver):
+        self.driver, self._made = driver, list[Any]()
+
+    def first(self, count: int) -> list[Any]:
+        while len(self._made) < count:
+            self._made.append(self.driver.event())
+        return self._made[:count]
+
+    def __del__(self) -> None:
+        try:
+            with self.driver.visit():
+                for event in self._made:
+                    self.driver.forget(event)
+        except Exception:  # the process ends, and its context with it
+            pass
+
+
 @dataclass(frozen=True, slots=True)
 class _Bound:
     """A launch with its addresses: a kernel, or a copy ``(to, source, bytes)``."""
@@ -185,7 +205,7 @@ class CudaExecutable(Executable):
             self._start(self._bind(launch))
         device.driver.wait()
         self._launches = [self._bind(launch) for launch in program.launches]
-        self._events: list[Any] = []
+        self._events = _Events(device.driver)
         self._held: dict[int, _Resident] = {}  # by input, what lies there from the last call on
 
     def __call__(
@@ -347,10 +367,7 @@ class CudaExecutable(Executable):
         spent = np.zeros((repeats, len(self._launches)), np.int64)
         with self._lock, driver.visit():
             self._upload(inputs)
-            # Made once: nobody gives them back.
-            while len(self._events) < 1 + 2 * len(self._launches):
-                self._events.append(driver.event())
-            origin, *events = self._events
+            origin, *events = self._events.first(1 + 2 * len(self._launches))
 
             def timed(number: int) -> None:
                 driver.record(events[2 * number])

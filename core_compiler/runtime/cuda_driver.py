@@ -240,6 +240,10 @@ class Driver:
     def event(self):
         return self._ask("cuEventCreate", self._cuda.CUevent_flags.CU_EVENT_DEFAULT)
 
+    def forget(self, event) -> None:
+        """Give an event back."""
+        self._ask("cuEventDestroy", event)
+
     def record(self, event) -> None:
         self._ask("cuEventRecord", event, self._stream)
 

@@ -19,7 +19,7 @@ typedef struct { char name[256]; } Function;
 static char context, other_context, stream_made;
 static _Thread_local void *current, *below[8];
 static _Thread_local int depth;
-static int streams, modules;
+static int streams, modules, events;
 static size_t used;
 static float now;
 
@@ -137,11 +137,12 @@ int cuModuleUnload(void *module) {
   modules--;
   return OK;
 }
-/* What tests ask: which GPU is current in a thread (0, 1, none: -1), or make GPU 1 so; streams and modules that were not given back. */
+/* What tests ask: which GPU is current in a thread (0, 1, none: -1), or make GPU 1 so; streams, modules and events that were not given back. */
 int fake_current(void) { return current == &context ? 0 : current == &other_context ? 1 : -1; }
 int fake_work_on_another(void) { return cuCtxSetCurrent(&other_context); }
 int fake_streams(void) { return streams; }
 int fake_modules(void) { return modules; }
+int fake_events(void) { return events; }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
   if (module != &context) return INVALID_HANDLE;
   if (!strcmp(name, "absent")) return NOT_FOUND;
@@ -170,7 +171,14 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
 
 int cuEventCreate(void **event, unsigned flags) {
   *event = calloc(1, sizeof(Event));
+  events++;
   return current != &context ? INVALID_CONTEXT : flags ? INVALID_VALUE : OK;
+}
+int cuEventDestroy(void *event) {
+  if (current != &context) return INVALID_CONTEXT;
+  free(event);
+  events--;
+  return OK;
 }
 int cuEventRecord(void *event, void *stream) {
   *(Event *)event = (Event){now, 1};
@@ -190,7 +198,7 @@ static const struct { const char *name; void *function; } FUNCTIONS[] = {
   HERE(cuMemcpyHtoDAsync), HERE(cuMemcpyDtoHAsync), HERE(cuMemcpyDtoDAsync), HERE(cuModuleLoadData),
   HERE(cuModuleGetFunction), HERE(cuLaunchKernel), HERE(cuEventCreate), HERE(cuEventRecord),
   HERE(cuEventElapsedTime), HERE(cuCtxPushCurrent), HERE(cuCtxPopCurrent), HERE(cuStreamDestroy),
-  HERE(cuModuleUnload),
+  HERE(cuModuleUnload), HERE(cuEventDestroy),
 };
 
 /* How callers find everything else. */

@@ -72,6 +72,9 @@ class SimulatedDriver:
     def event(self) -> list[int]:
         return [0]
 
+    def forget(self, event: list[int]) -> None:
+        pass
+
     def record(self, event: list[int]) -> None:
         event[0] = time.perf_counter_ns()
 

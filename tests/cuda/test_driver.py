@@ -230,9 +230,10 @@ for launch in made.facts["program"][0].launches:
     kernel = made.executable._functions[launch.kernel]
     print(block.address, block.size, launch.work_items, kernel.threads)
 assert library.fake_streams() and library.fake_modules()
+assert library.fake_events() == 1 + 2 * len(made.facts["program"][0].launches)
 del made, samples, threads, thread, block, launch, kernel
 gc.collect()
-assert (library.fake_streams(), library.fake_modules()) == (0, 0)
+assert (library.fake_streams(), library.fake_modules(), library.fake_events()) == (0, 0, 0)
 assert library.fake_current() == 1
 """, log=log)  # fmt: skip
     launches = [tuple(map(int, line.split())) for line in said.splitlines()]
