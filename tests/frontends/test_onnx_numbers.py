@@ -261,3 +261,32 @@ def test_before_version_11_a_shrinking_axis_takes_the_next_element():
     for scales in ((1, 1, 0.6, 0.6), (1, 1, 0.5, 1.7), (1, 1, 2, 0.3)):
         arrays = {"x": x, "scales": np.array(scales, np.float32)}
         agrees(one_node("Resize", arrays, "y", opset=10, mode="nearest"), arrays)
+
+
+@pytest.mark.parametrize("bounds", [{}, {"min": 0.0}, {"max": 6.0}, {"min": -1.0, "max": 1.0}])
+def test_infinities_are_cut_where_clip_has_bounds_of_its_own(bounds):
+    """Before opset 11 a bound that is left out is the largest number, after it there is none."""
+    x = np.array([-np.inf, -1, 2, np.inf, np.nan], np.float32)
+    agrees(one_node("Clip", {"x": x}, "y", opset=10, **bounds), {"x": x})
+    now = {"x": x, **{name: np.array(value, np.float32) for name, value in bounds.items()}}
+    (y,) = ours(one_node("Clip", {"x": x, "min": None, "max": None} | now, "y"), now)
+    assert np.array_equal(y, np.clip(x, bounds.get("min"), bounds.get("max")), equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.int32, np.int64])
+def test_one_hot_is_as_deep_as_it_is_asked_for(kind):
+    """Also where the indices' own dtype does not count as far."""
+    indices = np.array([5, 100, 0 if kind is np.uint8 else -1], kind)
+    arrays = {"i": indices, "depth": np.array(200), "values": np.array([0, 1], np.float32)}
+    (made,) = ours(one_node("OneHot", arrays, "y", opset=11), arrays)
+    assert np.array_equal(made, np.eye(200, dtype=np.float32)[indices.astype(int)])
+
+
+def test_a_product_of_integers_is_not_scaled_by_a_fraction():
+    ones = np.ones((2, 2), np.int32)
+    arrays = {"x": ones, "y": ones, "c": ones}
+    types = {"z": TensorProto.INT32}
+    (made,) = ours(one_node("Gemm", arrays, "z", opset=13, types=types, beta=2.0), arrays)
+    assert (made == 4).all()
+    with pytest.raises(UserError, match=r"Gemm \(integers, with alpha 1 and beta 0.5"):
+        ours(one_node("Gemm", arrays, "z", opset=13, types=types, beta=0.5), arrays)

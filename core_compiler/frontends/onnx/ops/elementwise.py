@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import reduce
 
+import numpy as np
+
 from core_compiler.frontends.onnx.statistics import initializer
 from core_compiler.frontends.onnx.table import TABLE, Context, onnx_op
 from core_compiler.ir import dtype
@@ -132,8 +134,10 @@ def identity(b, x):
 @onnx_op("Clip")
 def clip(b, x, low=None, high=None):
     if b.opset < 11:
-        low = b.constant(b.attr("min"), x.type.dtype) if b.attr("min") is not None else None
-        high = b.constant(b.attr("max"), x.type.dtype) if b.attr("max") is not None else None
+        # The defaults are f32's largest: infinities are cut, too.
+        most = min(float(np.finfo(k).max) for k in (np.float32, x.type.dtype.numpy))
+        low, high = (b.constant(b.attr(name, default), x.type.dtype)
+                     for name, default in (("min", -most), ("max", most)))  # fmt: skip
     if low is not None:
         x = b.max(*b.together(x, low))
     if high is not None:

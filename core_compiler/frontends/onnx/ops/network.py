@@ -44,6 +44,8 @@ def gemm(b, x, y, c=None):
     x = b.transpose(x, permutation=(1, 0)) if b.attr("transA", 0) else x
     y = b.transpose(y, permutation=(1, 0)) if b.attr("transB", 0) else y
     alpha, beta = float(b.attr("alpha", 1.0)), float(b.attr("beta", 1.0))
+    if not x.type.dtype.is_float and not (alpha.is_integer() and beta.is_integer()):
+        raise NotSupported(f"integers, with alpha {alpha:g} and beta {beta:g}")
     product = b.matmul(x, y)
     if alpha != 1:
         product = b.mul(product, b.scalar_like(alpha, product))

@@ -313,7 +313,8 @@ def one_hot(b, indices, depth, values):
     count = b.ints(depth, "the depth")[0]
     rank = indices.type.rank + 1
     axis = axis_of(b.attr("axis", -1), rank)
-    if indices.type.dtype.is_float:
+    kind = indices.type.dtype
+    if kind.is_float or kind.bits < 32:  # which may not count as far
         indices = b.cast(indices, dtype=I64)
     indices = from_front(b, indices, count)
     shape = (*indices.type.shape[:axis], count, *indices.type.shape[axis:])
