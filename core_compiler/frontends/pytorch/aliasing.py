@@ -62,13 +62,11 @@ def functional(program, training: bool = False):
     else functionalised by torch.
 
     The walk then simply takes the result of an in-place op for its argument from there on.
-    ``training``: what the program holds gradients back from is held back in the result as well.
+    ``training``: gradients are held back where the program detaches.
     """
     import torch
 
     graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
-    if training:
-        _detach_without_grad(graphs)
     for node in (node for graph in graphs for node in graph.nodes):
         written = _written(node)
         if any(written[1:]) or _tracks(node) or (is_in_place(node) and not _simple(node)):
@@ -110,33 +108,6 @@ def _drop_idle_names(program) -> None:
     gone = {node.name for node in idle}
     specs = program.graph_signature.input_specs
     specs[:] = [spec for spec in specs if getattr(spec.arg, "name", None) not in gone]
-
-
-def _detach_without_grad(graphs) -> None:
-    """Detach what parts under ``no_grad`` read: they are put in line, where nothing says any more
-    that they stop gradients, by torch's functionalisation and by the walk.
-
-    Not what they return: they may write into buffers that are read after them.
-    """
-    for graph in graphs:
-        for node in graph.nodes:
-            if "wrap_with_set_grad_enabled" in str(node.target) and node.args[0] is False:
-                inner = graph.owning_module.get_submodule(node.args[1].target)
-                _detach_arguments(inner.graph)
-                inner.recompile()
-
-
-def _detach_arguments(graph) -> None:
-    import torch
-
-    given = [node for node in graph.nodes if node.op == "placeholder"]
-    with graph.inserting_after(given[-1] if given else None):
-        for node in given:
-            if not isinstance(node.meta.get("val"), torch.Tensor):
-                continue
-            detached = graph.call_function(torch.ops.aten.detach.default, (node,))
-            detached.meta = dict(node.meta)
-            node.replace_all_uses_with(detached, lambda user, own=detached: user is not own)
 
 
 def _tracks(node) -> bool:

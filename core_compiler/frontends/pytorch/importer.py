@@ -39,6 +39,7 @@ from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.state_dict import refuse_shared, stored, tied
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
 from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, memory_of, to_numpy
+from core_compiler.frontends.pytorch.without_grad import hold_back
 from core_compiler.frontends.random_numbers import Draws
 from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes, with_counts
 from core_compiler.frontends.state import State
@@ -113,6 +114,8 @@ def import_exported(
     """
     import torch
 
+    if training:
+        hold_back(program, name)
     program = functional(program, training)
     _refuse_mutation(program, name)
     if training:

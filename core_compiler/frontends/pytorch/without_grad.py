@@ -1,0 +1,104 @@
+"""Parts of a program under ``no_grad``, and what it detaches, where it is read to be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.pytorch.aliasing import is_in_place, may_alias, packet
+from core_compiler.frontends.pytorch.origins import describe
+
+
+def hold_back(program, where: str) -> None:
+    """Detach what parts under ``no_grad`` read: they are put in line, where nothing says any more
+    that they stop gradients, by torch's functionalisation and by the walk.
+
+    Not what they return: they may write into buffers that are read after them.  UserError where
+    something is written that gradients go through, see :func:`_refuse_unseen_writes`.
+    """
+    _refuse_unseen_writes(program, where)
+    for module in program.graph_module.modules():
+        for _, inner in _parts(module) if hasattr(module, "graph") else ():
+            _detach_arguments(inner.graph)
+            inner.recompile()
+
+
+def _parts(module) -> Iterator[tuple]:
+    """The calls of a graph that run a part of it under ``no_grad``, each with that part."""
+    for node in module.graph.nodes:
+        if "wrap_with_set_grad_enabled" in str(node.target) and node.args[0] is False:
+            yield node, module.get_submodule(node.args[1].target)
+
+
+def _detach_arguments(graph) -> None:
+    import torch
+
+    given = [node for node in graph.nodes if node.op == "placeholder"]
+    with graph.inserting_after(given[-1] if given else None):
+        for node in given:
+            if not isinstance(node.meta.get("val"), torch.Tensor):
+                continue
+            detached = graph.call_function(torch.ops.aten.detach.default, (node,))
+            detached.meta = dict(node.meta)
+            node.replace_all_uses_with(detached, lambda user, own=detached: user is not own)
+
+
+def _refuse_unseen_writes(program, where: str) -> None:
+    """UserError where the program writes, under ``no_grad`` or through ``detach``, into a tensor
+    that depends on parameters: torch computes on with the new numbers and lets gradients pass as if
+    nothing had been written, which the import cannot say."""
+    module = program.graph_module
+    tracked = _tracked(module.graph)
+    for node in module.graph.nodes:
+        if is_in_place(node):
+            root, detached = _root(node.args[0])
+            if detached and root in tracked:
+                raise _unseen(node, where)
+    for call, part in _parts(module):
+        outer = dict(zip((n for n in part.graph.nodes if n.op == "placeholder"), call.args[2:],
+                         strict=False))  # fmt: skip
+        for node in part.graph.nodes:
+            inner = _root(node.args[0])[0] if is_in_place(node) else None
+            given = outer.get(inner)
+            if given is not None and _root(given)[0] in tracked:
+                raise _unseen(node, where)
+
+
+def _unseen(node, where: str) -> UserError:
+    told = describe(node)
+    return UserError(
+        f"{packet(node)} writes, where no gradients are recorded, into a tensor that gradients go "
+        "through", f"{told.file}:{told.line}" if told.file else where,
+        "write x = x + (new - x).detach(), which lets gradients pass as torch does, or compute a "
+        "new tensor",
+    )  # fmt: skip
+
+
+def _root(node) -> tuple:
+    """The tensor in whose memory a node's result lies, and whether it was detached on the way."""
+    detached = False
+    while node.op == "call_function" and node.args and (is_in_place(node) or may_alias(node)):
+        if not hasattr(node.args[0], "op"):
+            break
+        detached = detached or packet(node) == "detach"
+        node = node.args[0]
+    return node, detached
+
+
+def _tracked(graph) -> set:
+    """The nodes that depend on a parameter otherwise than through what is detached."""
+    found = set()
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder":
+            if getattr(value, "requires_grad", False):
+                found.add(node)
+        elif packet(node) != "detach" and not (
+            "wrap_with_set_grad_enabled" in str(node.target) and node.args[0] is False
+        ):
+            kind = getattr(value, "dtype", None)
+            if (kind is None or kind.is_floating_point or kind.is_complex) and any(
+                source in found for source in node.all_input_nodes
+            ):
+                found.add(node)
+    return found
