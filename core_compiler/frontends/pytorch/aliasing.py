@@ -67,6 +67,8 @@ def functional(program, training: bool = False):
     import torch
 
     graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
+    for graph in graphs:
+        _spell_statistics(graph)
     for node in (node for graph in graphs for node in graph.nodes):
         written = _written(node)
         if any(written[1:]) or _tracks(node) or (is_in_place(node) and not _simple(node)):
@@ -78,6 +80,28 @@ def functional(program, training: bool = False):
                 warnings.simplefilter("ignore")
                 return program.run_decompositions({})
     return program
+
+
+def _spell_statistics(graph) -> None:
+    """Instance normalisations write into running statistics, of which their schema does not speak:
+    what they write (each instance's mean and unbiased variance, on average) becomes ops."""
+    import torch
+
+    aten = torch.ops.aten
+    for node in list(graph.nodes):
+        if packet(node) != "instance_norm" or not all(node.args[i] for i in (3, 5)):
+            continue
+        x, mean, variance, momentum = *(node.args[i] for i in (0, 3, 4)), float(node.args[6])
+        axes = list(range(2, x.meta["val"].dim()))
+        with graph.inserting_before(node):
+            held = graph.call_function(aten.detach.default, (x,))
+            means = graph.call_function(aten.mean.dim, (held, axes))
+            variances = graph.call_function(aten.var.correction, (held, axes), {"correction": 1})
+            for running, each in ((mean, means), (variance, variances)):
+                new = graph.call_function(aten.mean.dim, (each, [0]))
+                graph.call_function(aten.mul_.Scalar, (running, 1 - momentum))
+                graph.call_function(aten.add_.Tensor, (running, new), {"alpha": momentum})
+        node.args = (*node.args[:3], None, None, *node.args[5:])
 
 
 def _drop_idle_dropout(program) -> None:
