@@ -121,3 +121,58 @@ def test_a_write_that_gradients_do_not_see_is_refused_with_its_line(between):
     assert "self.between(" in linecache.getline(__file__, line)  # torch tells lines of `forward`
     assert "(new - x).detach()" in refused.value.fix
     cc.compile(Model(between).eval(), [x])  # without gradients there is nothing to miss
+
+
+class Square(torch.autograd.Function):
+    """Its gradient is not that of x * x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return 5 * gradient * x
+
+
+def own_function(model, y):
+    return Square.apply(y)
+
+
+def hooked(model, y):
+    y.register_hook(lambda gradient: 3 * gradient)
+    return y
+
+
+def _hooked_module(model):
+    model.last.register_full_backward_hook(lambda *_: None)
+
+
+def _hooked_parameter(model):
+    model.first.weight.register_hook(lambda gradient: 3 * gradient)
+
+
+@pytest.mark.parametrize(
+    ("between", "change", "said", "where"),
+    [
+        (own_function, None, "Square has a backward pass of its own", r"test_no_grad\.py:\d+$"),
+        (hooked, None, "a tensor has a hook on its gradient", r"test_no_grad\.py:\d+$"),
+        (nested, _hooked_module, "module last has a backward hook", "Model"),
+        (nested, _hooked_parameter, "parameter first.weight has a hook on its gradient", "Model"),
+    ],
+)
+def test_gradients_of_a_persons_own_code_are_refused(between, change, said, where):
+    """An export keeps the forward pass: its derivative would be taken, silently."""
+    x, classes = torch.randn(8, 4), torch.arange(8) % 3
+    model = Model(between)
+    if change is not None:
+        change(model)
+    apply, hook = torch.autograd.Function.apply, torch.Tensor.register_hook
+    with pytest.raises(UserError) as refused:
+        cc.compile(model, [x, classes], training=cc.Training(loss="cross_entropy"))
+    assert said in refused.value.what and re.search(where, refused.value.where)
+    assert torch.autograd.Function.apply == apply and torch.Tensor.register_hook is hook
+    if between is not hooked:
+        cc.compile(model, [x])  # for inference it means what it says

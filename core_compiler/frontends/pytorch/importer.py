@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from inspect import isfunction
@@ -35,6 +35,7 @@ from core_compiler.frontends.pytorch.decompositions import (
 )
 from core_compiler.frontends.pytorch.nodes import run_nodes
 from core_compiler.frontends.pytorch.origins import describe, identifier, is_library, owner_of
+from core_compiler.frontends.pytorch.own_gradients import refuse_hooks, refused
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.state_dict import refuse_shared, stored, tied
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
@@ -80,11 +81,21 @@ def import_module(
     (in training mode or not); ``training`` as :func:`import_exported` has it."""
     import torch
 
+    if training:
+        refuse_hooks(module, name)
     # Torch prints what it had traced where it fails; a model's own prints are no answers of ours.
     said = io.StringIO()
+    watched = refused() if training else nullcontext()
     try:
-        with torch.set_grad_enabled(training), redirect_stdout(said), redirect_stderr(said):
+        with (
+            torch.set_grad_enabled(training),
+            redirect_stdout(said),
+            redirect_stderr(said),
+            watched,
+        ):
             program = torch.export.export(module, tuple(inputs), strict=False)
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(
             f"torch.export failed: {raised_at(error)}", name,

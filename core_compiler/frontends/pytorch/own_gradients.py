@@ -1,0 +1,64 @@
+"""Gradients that a module's own Python code makes: an export keeps forward passes only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.pytorch.origins import is_library
+
+_FIX = "write the forward pass so that its own derivative is meant: x + (new - x).detach() has the " \
+       "value new and the gradient of x"  # fmt: skip
+
+
+def refuse_hooks(module: Any, where: str) -> None:
+    """UserError where a hook of a module or of a parameter would change gradients."""
+    for name, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            raise UserError(f"module {name or '(the model)'} has a backward hook, which a training "
+                            "step does not run", where, "remove it before the compile")  # fmt: skip
+    for name, held in module.named_parameters():
+        if held._backward_hooks or getattr(held, "_post_accumulate_grad_hooks", None):
+            raise UserError(f"parameter {name} has a hook on its gradient, which a training step "
+                            "does not run", where, "remove it before the compile")  # fmt: skip
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Within it (an export of a model that is to be trained) code of a person's that applies an
+    ``autograd.Function`` or hooks a tensor is remembered: UserError at the end names the first."""
+    import torch
+
+    function, tensor = torch.autograd.Function, torch.Tensor
+    apply, hook = function.__dict__["apply"], tensor.register_hook
+    seen: list[tuple[str, str]] = []
+
+    def applied(cls, *args, **kwargs):
+        if cls.__module__.partition(".")[0] != "torch":
+            seen.append((f"{cls.__name__} has a backward pass of its own", _caller()))
+        return apply.__get__(None, cls)(*args, **kwargs)
+
+    def hooked(self, *args, **kwargs):
+        place = _caller()
+        if place:
+            seen.append(("a tensor has a hook on its gradient", place))
+        return hook(self, *args, **kwargs)
+
+    function.apply, tensor.register_hook = classmethod(applied), hooked
+    try:
+        yield
+    finally:
+        function.apply, tensor.register_hook = apply, hook
+    if seen:
+        said, place = seen[0]
+        raise UserError(f"{said}, which a training step does not run", place or "the model", _FIX)
+
+
+def _caller() -> str:
+    """The line that called this function's caller; "" where it is the framework's."""
+    frame = sys._getframe(2)
+    file = frame.f_code.co_filename
+    return "" if is_library(file) else f"{file}:{frame.f_lineno}"
