@@ -85,14 +85,9 @@ def import_module(
         refuse_hooks(module, name)
     # Torch prints what it had traced where it fails; a model's own prints are no answers of ours.
     said = io.StringIO()
-    watched = refused() if training else nullcontext()
+    noted = refused() if training else nullcontext()
     try:
-        with (
-            torch.set_grad_enabled(training),
-            redirect_stdout(said),
-            redirect_stderr(said),
-            watched,
-        ):
+        with torch.set_grad_enabled(training), redirect_stdout(said), redirect_stderr(said), noted:
             program = torch.export.export(module, tuple(inputs), strict=False)
     except UserError:
         raise

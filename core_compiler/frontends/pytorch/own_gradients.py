@@ -10,8 +10,10 @@ from typing import Any
 from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch.origins import is_library
 
-_FIX = "write the forward pass so that its own derivative is meant: x + (new - x).detach() has the " \
-       "value new and the gradient of x"  # fmt: skip
+_FIX = (
+    "write the forward pass so that its own derivative is meant: x + (new - x).detach() is new, "
+    "and has the gradient of x"
+)
 
 
 def refuse_hooks(module: Any, where: str) -> None:
@@ -32,7 +34,8 @@ def refused() -> Iterator[None]:
     ``autograd.Function`` or hooks a tensor is remembered: UserError at the end names the first."""
     import torch
 
-    function, tensor = torch.autograd.Function, torch.Tensor
+    function: Any = torch.autograd.Function
+    tensor: Any = torch.Tensor
     apply, hook = function.__dict__["apply"], tensor.register_hook
     seen: list[tuple[str, str]] = []
 
