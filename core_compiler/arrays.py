@@ -22,7 +22,7 @@ def as_numpy(given: Any) -> np.ndarray:
     on a device, part of a graph, and of any dtype."""
     if not any((b.__module__, b.__name__) == ("torch", "Tensor") for b in type(given).__mro__):
         return np.asarray(given)
-    held = given.detach().cpu()
+    held = given.detach().cpu().resolve_neg()
     if held.dtype.is_complex:
         return held.resolve_conj().numpy()
     held = held.contiguous()
@@ -33,6 +33,18 @@ def as_numpy(given: Any) -> np.ndarray:
         bits, kind = _NARROW[name]
         return held.view(getattr(torch, bits)).numpy().view(kind)
     return held.numpy()
+
+
+def numbers(given: Any) -> np.ndarray:
+    """:func:`as_numpy` of what somebody gives; ValueError says why it is no array of numbers."""
+    try:
+        made = as_numpy(given)
+    except Exception as error:  # sparse, without data, of several shapes
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"it is no array ({said[:160]})") from None
+    if made.dtype.kind in "OUSMm":
+        raise ValueError("it holds no numbers")
+    return made
 
 
 def to_torch(held: np.ndarray) -> Any:

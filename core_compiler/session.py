@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 
 from core_compiler import __version__, targets
-from core_compiler.arrays import as_numpy, to_torch
+from core_compiler.arrays import numbers, to_torch
 from core_compiler.compiler import Compilation, Options, start
 from core_compiler.errors import UserError
 from core_compiler.frontends import text
 from core_compiler.frontends.base import Imported, is_saved_model
-from core_compiler.ir import Module, Value
+from core_compiler.ir import Module, TensorType, Value
 from core_compiler.ir.events import Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.pipelines import LEVELS_OF, PipelineEdit, level_of
 from core_compiler.training.config import Training
 from core_compiler.training.joint import begin, names
-from core_compiler.training.losses import Own
+from core_compiler.training.losses import Loss, Own
 from core_compiler.training.roles import Roles
 from core_compiler.training.step import TrainingStep, shard_of
 
@@ -120,7 +120,8 @@ def _training_step(
                   tied=tied, constants=imported.constants)  # fmt: skip
     found = targets.target(target) if isinstance(target, str) else target
     batch = len(joint.roles.numbers("batch"))
-    _need_batch(joint.roles, joint.module.main.arguments[:batch], arrays)
+    _need_batch(joint.roles, joint.module.main.arguments[:batch], arrays, training.loss,
+                imported.module.main.outputs[0].type)  # fmt: skip
     first = [np.zeros((), np.int64)] * len(joint.roles.numbers("shard"))
     examples = [*arrays, *first, *joint.state]
     made = start(joint.module, found, how, examples, observer)
@@ -136,17 +137,22 @@ def _training_step(
     step = TrainingStep(joint.roles, joint.state, training.shards, tied, made, order)
     step.classes, step.positions = joint.classes, imported.positions
     step.fixed, step.unread = joint.fixed, imported.unread
+    step.transient = frozenset(imported.facts.get("transient", ()))
     return step
 
 
-def _need_batch(roles: Roles, wanted: Sequence[Value], arrays: Sequence[np.ndarray]) -> None:
+def _need_batch(
+    roles: Roles, wanted: Sequence[Value], arrays: Sequence[np.ndarray], loss: Loss,
+    output: TensorType,
+) -> None:  # fmt: skip
     """UserError where the example batch does not fit: what the loss compares decides of targets."""
     for (_, name, _), value, array in zip(roles.arguments, wanted, arrays, strict=False):
         if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
             given = "x".join(map(str, array.shape)) or "a number"
             fix = "give an example batch of the shapes and dtypes to train on"
             if name == "targets":
-                fix = f"give targets of {value.type.dtype.numpy} in that shape, or another loss"
+                other = loss.hint(output, array.shape) or "another loss"
+                fix = f"give targets of {value.type.dtype.numpy} in that shape, or {other}"
             raise UserError(f"{name} is {array.dtype} {given}, wanted {value.type}", "compile",
                             fix)  # fmt: skip
     if len(arrays) != len(wanted):
@@ -333,13 +339,15 @@ def _from_torch(
                         "give them: compile(model, (x,))")  # fmt: skip
     import torch
 
-    tensors = [x if isinstance(x, torch.Tensor) else to_torch(np.array(x)) for x in inputs]
+    arrays = _arrays(inputs) or []
+    tensors = [x if isinstance(x, torch.Tensor) else to_torch(np.array(a))
+               for x, a in zip(inputs, arrays, strict=True)]  # fmt: skip
     modes = [(part, part.training) for part in model.modules()]
     try:
         if not (training and model.training):  # else parts that do not train keep their mode
             model.train(training)
         made = import_module(model, tensors, name=name, training=training)
-        return made, _arrays(tensors)
+        return made, arrays
     finally:
         for part, mode in modes:  # the module is the caller's
             part.training = mode
@@ -365,9 +373,9 @@ def _arrays(inputs: Sequence | None) -> list[np.ndarray] | None:
     made = []
     for place, given in enumerate(inputs):
         try:
-            made.append(np.array(as_numpy(given)))
-        except ValueError:  # of several shapes
-            raise UserError(f"example input {place} is no array", "compile",
-                            "give tensors of known sizes; sequences of tensors go to the "
-                            "frontend's import_file") from None  # fmt: skip
+            made.append(np.array(numbers(given)))
+        except ValueError as error:
+            raise UserError(f"example input {place}: {error}", "compile",
+                            "give dense tensors of numbers, of known sizes; sequences of tensors "
+                            "go to the frontend's import_file") from None  # fmt: skip
     return made

@@ -13,7 +13,7 @@ from core_compiler.training.initializers import rows_of
 from core_compiler.training.loss_scale import LossScale, loss_scale
 from core_compiler.training.losses import loss
 from core_compiler.training.optimizers import optimizer
-from core_compiler.training.options import number, whole
+from core_compiler.training.options import SEEDS, flag, number, whole
 from core_compiler.training.precision import narrow_dtype
 
 #: What of a run is hashed in every iteration (``core_compiler.training.receipts``).
@@ -75,7 +75,8 @@ class Training:
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", loss(self.loss))
         object.__setattr__(self, "optimizer", optimizer(self.optimizer))
-        object.__setattr__(self, "freeze", tuple(self.freeze))
+        freeze = (self.freeze,) if isinstance(self.freeze, str) else tuple(self.freeze)
+        object.__setattr__(self, "freeze", freeze)
         object.__setattr__(self, "initialize", rows_of(self.initialize))
         self._check_numbers()
         narrow_dtype(self.precision)
@@ -86,8 +87,7 @@ class Training:
         if not isinstance(self.shards, Integral) or not 1 <= self.shards <= MOST:
             raise UserError(f"{self.shards} shards", "training", f"give 1 to {MOST}")
         made: dict[str, float] = {
-            "seed": whole("training", "seed", self.seed, -(2**63), 2**63 - 1,
-                          "give a whole number from -2^63 to 2^63 - 1"),
+            "seed": whole("training", "seed", self.seed, *SEEDS),
             "shards": int(self.shards),
         }  # fmt: skip
         if self.clip_norm is not None:
@@ -97,6 +97,8 @@ class Training:
             made["recompute"] = number("training", "recompute", self.recompute,
                                        lambda v: 0 < v <= 1, "give the part of the saved bytes "
                                        "that may be held, above 0, up to 1")  # fmt: skip
+        for name in ("sync_batch_norm", "keep_gradients"):
+            made[name] = flag("training", name, getattr(self, name))
         for name, value in made.items():
             object.__setattr__(self, name, value)
 

@@ -21,6 +21,7 @@ from core_compiler.training.data import Data, for_step
 from core_compiler.training.inject import Injection
 from core_compiler.training.loss_scale import SCALE, SKIPPED
 from core_compiler.training.meeting import Apart
+from core_compiler.training.options import SEEDS, whole
 from core_compiler.training.probes import watch_of
 from core_compiler.training.receipts import Recorder
 from core_compiler.training.roles import ITERATION
@@ -91,9 +92,11 @@ class Plan:
     leaves: str = "fast"
 
     def __post_init__(self) -> None:
-        if self.iterations < 0 or self.batch < 1:
-            raise UserError(f"{self.iterations} iterations of {self.batch} examples", "fit",
-                            "give 0 or more iterations of 1 or more examples")  # fmt: skip
+        for name, low in (("iterations", 0), ("batch", 1), ("every", 0), ("ops_every", 0)):
+            held = whole("fit", name, getattr(self, name), low, 2**63 - 1,
+                         f"give a whole number of {low} or more")  # fmt: skip
+            object.__setattr__(self, name, held)
+        object.__setattr__(self, "seed", whole("fit", "seed", self.seed, *SEEDS))
         if self.has_receipts and self.folder is None:
             raise UserError("there is no folder for receipts", "receipts", "give a folder")
         receipts.leaf_of(self.leaves)
@@ -180,6 +183,7 @@ def fit(
     UserError on a thread that flushes subnormal numbers to zero, before anything is written.
     """
     assert_no_flush_to_zero()
+    workers = whole("fit", "workers", workers, 1, 2**31, "give 1 or more")
     place = None if folder is None else Path(folder)
     inject = Injection.of(inject) if isinstance(inject, str) else inject
     plan = Plan(iterations, batch, seed, place, every, receipts, ops_every, inject, leaves)

@@ -7,6 +7,7 @@ iteration and the seed.  The passes add the gradients and what follows from them
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -79,6 +80,12 @@ def begin(
     if not held:
         raise UserError("the model has no parameter to train", "training",
                         "import it with its weights as parameters, or freeze fewer")  # fmt: skip
+    counted = Counter(map(_name, held))
+    twice = next((name for name in counted if counted[name] > 1), None)
+    if twice is not None:  # a frontend's two halves of complex numbers
+        raise UserError(f"the parameter {twice} is complex, and complex parameters are not trained",
+                        "training", "train its real and imaginary part as two parameters, or "
+                        f"freeze it: freeze=({twice!r},)")  # fmt: skip
     own = len(main.arguments) - len(buffers)
     rows: list[Argument] = [("batch", n, -1) for n in inputs[:own]]
     arguments = list(main.arguments[:own])

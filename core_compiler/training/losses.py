@@ -16,7 +16,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import I64
-from core_compiler.training.options import number
+from core_compiler.training.options import flag, number, whole
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,16 @@ class Classes:
     ignored: int
 
     def check(self, targets: np.ndarray) -> None:
-        """UserError names the first target that is no class: the gather would take another one."""
+        """UserError names the first target that is no class: the gather would take another one.
+        Another where no target is left: the mean of no losses is no number."""
         if targets.dtype.kind not in "iu" or not targets.size:
             return  # the step says what it wants
         if targets.min() >= 0 and targets.max() < self.count:
             return
+        if (targets == self.ignored).all():
+            raise UserError(f"all targets of the batch are {self.ignored}, which is ignored: there "
+                            "is no loss", "loss", "leave such batches out; the state is that of "
+                            "before the iteration")  # fmt: skip
         wrong = ((targets < 0) | (targets >= self.count)) & (targets != self.ignored)
         if wrong.any():
             at = np.unravel_index(int(wrong.argmax()), wrong.shape)
@@ -53,6 +58,10 @@ class Loss:
     def classes(self, output: TensorType) -> Classes | None:
         """What the targets may be, where they are classes."""
         return None
+
+    def hint(self, output: TensorType, shape: tuple[int, ...]) -> str:
+        """The loss for which targets of another ``shape`` would be right; "" where none is."""
+        return ""
 
     def totals(self, b: Builder, output: Value, target: Value) -> tuple[Value, Value]:
         """The sum of the losses and what a mean divides it by: rank 0, f32 (or f64)."""
@@ -76,6 +85,10 @@ class CrossEntropy(Loss):
         smoothing = number("loss", "label_smoothing", self.label_smoothing, lambda v: 0 <= v <= 1,
                            "give a number from 0 to 1")  # fmt: skip
         object.__setattr__(self, "label_smoothing", smoothing)
+        for name in ("axis", "ignore_index"):
+            held = whole("loss", name, getattr(self, name), -(2**63), 2**63 - 1,
+                         "give a whole number")  # fmt: skip
+            object.__setattr__(self, name, held)
 
     def _axis(self, output: TensorType) -> int:
         axis = self.axis + output.rank if self.axis < 0 else self.axis
@@ -90,6 +103,11 @@ class CrossEntropy(Loss):
     def target(self, output: TensorType) -> TensorType:
         axis = self._axis(output)
         return tensor(tuple(d for i, d in enumerate(output.shape) if i != axis), I64)
+
+    def hint(self, output: TensorType, shape: tuple[int, ...]) -> str:
+        axes = [a for a in range(1, output.rank) if shape == (*output.shape[:a],
+                                                              *output.shape[a + 1 :])]  # fmt: skip
+        return f"CrossEntropy(axis={axes[0]})" if axes else ""
 
     def classes(self, output: TensorType) -> Classes | None:
         return Classes(int(output.shape[self._axis(output)]), self.ignore_index)
@@ -177,6 +195,9 @@ class KLDivergence(_Pointwise):
     batch (torch's ``batchmean``), else over all elements."""
 
     batch: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batch", flag("loss", "batch", self.batch))
 
     def each(self, x, y):
         return (y * (y.call("log") - x)).unless(y.same(0))

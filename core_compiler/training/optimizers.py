@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from core_compiler.ops.base import evaluate_block
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64
-from core_compiler.training.options import below_one, from_zero, number
+from core_compiler.training.options import below_one, flag, from_zero, number
 from core_compiler.training.schedules import Schedule, is_schedule, schedule
 
 
@@ -54,6 +54,9 @@ class Optimizer:
         for name in self.counts:
             fix = "give a finite number of 0 or more"
             self._take(name, number("optimizer", name, getattr(self, name), from_zero, fix))
+        for each in fields(self):  # type: ignore[arg-type]
+            if each.type == "bool":
+                self._take(each.name, flag("optimizer", each.name, getattr(self, each.name)))
 
     def _take(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

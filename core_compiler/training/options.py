@@ -1,4 +1,5 @@
-"""Numbers that a person gives, as Python's own; UserError names one that is outside its range."""
+"""Numbers and switches that a person gives, as Python's own; UserError names one that is none, or
+outside its range."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from typing import Any
 
 from core_compiler.errors import UserError, one_line
 
+#: What a seed may be, and what is said of others.
+SEEDS = -(2**63), 2**63 - 1, "give a whole number from -2^63 to 2^63 - 1"
 #: Characters of a value that a message shows.
 _SHOWN = 60
 
@@ -41,6 +44,13 @@ def whole(where: str, name: str, given: Any, low: int, high: int, fix: str) -> i
     if made is None or not low <= made <= high:
         raise UserError(f"{name} = {one_line(repr(given), _SHOWN)}", where, fix)
     return made
+
+
+def flag(where: str, name: str, given: Any) -> bool:
+    """True or False (numpy's too); no other value stands for one."""
+    if type(given).__name__ not in ("bool", "bool_"):
+        raise UserError(f"{name} = {one_line(repr(given), _SHOWN)}", where, "give True or False")
+    return bool(given)
 
 
 def from_zero(value: float) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import as_numpy
+from core_compiler.arrays import numbers
 from core_compiler.errors import UserError, raised_at
 
 
@@ -100,13 +100,10 @@ def _at(wanted: Sequence[Wanted], place: int) -> np.dtype | None:
 
 def _array(what: Any, dtype: np.dtype | None, where: str) -> np.ndarray:
     try:
-        made = as_numpy(what)
-    except Exception as error:
-        raise UserError(f"{where} is no array ({type(error).__name__}: {error})", "data",
-                        "give numbers of one shape") from None  # fmt: skip
-    if made.dtype.kind in "OUSMm":
-        raise UserError(f"{where} holds no numbers", "data",
-                        "turn it into numbers, or leave it out")  # fmt: skip
+        made = numbers(what)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}", "data",
+                        "give numbers of one shape, or leave it out") from None  # fmt: skip
     if hasattr(what, "dtype"):
         return made
     if dtype is None:  # as torch.tensor has it

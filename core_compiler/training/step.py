@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import as_numpy
+from core_compiler.arrays import as_numpy, numbers
 from core_compiler.errors import UserError
 from core_compiler.ir import Op
 from core_compiler.ops.positions import Positions
@@ -41,6 +41,14 @@ def shard_of(batch: Sequence[np.ndarray], shard: int, shards: int) -> list[np.nd
                         f"give a multiple of {shards}")  # fmt: skip
     size = rows // shards
     return [array[shard * size : (shard + 1) * size] for array in batch]
+
+
+def _read(place: int, given: Any) -> np.ndarray:
+    try:
+        return numbers(given)
+    except ValueError as error:
+        raise UserError(f"tensor {place} of the batch: {error}", "training step",
+                        "give dense tensors of numbers") from None  # fmt: skip
 
 
 def _kept(array: np.ndarray) -> np.ndarray:
@@ -135,6 +143,8 @@ class TrainingStep:
     positions: Positions | None = None
     #: What the model has stored beside its state, and reads, by name: a call gives the bits.
     fixed: Mapping[str, Callable[[], np.ndarray]] = MappingProxyType({})
+    #: What of its state it does not store.
+    transient: frozenset[str] = frozenset()
     #: What it has stored and does not read.
     unread: Mapping[str, np.ndarray] = MappingProxyType({})
 
@@ -174,7 +184,7 @@ class TrainingStep:
             wanted = ", ".join(self.roles.arguments[i][1] for i in self.roles.numbers("batch"))
             raise UserError(f"{len(batch)} tensors given, a batch is {wanted}", "training step",
                             "give the model's inputs, then the targets")  # fmt: skip
-        arrays = [as_numpy(b) for b in batch]
+        arrays = [_read(place, given) for place, given in enumerate(batch)]
         if self.classes is not None:
             self.classes.check(arrays[-1])
         if self.positions is not None:
@@ -294,11 +304,13 @@ class TrainingStep:
     def state_dict(self) -> dict[str, np.ndarray]:
         """Parameters and buffers by the model's names, copied; what has several names (tied
         embeddings) by each of them.  Those that stay as they are (frozen ones, what the loss does
-        not depend on) are among them: of a torch module it is the whole ``state_dict()``."""
+        not depend on) are among them: of a torch module it is the whole ``state_dict()``, without
+        what that leaves out (buffers with ``persistent=False``, which ``whole_state`` has)."""
         made = {
             name: np.array(self.state[place])
             for name, place in self._places.items()
             if self.roles.arguments[self._first + place][0] in ("parameter", "buffer")
+            and name not in self.transient
         }
         made |= {further: made[name].copy() for further, name in self._further.items()}
         made |= {name: np.array(held()) for name, held in self.fixed.items()}
@@ -325,8 +337,9 @@ class TrainingStep:
         """Set the optimiser's state, and how many iterations were done, from the ``state_dict()``
         of torch's optimiser; ``load_state_dict`` sets parameters and buffers.  ``names`` as
         :meth:`optimizer_state_dict` has it; ``iteration``: how many were done, where torch's state
-        does not say so (SGD) or a schedule stands elsewhere.  UserError, and nothing is changed,
-        where options, rates or tensors are not those of the step."""
+        does not say so (SGD) or a schedule stands elsewhere.  A state that has ``param_names`` (of
+        an optimiser that was given ``named_parameters()``) says its order itself.  UserError, and
+        nothing is changed, where options, rates or tensors are not those of the step."""
         from core_compiler.training.torch_state import load
 
         load(self, held, names, iteration)
@@ -334,12 +347,14 @@ class TrainingStep:
     @property
     def gradients(self) -> dict[str, np.ndarray]:
         """The gradients of the last iteration as the optimiser was given them (over all shards,
-        clipped), by the parameters' names, copied.  UserError where the step keeps none; empty
+        clipped), by the parameters' names (of several the one that ``named_parameters()`` has),
+        copied.  UserError where the step keeps none; empty
         before the first iteration."""
         if not any(role == "gradient" for role, _ in self.rows):
             raise UserError("the step does not keep its gradients", "gradients",
                             "compile it with Training(keep_gradients=True)")  # fmt: skip
-        return {name: np.array(a) for name, a in self.named_gradients().items()}
+        listed = {self.called(name): name for name in reversed(self.order)}
+        return {listed.get(n, n): np.array(a) for n, a in self.named_gradients().items()}
 
     def number(self, name: str) -> Any:
         """A number of the state, such as the loss scale; None where there is none of that name."""
@@ -392,6 +407,8 @@ class TrainingStep:
                                 "give the names of state_dict or whole_state")  # fmt: skip
             place = self._places[own]
             _need_like(name, array, self.state[place])
+            if own == ITERATION and array < 0:
+                raise UserError(f"{name} is {array}", "load_state_dict", "give 0 or more")
             before = fresh.setdefault(place, array)
             if before is not array and before.tobytes() != array.tobytes():
                 group = [own, *(n for n, tied in self._further.items() if tied == own)]

@@ -79,7 +79,8 @@ def load(
     if not isinstance(given, Mapping) or not {"state", "param_groups"} <= given.keys():
         raise UserError("it has no state and param_groups", _WHERE,
                         "give what torch.optim.Optimizer.state_dict() returns")  # fmt: skip
-    order, own = _order(step, names), _parameters(step)
+    told = [n for group in given["param_groups"] for n in group.get("param_names") or ()]
+    order, own = _order(step, names if names is not None else told or None), _parameters(step)
     optimizer = step.compilation.options.training.optimizer
     numbers = [n for group in given["param_groups"] for n in group["params"]]
     if len(numbers) != len(order):
@@ -129,8 +130,9 @@ def _order(step: TrainingStep, names: Sequence[str] | None) -> Sequence[str]:
         return step.order
     unknown = [n for n in _parameters(step) if n not in {step.called(m) for m in names}]
     if unknown:
-        raise UserError(f"names lacks {unknown[0]}", _WHERE,
-                        "give [name for name, _ in model.named_parameters()]")  # fmt: skip
+        raise UserError(f"its parameters' names lack {unknown[0]}", _WHERE,
+                        "give names: [name for name, _ in model.named_parameters()], in the order "
+                        "of the optimiser's parameters")  # fmt: skip
     return list(names)
 
 

@@ -166,7 +166,7 @@ def test_what_else_is_no_state_is_named(adam):
     step, *_ = adam
     with pytest.raises(UserError, match="it has no state and param_groups"):
         step.load_optimizer_state_dict({})
-    with pytest.raises(UserError, match=r"names lacks 0\.weight"):
+    with pytest.raises(UserError, match=r"names lack 0\.weight"):
         step.optimizer_state_dict(names=["0.bias", "2.weight", "2.bias"])
     lion = compiled(_model(), "lion")
     with pytest.raises(UserError, match="torch has no optimiser Lion"):

@@ -155,8 +155,16 @@ def import_exported(
             "run_time_sizes": places,
             "state": len(after),
             "tied": tied(program.state_dict),
-            # As torch's optimiser counts them, and by whatever names they have.
-            **({"parameters": list(program.graph_signature.parameters)} if training else {}),
+            # Parameters as torch's optimiser counts them, and by whatever names they have; of the
+            # state what a state dict leaves out.
+            **(
+                {
+                    "parameters": list(program.graph_signature.parameters),
+                    "transient": sorted(n for n in walker.state.begun if n in program.constants),
+                }
+                if training
+                else {}
+            ),
         },
         walker.state.arrays,
         Nodes("torch", walker.nodes, partial(run_nodes, walker.program)),
