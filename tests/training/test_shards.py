@@ -265,3 +265,43 @@ def test_a_counter_of_the_examples_is_named():
     batch = torch.randn(4, 3), torch.zeros(4, dtype=torch.int64)
     with pytest.raises(UserError, match="the buffer seen is computed from the examples"):
         cc.compile(Counting(), batch, training=Training(shards=2))
+
+
+class Watching(torch.nn.Module):
+    """A buffer that ``make`` moves by the examples."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.layer, self.make = torch.nn.Linear(3, 2), make
+        self.register_buffer("seen", torch.zeros(2))
+
+    def forward(self, x):
+        y = self.layer(x)
+        with torch.no_grad():
+            self.seen.copy_(self.make(self.seen, y))
+        return y
+
+
+@pytest.mark.parametrize(
+    ("make", "same"),
+    [
+        (lambda seen, y: 0.9 * seen + 0.1 * y.mean(0), True),
+        (lambda seen, y: seen - y.sum(0) / 5, False),
+        pytest.param(lambda seen, y: seen + y.sum(0), False, marks=pytest.mark.slow),
+        pytest.param(lambda seen, y: torch.maximum(seen, y.amax(0)), False,
+                     marks=pytest.mark.slow),
+        pytest.param(lambda seen, y: seen + y.var(0), False, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_a_buffer_that_is_no_mean_over_the_batch_is_told(make, same):
+    torch.manual_seed(0)
+    batch = torch.randn(8, 3), torch.zeros(8, dtype=torch.int64)
+    model, held, told = Watching(make), [], []
+    for shards in (1, 2):
+        step = cc.compile(model, batch, training=Training(shards=shards))
+        step(*batch)
+        held.append(step.state_dict()["seen"])
+        told = [n.message for s in step.compilation.stages for n in s.diagnostics]
+    named = [text for text in told if "the buffer seen gets the mean" in text]
+    assert bool(named) is not same
+    assert np.allclose(*held, rtol=1e-5) is same

@@ -6,7 +6,7 @@ are those of the configuration's number of shards, whoever runs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,7 +49,7 @@ class ShardBatch(Pass):
         main = module.main
         roles = Roles.of(main)
         rw = context.rewriter(main.body)
-        work = _Work(rw, module, self.shards)
+        work = _Work(rw, module, self.shards, self.sync_batch_norm)
         work.need_none_inside((*_RANDOM, *(["core.batch_norm"] if self.sync_batch_norm else [])))
         work.loss(roles.result("loss"))
         work.random(main.arguments[roles.number("shard", SHARD)])
@@ -61,6 +61,10 @@ class ShardBatch(Pass):
         for place, (role, of) in enumerate(roles.results):
             if role == "next":
                 work.same_for_all(place, roles.arguments[of][1], own)
+        for name, op in work.each_its_own:
+            context.note("warning", f"the buffer {name} gets the mean of what each shard makes of "
+                         "its own examples; of a sum or an extreme over the batch that is not what "
+                         "one shard would make", op)  # fmt: skip
         return module.with_function(main.with_(body=rw.commit()))
 
 
@@ -69,6 +73,9 @@ class _Work:
     rw: Rewriter
     module: Module
     shards: int
+    sync: bool
+    #: Buffers whose mean over all shards may not be the whole batch's, and what makes them.
+    each_its_own: list[tuple[str, Op | None]] = field(default_factory=list)
     #: Means over all shards by what is added up, along which axes, and divided by what.
     known: dict[tuple, Value] = field(default_factory=dict)
 
@@ -246,7 +253,8 @@ class _Work:
     def same_for_all(self, place: int, name: str, own: Iterable[Value]) -> None:
         """The next of a buffer is the same for every shard: where it is not, the mean is."""
         value = self.rw.outputs[place]
-        if value not in differing(self.rw.ops, own):
+        varied = differing(self.rw.ops, own)
+        if value not in varied:
             return
         if not value.type.dtype.is_float:
             raise UserError(
@@ -256,8 +264,32 @@ class _Work:
         b = self.builder()
         total = b.all_reduce(value, shards=self.shards)
         made = b.div(total, b.scalar_like(self.shards, total))
+        if not self._is_mean(value, varied):
+            self.each_its_own.append((name, self.rw.producer(value)))
         self.rw.insert(b.ops, rule="the mean of the shards' statistics", reason=f"of {name}")
         self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
+
+    def _is_mean(self, value: Value, varied: Container[Value]) -> bool:
+        """Whether the mean over all shards of a value is the whole batch's: it is linear in means
+        over the batch."""
+        op = self.rw.producer(value)
+        if value not in varied:
+            return True
+        if op is None:
+            return False
+        if op.kind == "core.mean" or (op.kind == "core.variance" and not self.sync):
+            return 0 in op["axes"]
+        if op.kind in ("core.mul", "core.div"):
+            x, y = op.operands
+            if self._number(y) is None:
+                x, y = (y, x) if op.kind == "core.mul" else (x, y)
+            summed = self.rw.producer(x)
+            if summed is not None and summed.kind == "core.reduce_sum" and 0 in summed["axes"]:
+                count = float(np.prod([summed.operands[0].type.shape[a] for a in summed["axes"]]))
+                number = self._number(y)
+                return number in ((count,) if op.kind == "core.div" else (1 / count,))
+            return self._number(y) is not None and self._is_mean(x, varied)
+        return op.kind in _LINEAR and all(self._is_mean(v, varied) for v in op.operands)
 
 
 def _is_class_mean(op: Op) -> bool:
