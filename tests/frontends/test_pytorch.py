@@ -348,3 +348,24 @@ def test_a_part_under_no_grad_is_walked_in_place():
 def test_what_is_too_large_for_a_narrow_float_becomes_what_torch_makes_of_it(kind):
     x = torch.tensor([1e9, -1e9, 448, 464, 465, 0.1, float("inf"), float("nan"), 57344, 61440])
     agrees(lambda x: x.to(kind).to(torch.float32), x)
+
+
+def test_numbers_that_forward_changes_are_told():
+    """An export runs ``forward`` once: what it changes is compiled in."""
+
+    class Inner(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = 1.0
+
+        def forward(self, x):
+            self.scale *= 0.5
+            return x * self.scale
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), Inner()).eval()
+    with pytest.warns(UserWarning, match=r"forward changes 1\.scale: compiled in is"):
+        imported = import_module(model, (_input(4),))
+    assert model[1].scale == 1.0
+    (found,) = execute(imported, _input(4))
+    torch.testing.assert_close(found, model(_input(4)).detach())
+    assert not model._forward_hooks

@@ -26,6 +26,7 @@ from core_compiler.frontends.pytorch.aten import (
     leaves,
     lookup_complex,
 )
+from core_compiler.frontends.pytorch.attributes import told
 from core_compiler.frontends.pytorch.decompositions import (
     decomposed,
     definition,
@@ -87,7 +88,8 @@ def import_module(
     said = io.StringIO()
     noted = refused() if training else nullcontext()
     try:
-        with torch.set_grad_enabled(training), redirect_stdout(said), redirect_stderr(said), noted:
+        with (told(module), torch.set_grad_enabled(training), redirect_stdout(said),
+              redirect_stderr(said), noted):  # fmt: skip
             program = torch.export.export(module, tuple(inputs), strict=False)
     except UserError:
         raise

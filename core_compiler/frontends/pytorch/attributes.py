@@ -1,0 +1,40 @@
+"""What a module keeps in plain Python attributes while it is exported."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def told(module: Any) -> Iterator[None]:
+    """Within it (an export, which runs ``forward`` once and sets attributes back) numbers and words
+    that a module has as attributes may change: a warning names them at the end, as the program has
+    what the first call makes of them."""
+    before = {name: _plain(part) for name, part in module.named_modules()}
+    changed: dict[str, None] = {}
+
+    def compare(*_: Any) -> None:
+        for name, part in module.named_modules():
+            now, first = vars(part), before.get(name, {})
+            for attribute in first.keys() & now.keys():
+                if now[attribute] is not first[attribute] and now[attribute] != first[attribute]:
+                    changed[f"{name}.{attribute}" if name else attribute] = None
+
+    hook = module.register_forward_hook(compare)
+    try:
+        yield
+    finally:
+        hook.remove()
+    if changed:
+        names = sorted(changed)
+        said = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+        warnings.warn(f"forward changes {said}: compiled in is what the first call makes of it; "
+                      "make it a buffer where it counts", stacklevel=4)  # fmt: skip
+
+
+def _plain(part: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(part).items()
+            if isinstance(value, int | float | str) and name != "training"}  # fmt: skip
