@@ -111,7 +111,11 @@ class Plan:
         where they are none."""
         held = {name: facts[name] for name in Plan.__dataclass_fields__ if name != "folder"}
         inject = held["inject"]
-        return Plan(**{**held, "inject": Injection.of(inject) if inject else None}, folder=folder)
+        try:
+            inject = Injection.of(inject) if inject else None
+            return Plan(**{**held, "inject": inject}, folder=folder)
+        except UserError as error:
+            raise ValueError(error.what) from None
 
     def facts(self) -> dict[str, Any]:
         """What a recording says of it."""

@@ -206,7 +206,7 @@ class Empty:
         ([], "there are no examples"),
         ({"train": MapStyle(), "test": ["a"]}, "column 'train' is no array|holds no numbers"),
         ({"a": [1]}, "the data have the columns a, the model takes input, targets"),
-        (iter([{"text": "a", "targets": 1}] * 2), "a row, 'text' holds no numbers"),
+        (iter([{"text": "a", "targets": 1}] * 2), "a row, 'text': it holds no numbers"),
         (iter(["ab", "cd"]), "a row is a str"),
         ([(1.0, 2), (1.0,)], "rows of 1 and 2 values"),
         (iter([(np.zeros(2), 1), (np.zeros(3), 1)]), "the examples do not stack"),

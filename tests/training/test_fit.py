@@ -279,7 +279,7 @@ def test_progress_is_told_after_every_iteration(fresh):
 
 
 def test_what_fit_cannot_do_is_said(fresh):
-    with pytest.raises(UserError, match="-1 iterations"):
+    with pytest.raises(UserError, match="iterations = -1"):
         fit(fresh, _data(), iterations=-1, batch=5)
     with pytest.raises(UserError, match="no folder to resume from"):
         fit(fresh, _data(), iterations=1, batch=5, resume=True)

@@ -193,7 +193,7 @@ TAKES = [Input("pixels", np.dtype(np.float32), (None, 6))]
         ({"pixels": X[:9], "y": Y}, "columns of different lengths: 9 for pixels, 12 for y"),
         ({"pixels": X[:3], "y": Y[:3]}, "3 examples are no batch of 4; give --batch 3 or less"),
         ({"pixels": np.array([None, 2]), "y": Y}, "no columns of numbers can be read from it"),
-        ({"pixels": np.array(["a"] * 12), "y": Y}, "column 'pixels' holds no numbers"),
+        ({"pixels": np.array(["a"] * 12), "y": Y}, "column 'pixels': it holds no numbers"),
     ],
 )  # fmt: skip
 def test_columns_that_do_not_fit_are_told(tmp_path, columns, said):
