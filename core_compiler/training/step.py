@@ -189,10 +189,10 @@ class TrainingStep:
             self.classes.check(arrays[-1])
         if self.positions is not None:
             self._check_positions(arrays)
+        program = self._loaded()  # a compile that is not finished is so now
         rows = self.rows
         loss = rows.index(("loss", -1))
         nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
-        program = self._loaded()
         kept = [i for i, (role, _) in enumerate(rows) if role == "gradient"]
         own = {
             i: place for i, place in nexts.items()

@@ -279,8 +279,13 @@ def test_progress_is_told_after_every_iteration(fresh):
 
 
 def test_what_fit_cannot_do_is_said(fresh):
-    with pytest.raises(UserError, match="iterations = -1"):
-        fit(fresh, _data(), iterations=-1, batch=5)
+    right = {"iterations": 1, "batch": 5}
+    for name, wrong in {"iterations": -1, "batch": 5.0, "seed": 2**64, "workers": 0, "every": 1.5,
+                        "ops_every": -1}.items():  # fmt: skip
+        with pytest.raises(UserError, match=f"fit: {name} = {wrong}"):
+            fit(fresh, _data(), **{**right, name: wrong})
+    with pytest.raises(UserError, match="iterations = '1'"):
+        fit(fresh, _data(), iterations="1", batch=5)
     with pytest.raises(UserError, match="no folder to resume from"):
         fit(fresh, _data(), iterations=1, batch=5, resume=True)
 

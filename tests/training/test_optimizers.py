@@ -154,6 +154,15 @@ def test_a_rate_warms_up_and_then_begins():
         (lambda: schedules.Warmup(5, 0.1), "after = 0.1; give a schedule"),
         (lambda: optimizers.SGD(nesterov=True), "nesterov without momentum"),
         (lambda: schedules.Cosine(0.1, 0), "iterations = 0"),
+        (
+            lambda: optimizers.SGD(momentum=0.9, nesterov="False"),
+            "nesterov = 'False'; give True or",
+        ),
+        (lambda: optimizers.Adam(amsgrad=1), "amsgrad = 1"),
+        (lambda: Training(sync_batch_norm="no"), "sync_batch_norm = 'no'"),
+        (lambda: losses.KLDivergence(batch="x"), "loss: batch = 'x'"),
+        (lambda: losses.CrossEntropy(ignore_index=1.5), "ignore_index = 1.5; give a whole number"),
+        (lambda: losses.CrossEntropy(axis=1.0), "axis = 1.0"),
     ],
 )
 def test_bad_configurations_are_refused(make, message):

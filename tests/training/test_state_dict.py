@@ -34,11 +34,14 @@ class Odd(torch.nn.Module):
         self.register_buffer("turns", torch.polar(torch.ones(20), torch.arange(20.0)))
         self.register_buffer("aside", torch.arange(4))
         self.register_buffer("passing", torch.randn(40), persistent=False)
+        self.register_buffer("fading", torch.ones(()), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.fading.mul_(0.5)
         x = self.again(torch.tanh(self.middle(self.norm(self.first(x))))) + self.table
         pairs = torch.view_as_complex(x.reshape(-1, 20, 2)) * self.turns
-        return torch.view_as_real(pairs).reshape(-1, 40) * self.passing
+        return torch.view_as_real(pairs).reshape(-1, 40) * self.passing * (1 + self.fading)
 
 
 def _odd(**options):
@@ -186,3 +189,22 @@ def test_tensors_that_only_lie_side_by_side_are_trained():
 def test_frozen_tensors_may_share_their_memory():
     joint = joint_of(Two(SHARING["turned"], trained=False), BATCH, Training())
     assert len(joint.roles.numbers("parameter")) == 1
+
+
+def test_gradients_have_the_names_of_named_parameters():
+    model, step = _odd(keep_gradients=True)
+    step(torch.randn(5, 16), torch.arange(5))
+    trained = [n for n, p in model.named_parameters() if p.requires_grad and n != "unread"]
+    assert sorted(step.gradients) == sorted(trained)
+    assert "norm.weight" in trained and "again.weight" not in trained
+
+
+def test_what_is_not_stored_is_state_all_the_same():
+    _, step = _odd()
+    step(torch.randn(5, 16), torch.arange(5))
+    assert step.whole_state()["fading"] == 0.5
+    assert "fading" not in step.state_dict()
+    step.load_state_dict({"fading": np.float32(1)})
+    assert step.whole_state()["fading"] == 1
+    with pytest.raises(UserError, match="iteration is -5"):
+        step.load_state_dict({"iteration": np.int64(-5)})

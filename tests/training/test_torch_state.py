@@ -162,6 +162,25 @@ def test_what_does_not_fit_is_named_and_changes_nothing(adam, change, said):
     assert step.digest == before
 
 
+def test_a_state_with_names_says_its_order_itself():
+    model = _model()
+    x, y = _batch(0)
+    first, *others = model.named_parameters()
+    optimizer = torch.optim.Adam([*others, first], 0.01)
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+    held = optimizer.state_dict()
+    assert held["param_groups"][0]["param_names"][-1] == first[0]
+    step = compiled(model, optimizers.Adam(0.01))
+    step.load_optimizer_state_dict(held)
+    for name, parameter in model.named_parameters():
+        wanted = optimizer.state[parameter]["exp_avg"]
+        np.testing.assert_array_equal(step.whole_state()[f"{name}.exp_avg"], wanted)
+    held["param_groups"][0]["param_names"][0] = "another"
+    with pytest.raises(UserError, match="its parameters' names lack"):
+        step.load_optimizer_state_dict(held)
+
+
 def test_what_else_is_no_state_is_named(adam):
     step, *_ = adam
     with pytest.raises(UserError, match="it has no state and param_groups"):
