@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.ir import Module, Rewrite, attributes_key
+from core_compiler.ir import Module, Op, Rewrite, attributes_key
 from core_compiler.ir.events import Diagnostic, StageRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_module
@@ -103,20 +103,34 @@ _NO_WORK = CONSTANTS | {"onnx.absent"}
 
 def module_figures(module: Module) -> dict[str, float]:
     """Ops, flops, compulsory bytes and live weights of a stage's ``main``."""
-    ops = flops = moved = 0
-    for op in module.main.body.ops:
+    ops = sum(op.kind not in _NO_WORK for op in module.main.body.ops)
+    flops, moved = _work(module.main.body.ops)
+    kernels = sum(f.level == "kernel" for f in module.functions.values())
+    return {"ops": ops, "flops": flops, "bytes": moved, "kernels": kernels}
+
+
+def _work(ops: Iterable[Op]) -> tuple[int, int]:
+    """Flops and compulsory bytes of ops: of loops in all iterations, where their number is known
+    (else in one), of branches in the larger one."""
+    flops = moved = 0
+    for op in ops:
         if op.kind in _NO_WORK or not op.kind.startswith("core."):
-            ops += op.kind not in _NO_WORK
             continue
-        ops += 1
+        one = 0, 0
         if op.kind == "core.group":
             flops += sum(_cost(o)[0] for o in op.regions[0].ops if o.kind != "core.constant")
             moved += sum(v.type.bytes for v in (*op.operands, *op.results))
+        elif op.kind == "core.while":
+            trips = op.get("trips")
+            tests, runs = (1, 1) if trips is None else (trips + 1, trips)
+            condition, body = (_work(region.ops) for region in op.regions)
+            one = tests * condition[0] + runs * body[0], tests * condition[1] + runs * body[1]
+        elif op.kind == "core.if":
+            one = max(_work(region.ops) for region in op.regions)
         elif not op.regions and all(is_sized(v.type) for v in (*op.operands, *op.results)):
             one = _cost(op)
-            flops, moved = flops + one[0], moved + one[1]
-    kernels = sum(f.level == "kernel" for f in module.functions.values())
-    return {"ops": ops, "flops": flops, "bytes": moved, "kernels": kernels}
+        flops, moved = flops + one[0], moved + one[1]
+    return flops, moved
 
 
 #: Flops and bytes of ops by what they depend on: a network repeats layers, and stages their ops.

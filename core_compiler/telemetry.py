@@ -163,6 +163,8 @@ def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict
         ),
         "timeline": json.dumps(profile.samples.timeline(), separators=(",", ":")),
     }
+    if profile.samples.ran is not None:  # there are loops
+        figures["runs"] = json.dumps([launch.runs for launch in profile.launches])
     return records, figures
 
 

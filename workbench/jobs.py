@@ -46,12 +46,13 @@ def compile(
     stages it has finished; the recording then says how it ended.  ``hold`` says before each pass
     whether to run it.
     """
+    # Refused, if at all, before a recording of that name is replaced.
+    compared = peers.values(model, against) if against else None
     watchers = [o for o in (observer,) if o is not None]
     recorder = None if path is None else Recorder(Path(path), source_text=source_text)
     if recorder is not None:
         watchers.append(recorder)
     watching = Observers(*watchers)
-    compared = peers.values(model, against) if against else None
     watching.begin(describe(model, getattr(target, "name", target), options, source_text))
     try:
         started = time.perf_counter()

@@ -6,6 +6,7 @@ rewrite, as checks state them; None: not known.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -337,3 +338,13 @@ def as_count(value: Any) -> int:
     """A whole number, 0 where there is none."""
     found = as_number(value)
     return 0 if found is None or math.isinf(found) else int(found)
+
+
+def by_launch(figures: Mapping[str, Any], name: str) -> dict[int, float]:
+    """A figure of each launch of an execution (``runs``: how often it ran), by its number; empty
+    where there is none that makes sense."""
+    try:
+        found = [float(part) for part in json.loads(str(figures.get(name, "[]")))]
+    except (ValueError, TypeError):
+        return {}
+    return {i: part for i, part in enumerate(found) if math.isfinite(part)}

@@ -139,7 +139,7 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
     for op in kernel.body.walk():
         if op.kind == "kernel.for" and op.operands[1] in place:
             bounds.setdefault(place[op.operands[1]], op["loop"])
-    sizes = list(sizes)
+    given, sizes = sizes, list(sizes)
     parallel = [i for i, loop in bounds.items() if loop == "parallel"]
     terms = [i for i, loop in bounds.items() if loop != "parallel"]
 
@@ -158,6 +158,12 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
     # A tap's extent is small and stays; what is left is the channels, or the terms of a sum alone.
     shrink([max(terms, key=lambda i: sizes[i])] if terms else [], CHANNELS if terms[1:] else TERMS)
     shrink(parallel[-1:], COLUMNS)
+    # Scratch memory of a size that got smaller holds less for the loops that read a part of it.
+    for a in {place[v] for op in kernel.body.walk() if op.kind == "kernel.alloc"
+              for v in op.operands if v in place}:  # fmt: skip
+        for i in bounds:
+            if sizes[a] < given[a] and given[i] <= given[a]:
+                sizes[i] = min(sizes[i], sizes[a])
     return sizes
 
 

@@ -17,18 +17,21 @@ CHUNK = 256
 
 
 class Custom:
-    """A kernel builder over the operands and results of one op: full-rank strided buffers.
+    """A kernel builder over the operands and results of the one op of a block: full-rank strided
+    buffers, one for each of the block's arguments (which the op may read in several places).
 
     ``extents[value]`` are the run-time sizes of a tensor's axes.
     """
 
-    def __init__(self, op: Op, name: str):
+    def __init__(self, block: Block, name: str):
+        (op,) = block.ops
         self.op, self.kb = op, KernelBuilder(name, op.origin)
         self.roles: dict[Value, tuple[str, int]] = {}
         self.sizes: dict[Value, int] = {}
         self.counts: dict[str, int] = {}
         self.extents: dict[Value, list[Value]] = {}
-        self.inputs = [self._buffer(v, ("operand", n)) for n, v in enumerate(op.operands)]
+        given = {v: self._buffer(v, ("operand", n)) for n, v in enumerate(block.arguments)}
+        self.inputs = [given[v] for v in op.operands]
         self.outputs = [self._buffer(v, ("result", n)) for n, v in enumerate(op.results)]
 
     def _buffer(self, value: Value, role: tuple[str, int]) -> Value:
@@ -67,6 +70,12 @@ class Custom:
             with self._nest(buffer, axes[1:], name, {**ivs, axes[0]: iv}, loop) as found:
                 yield found
 
+    def along(self, name: str, size: Value):
+        """A loop along a row: iterations may run in any order, in what runs the row.  A row alone
+        is all of the kernel, whose scratch memory its work items would not share."""
+        alone = self.inputs[0].type.rank == 1
+        return self.kb.loop(name, 0, size, loop="vector" if alone else "parallel")
+
     def wide(self, value: Value) -> Value:
         """A loaded value as arithmetic needs it: narrow floats in f32."""
         return self.kb.cast(value, "f32") if scalars.is_narrow(value.type) else value
@@ -87,8 +96,8 @@ class Custom:
 
 def lower(block: Block, name: str):
     """The kernel of a block of one op (and the constants it reads as operands)."""
-    (op,) = block.ops
-    custom = Custom(op, name)
+    custom = Custom(block, name)
+    op = custom.op
     kind = op.kind.split(".")[-1]
     (BUILDERS.get(kind) or SCANS[kind])(custom, op)
     return custom.lowered()
@@ -153,7 +162,7 @@ def _sorted_positions(c: Custom, x: Value, axis: int, at, descending: bool) -> V
     passes = c.argument("passes", max(length - 1, 0).bit_length())
     order = kb.alloc((size.name,), "i64", size, name="order")
     merged = kb.alloc((size.name,), "i64", size, name="merged")
-    with kb.loop("p", 0, size, loop="parallel") as p:
+    with c.along("p", size) as p:
         kb.store(kb.cast(p, "i64"), order, p)
     top = kb.sub(size, 1)
 
@@ -174,7 +183,7 @@ def _sorted_positions(c: Custom, x: Value, axis: int, at, descending: bool) -> V
                 kb.store(kb.load(order, taken), merged, slot)
                 step = kb.select(right, kb.index(1), kb.index(0))
                 kb.carry(kb.add(i, kb.sub(1, step)), kb.add(j, step))
-        with kb.loop("q", 0, size, loop="parallel") as q:
+        with c.along("q", size) as q:
             kb.store(kb.load(merged, q), order, q)
         kb.carry(pair)
     return order
@@ -194,7 +203,7 @@ def _sort(c: Custom, op: Op) -> None:
     (x,), (y,) = c.inputs, c.outputs
     with c.rows(x, axis) as at:
         order = _sorted_positions(c, x, axis, at, op["descending"])
-        with kb.loop("k", 0, c.extents[x][axis], loop="parallel") as k:
+        with c.along("k", c.extents[x][axis]) as k:
             place = kb.cast(kb.load(order, k), INDEX)
             positions = op.kind.endswith("argsort")
             value = (
@@ -210,7 +219,7 @@ def _topk(c: Custom, op: Op) -> None:
     (x,), (values, positions) = c.inputs, c.outputs
     with c.rows(x, axis) as at:
         order = _sorted_positions(c, x, axis, at, op["largest"])
-        with kb.loop("k", 0, c.extents[values][axis], loop="parallel") as k:
+        with c.along("k", c.extents[values][axis]) as k:
             place = kb.load(order, k)
             kb.store(kb.load(x, *at(kb.cast(place, INDEX))), values, *at(k))
             kb.store(place, positions, *at(k))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
-from core_compiler.ir import Block, Function, Module, Op, Resource, Value, WeightStore
+from core_compiler.ir import Block, Function, Module, Op, Resource, Value, WeightStore, dtype
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module
 from core_compiler.ops.base import evaluate_block
@@ -79,16 +79,42 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Fixed:
+    """A value that the import took from example inputs, ``held`` (nested lists) of ``dtype``: what
+    shapes, axes or the branch of an ``If`` follow from.  ``names``: of the inputs that it depends
+    on; ``place`` the node of the model that asked for it."""
+
+    held: Any
+    dtype: str
+    names: str
+    place: str
+
+    def check(self, found: np.ndarray) -> None:
+        """UserError where it is another now."""
+        wanted = np.array(self.held, dtype(self.dtype).numpy)
+        if np.array_equal(found, wanted.reshape(found.shape)):
+            return
+        shown = (" ".join(str(a.tolist()).split()) for a in (found, wanted.reshape(found.shape)))
+        now, then = (text if len(text) < 60 else text[:56] + " ..." for text in shown)
+        raise UserError(
+            f"{self.place} takes {now} from {self.names}, and was compiled for {then}",
+            self.names, "what was compiled follows from it: compile again with these as examples",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Positions:
-    """What a model's inputs may be where positions depend on them; plain data.
+    """What a model's inputs may be where positions depend on them, or what was compiled in; plain
+    data.
 
     ``text``: a module whose main takes the inputs ``inputs`` (by number) and gives the positions of
-    each of ``reads``.
+    each of ``reads``, then the values that are ``fixed``.
     """
 
     text: str
     inputs: tuple[int, ...]
     reads: tuple[Read, ...]
+    fixed: tuple[Fixed, ...] = ()
 
     def check(self, given: Sequence[np.ndarray], row: int = 0) -> None:
         """UserError where a position is out of range.  Arrays that are no inputs of the model are
@@ -103,8 +129,11 @@ class Positions:
             if array.shape != wanted.shape or array.dtype != wanted.dtype.numpy:
                 return
         named = dict(zip(self.inputs, arrays, strict=True))
-        for read, found in zip(self.reads, evaluate_block(main.body, arrays), strict=True):
-            read.check(found, named, row)
+        found = evaluate_block(main.body, arrays)
+        for fixed, value in zip(self.fixed, found[len(self.reads) :], strict=True):
+            fixed.check(value)
+        for read, value in zip(self.reads, found, strict=False):
+            read.check(value, named, row)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -112,7 +141,8 @@ class Positions:
     @staticmethod
     def from_json(held: Mapping[str, Any]) -> Positions:
         reads = tuple(Read(**{**r, "limits": tuple(r["limits"])}) for r in held["reads"])
-        return Positions(held["text"], tuple(held["inputs"]), reads)
+        fixed = tuple(Fixed(**f) for f in held.get("fixed", ()))
+        return Positions(held["text"], tuple(held["inputs"]), reads, fixed)
 
 
 @lru_cache(maxsize=64)
@@ -132,10 +162,11 @@ class Access:
 def positions(
     main: Function, own: int, accesses: Iterable[Access],
     unknown: Callable[[Value], object] = lambda value: False,
+    taken: Iterable[tuple[Value, np.ndarray, str]] = (),
 ) -> Positions | None:  # fmt: skip
     """What is to be checked of the first ``own`` arguments of ``main``, which positions follow
     from; None where there is nothing.  ``unknown`` says of a value that a part of it only a run
-    knows."""
+    knows; ``taken``: values that came from example inputs, each with what it was and who asked."""
     makers = {result: op for op in main.body.ops for result in op.results}
     inputs = {value: i for i, value in enumerate(main.arguments[:own])}
     needed: dict[Op, None] = {}
@@ -156,14 +187,44 @@ def positions(
             number = inputs.get(source)
             name = "" if number is None else str(source.name)
             reads[value, Read(limits, ignored, number, name, wraps, *_said(op))] = None
-    if not reads:
+    fixed: dict[Value, Fixed] = {}
+    for value, held, place in taken:
+        found = _ways(value, makers, inputs)
+        if found is not None and value not in fixed:
+            between, sources = found
+            needed |= between
+            said = ", ".join(f"input {v.name}" for v in sources)
+            fixed[value] = Fixed(held.tolist(), value.type.dtype.name, said, place)
+    if not reads and not fixed:
         return None
     ops = tuple(op for op in main.body.ops if op in needed)
-    read = {v for op in ops for v in op.operands} | {value for value, _ in reads}
-    taken = [v for v in main.arguments[:own] if v in read]
-    body = Block(tuple(taken), ops, tuple(value for value, _ in reads))
+    outputs = (*(value for value, _ in reads), *fixed)
+    read = {v for op in ops for v in op.uses()} | set(outputs)
+    given = [v for v in main.arguments[:own] if v in read]
+    body = Block(tuple(given), ops, outputs)
     text = print_module(Module({"main": Function("main", body)}, WeightStore()))
-    return Positions(text, tuple(inputs[v] for v in taken), tuple(r for _, r in reads))
+    return Positions(text, tuple(inputs[v] for v in given), tuple(r for _, r in reads),
+                     tuple(fixed.values()))  # fmt: skip
+
+
+def _ways(value: Value, makers, inputs) -> tuple[dict[Op, None], list[Value]] | None:
+    """All ops from the inputs to ``value``, and these inputs; None where it depends on none, on
+    something else as well, or on weights."""
+    found: dict[Op, None] = {}
+    sources: dict[Value, None] = {}
+    left = [value]
+    while left:
+        current = left.pop()
+        if current in inputs:
+            sources[current] = None
+            continue
+        op = makers.get(current)
+        if op is None or any(isinstance(a, Resource) for a in op.attributes.values()):
+            return None
+        if op not in found:
+            found[op] = None
+            left += op.uses()
+    return (found, list(sources)) if sources else None
 
 
 def _between(value: Value, makers, inputs, unknown) -> dict[Op, None] | None:

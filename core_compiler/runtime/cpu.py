@@ -139,19 +139,21 @@ class CpuExecutable(Executable):
         arrays = example_inputs(self.program) if arrays is None else arrays
         shape = (len(self.program.launches), self.device.threads, 2)
         times = np.zeros((repeats, *shape), np.int64)
-        spent = np.zeros((repeats, shape[0]), np.int64) if self.program.loops else None
+        spent, ran = np.zeros((2, repeats, shape[0]), np.int64)
         for _ in range(warmup):
             self(*arrays)
         for number, row in enumerate(times):
             _, buffers = self._prepare(arrays)
             with self._lock:
-                self._run(buffers, row, None if spent is None else spent[number])
-        return Samples(self.program, times, self.device.threads, spent)
+                self._run(buffers, row, (spent[number], ran[number]))
+        loops = (spent, ran) if self.program.loops else ()
+        return Samples(self.program, times, self.device.threads, *loops)
 
     def _run(
         self, buffers: Sequence[np.ndarray], times: np.ndarray | None = None,
-        spent: np.ndarray | None = None, first: int = 0, last: int | None = None,
+        sums: tuple[np.ndarray, np.ndarray] | None = None, first: int = 0, last: int | None = None,
     ) -> None:  # fmt: skip
+        """``times``: of the last run of each launch; ``sums``: what all took, and their number."""
         self._launches.place(buffers)
         if not self.program.loops and self.watch is None:
             last = len(self.program.launches) if last is None else last
@@ -177,8 +179,10 @@ class CpuExecutable(Executable):
                 self._tell(stop, buffers)
                 start = stop + 1
             self._launches.run(self._team, start, end, times)
-            if times is not None and spent is not None:
+            if times is not None and sums is not None:
+                spent, ran = sums
                 spent[start:end] += durations(times[start:end])
+                ran[start:end] += 1
 
         self.program.execute(run, holds, first, last)
 

@@ -364,7 +364,7 @@ class CudaExecutable(Executable):
         arrays = example_inputs(self.program) if arrays is None else arrays
         inputs, driver = check_inputs(self.program, arrays), self.device.driver
         times = np.zeros((repeats, len(self._launches), 1, 2), np.int64)
-        spent = np.zeros((repeats, len(self._launches)), np.int64)
+        spent, ran = np.zeros((2, repeats, len(self._launches)), np.int64)
         with self._lock, driver.visit():
             self._upload(inputs)
             origin, *events = self._events.first(1 + 2 * len(self._launches))
@@ -381,12 +381,13 @@ class CudaExecutable(Executable):
                         at = driver.nanoseconds(origin, events[2 * number + side])
                         times[row, number, 0, side] = 1 + at
                     spent[row, number] += times[row, number, 0, 1] - times[row, number, 0, 0]
+                    ran[row, number] += 1
 
             for row in range(-warmup, repeats):
                 self._run(self._launch, _nothing)
                 driver.record(origin)
                 self._run(timed, partial(read, row))
-        return Samples(self.program, times, 0, spent if self.program.loops else None)
+        return Samples(self.program, times, 0, *((spent, ran) if self.program.loops else ()))
 
     def _upload(self, inputs: Sequence[np.ndarray | _Resident]) -> None:
         """Inputs to their places, but for those that are there; what was held in the place of

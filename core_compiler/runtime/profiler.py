@@ -39,8 +39,9 @@ class Timing:
 class LaunchProfile:
     """One launch of the program: its times, its compulsory work, and how near it is to the limit.
 
-    ``percent_of_limit`` compares the median with the time under the lower roof; ``imbalance`` is
-    the share of thread time lost to an uneven split (0: none).
+    ``timing``, ``flops`` and ``bytes`` are of all its ``runs`` in one execution (more than one in a
+    loop).  ``percent_of_limit`` compares the median with the time under the lower roof;
+    ``imbalance`` is the share of thread time lost to an uneven split (0: none).
     """
 
     name: str
@@ -50,6 +51,7 @@ class LaunchProfile:
     bytes: int
     percent_of_limit: float
     imbalance: float
+    runs: int = 1
 
     @property
     def gflops(self) -> float:
@@ -62,8 +64,9 @@ class LaunchProfile:
 
 @dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """All launches of one kernel in a run: ``median_us`` is their sum of medians divided by
-    ``count``, ``total_us`` the sum; rates and the share of the limit are over the sum."""
+    """All launches of one kernel in a run, in loops as often as they ran: ``median_us`` is their
+    sum of medians divided by ``count``, ``total_us`` the sum; rates and the share of the limit are
+    over the sum."""
 
     name: str
     count: int
@@ -95,8 +98,9 @@ class Profile:
     def _kernel(self, name: str, launches: Sequence[LaunchProfile]) -> KernelProfile:
         total = sum(x.timing.median_us for x in launches)
         limit = sum(x.timing.median_us * x.percent_of_limit for x in launches)
+        count = sum(x.runs for x in launches)
         return KernelProfile(
-            name, len(launches), total / len(launches), total,
+            name, count, total / count if count else 0.0, total,
             _per_second(sum(x.flops for x in launches), total) / 1e9,
             _per_second(sum(x.bytes for x in launches), total) / 1e9,
             limit / total if total else 0.0,
@@ -107,7 +111,7 @@ class Profile:
         launches = [
             {"name": x.name, "kernel": x.kernel, **x.timing.to_json(), "flops": x.flops,
              "bytes": x.bytes, "gflops": x.gflops, "gbytes_per_s": x.gbytes_per_s,
-             "percent_of_limit": x.percent_of_limit, "imbalance": x.imbalance}
+             "percent_of_limit": x.percent_of_limit, "imbalance": x.imbalance, "runs": x.runs}
             for x in self.launches
         ]  # fmt: skip
         return {"program": self.program, "threads": self.threads, "total": self.total.to_json(),
@@ -131,11 +135,13 @@ def summarise(samples: Samples, roof: Limits) -> Profile:
     durations = samples.durations / 1e3
     imbalance = samples.imbalance
     rows = []
-    for i, launch in enumerate(samples.program.launches):
-        timing = Timing(tuple(map(float, durations[:, i])))
-        share = roof.percent(timing.median_us * 1e-6, launch.flops, launch.bytes)
-        rows.append(LaunchProfile(launch.name, launch.kernel, timing, launch.flops, launch.bytes,
-                                  share, float(imbalance[i])))  # fmt: skip
+    for i, (launch, runs) in enumerate(zip(samples.program.launches, samples.runs, strict=True)):
+        timing, count = Timing(tuple(map(float, durations[:, i]))), int(runs)
+        each = timing.median_us * 1e-6 / max(count, 1)
+        share = roof.percent(each, launch.flops, launch.bytes)
+        rows.append(LaunchProfile(launch.name, launch.kernel, timing, launch.flops * count,
+                                  launch.bytes * count, share, float(imbalance[i]),
+                                  count))  # fmt: skip
     total = Timing(tuple(map(float, samples.totals / 1e3)))
     return Profile(samples.program.name, samples.threads, total, tuple(rows), roof, samples)
 

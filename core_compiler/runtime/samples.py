@@ -37,13 +37,23 @@ class Samples:
     that executed; 0 where a GPU did.
 
     Of a launch in a loop ``times`` are those of its last iteration; ``spent``, ``int64[repeats,
-    launches]``, is what it took in all of them (None of a program without loops).
+    launches]``, is what it took in all of them, and ``ran`` how many these were (both None of a
+    program without loops).
     """
 
     program: Program
     times: np.ndarray
     threads: int
     spent: np.ndarray | None = None
+    ran: np.ndarray | None = None
+
+    @property
+    def runs(self) -> np.ndarray:
+        """``int64[launches]``: how often each ran in one execution (the median over the
+        repeats)."""
+        if self.ran is None:
+            return np.ones(self.times.shape[1], np.int64)
+        return np.median(self.ran, axis=0).astype(np.int64)
 
     @property
     def durations(self) -> np.ndarray:

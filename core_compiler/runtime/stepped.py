@@ -81,17 +81,17 @@ class SteppedExecutable(Executable):
         times = np.zeros((repeats, len(self.program.launches), 1, 2), np.int64)
         for _ in range(warmup):
             self(*arrays)
-        spent = np.zeros(times.shape[:2], np.int64)
-        for row, total in zip(times, spent, strict=True):
+        spent, ran = np.zeros((2, *times.shape[:2]), np.int64)
+        for repeat, row in enumerate(times):
 
-            def stamp(
-                number: int, side: int, row: np.ndarray = row, total: np.ndarray = total
-            ) -> None:
+            def stamp(number: int, side: int, row: np.ndarray = row, repeat: int = repeat) -> None:
                 row[number, 0, side] = time.perf_counter_ns()
-                total[number] += row[number, 0, 1] - row[number, 0, 0] if side else 0
+                if side:
+                    spent[repeat, number] += row[number, 0, 1] - row[number, 0, 0]
+                    ran[repeat, number] += 1
 
             self._run(arrays, stamp)
-        return Samples(self.program, times, 1, spent if self.program.loops else None)
+        return Samples(self.program, times, 1, *((spent, ran) if self.program.loops else ()))
 
     def _run(self, arrays, stamp: Callable[[int, int], None]) -> tuple[np.ndarray, ...]:
         """Run all launches; ``stamp(i, 0)`` is called before launch i, ``stamp(i, 1)`` after it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any
 
 from core_compiler.errors import InternalError
@@ -11,7 +12,8 @@ from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.weights import array_digest
 from core_compiler.kernels.abi import callees, scratch_bytes, work_items
-from core_compiler.passes.outline_kernels import is_exchange
+from core_compiler.passes.bufferize import LOOP, REPEAT
+from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.runtime.driver import COPY_CHUNK
 from core_compiler.runtime.program import (
     BUILTIN,
@@ -200,6 +202,22 @@ def launch_cost(op: Op) -> tuple[int, int]:
     """Flops of a launch, and the bytes that it must move."""
     reads = op["reads"]
     return kernel_cost(op.regions[0], op.operands[:reads], op.operands[reads:])
+
+
+def launch_runs(ops: Iterable[Op]) -> dict[Op, int]:
+    """How often each launch runs in one execution, where the loops around it say their trips (one
+    that does not counts once)."""
+    around: list[int] = []
+    found: dict[Op, int] = {}
+    for op in ops:
+        if op.kind == LOOP:
+            trips = op.get("trips")
+            around.append(1 if trips is None else trips)
+        elif op.kind == REPEAT:
+            around.pop()
+        elif op.kind == LAUNCH:
+            found[op] = prod(around)
+    return found
 
 
 def _argument(value: Value, index: int, what: str, alias: int = -1) -> Argument:

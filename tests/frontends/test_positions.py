@@ -239,3 +239,54 @@ def test_the_graph_of_an_onnx_model_is_checked_as_its_import():
     with pytest.raises(UserError, match=r"input i has 4 at \[0\]"):
         made(x, np.array([4, 0, 0]))
     assert import_proto(model).positions is not None
+
+
+def _takes(kind: str, second: str, shape: list[int]):
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3]),
+              helper.make_tensor_value_info(second, TensorProto.INT64, shape)]  # fmt: skip
+    node = helper.make_node(kind, ["x", second], ["y"], name="asks")
+    graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    opset = helper.make_opsetid("", 18)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "first", "second"),
+    [("CumSum", [], 0, 1), ("Tile", [2], [1, 2], [2, 1]), ("Expand", [2], [4, 3], [1, 3])],
+)
+def test_values_that_were_compiled_in_are_held_against_a_calls(kind, shape, first, second):
+    """Axes and shapes come from the example inputs."""
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    model = _takes(kind, "k", shape)
+    made = cc.compile(model, [x, np.array(first)])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    given = np.array(first)
+    assert np.array_equal(made(x + 1, given)[0], session.run(None, {"x": x + 1, "k": given})[0])
+    if kind == "Expand":  # another value that means the same shape
+        return
+    with pytest.raises(UserError, match=f"{kind} asks takes .* from input k, and was compiled for"):
+        made(x, np.array(second))
+
+
+def test_the_branch_that_was_compiled_in_is_held_against_a_calls():
+    """Its condition is computed again: other numbers with the same answer are welcome."""
+    empty = helper.make_empty_tensor_value_info
+    then = helper.make_graph([helper.make_node("Relu", ["x"], ["a"])], "t", [], [empty("a")])
+    part = helper.make_node("Slice", ["x", "s", "e"], ["z"])
+    other = helper.make_graph([part], "e", [], [empty("z")])
+    nodes = [helper.make_node("ReduceSum", ["x"], ["q"], keepdims=0),
+             helper.make_node("Greater", ["q", "zero"], ["b"]),
+             helper.make_node("If", ["b"], ["y"], then_branch=then, else_branch=other)]  # fmt: skip
+    stored = {"s": np.array([0]), "e": np.array([2]), "zero": np.float32(0)}
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])], [empty("y")],
+        [onnx.numpy_helper.from_array(np.array(v), k) for k, v in stored.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    x = np.arange(-6, 6, dtype=np.float32).reshape(4, 3)
+    made = cc.compile(model, [x])
+    assert made(x - 1)[0].shape == (2, 3)
+    with pytest.raises(UserError, match="If takes True from input x, and was compiled for False"):
+        made(x + 9)

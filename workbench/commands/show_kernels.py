@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from core_compiler.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
-from workbench.numbers import as_count, as_number
+from workbench.numbers import as_count, as_number, by_launch
 
 WHAT = {"source": "source", "llvm": "intermediate", "ptx": "intermediate",
         "assembly": "assembly", "sass": "assembly", "steps": ""}  # fmt: skip
@@ -25,13 +27,14 @@ def run(arguments) -> None:
     ) as opened:
         kernels = opened.kernels()
         if not kernels:
-            raise UserError(
-                "no kernels were compiled", arguments.model, "the compile did not get that far"
-            )
+            made = any(s.pass_name == "generate_code" for s in opened.stages())
+            raise UserError("the program needs no kernels" if made else "no kernels were compiled",
+                            arguments.model, "it moves its inputs and constants only" if made
+                            else "the compile did not get that far")  # fmt: skip
         if arguments.show:
             _show(arguments, opened, kernels)
             return
-        rows = timed(kernels, opened.timings())
+        rows = timed(kernels, opened.timings(), by_launch(opened.figures("timing"), "runs"))
         meta = opened.figures("timing")
     emit(arguments, {"kernels": rows, "figures": meta}, lambda: _text(rows, meta))
 
@@ -40,8 +43,10 @@ def _is_file(arguments) -> bool:
     return subject.is_recording(arguments.model)
 
 
-def timed(kernels, timings) -> list[dict]:
-    """A row a kernel, the most expensive first; times are None where nothing was executed."""
+def timed(kernels, timings, runs: Mapping[int, float]) -> list[dict]:
+    """A row a kernel, the most expensive first; times are None where nothing was executed.  Shares
+    are of all launches, copies too.  ``runs``: how often launches ran, where that is not once."""
+    whole = sum(t.median_us or 0.0 for t in timings)
     measured: dict[str, list] = {}
     for timing in timings:
         if timing.median_us is not None:
@@ -50,16 +55,20 @@ def timed(kernels, timings) -> list[dict]:
     for kernel in kernels:
         mine = measured.get(kernel.name, [])
         total = sum(t.median_us for t in mine)
+        count = len(kernel.launches)
+        if mine:
+            count = sum(int(runs.get(t.launch, 1)) for t in mine)
         rows.append(
             {
                 "name": kernel.name,
-                "count": len(kernel.launches),
+                "count": count,
                 "cached": kernel.cached,
                 "compile_seconds": kernel.compile_seconds,
                 "key": kernel.key,
                 "steps": list(kernel.steps),
                 "total_us": total if mine else None,
-                "median_us": total / len(mine) if mine else None,
+                "median_us": total / count if mine and count else None,
+                "share": total / whole if mine and whole else None,
                 "gflops": _rate(sum(t.flops for t in mine), total),
                 "gbytes_per_s": _rate(sum(t.bytes for t in mine), total),
             }
@@ -73,14 +82,13 @@ def _rate(amount: int, microseconds: float) -> float | None:
 
 
 def _text(rows, figures) -> str:
-    total = sum(r["total_us"] or 0 for r in rows)
     cells = [
         (
             r["name"],
             r["count"] or "core",
             number(r["median_us"], 1),
             number(r["total_us"], 1),
-            f"{100 * r['total_us'] / total:.1f}" if total and r["total_us"] is not None else "",
+            "" if r["share"] is None else f"{100 * r['share']:.1f}",
             number(r["gflops"], 1),
             number(r["gbytes_per_s"], 1),
             max(0, len(r["steps"]) - 1),

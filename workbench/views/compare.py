@@ -158,7 +158,7 @@ _FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("speed", "time per execution", _of("timing", "total_ms")),
     ("speed", "fastest execution", _of("timing", "total_min_ms")),
     ("speed", "predicted time", _predicted),
-    ("speed", "launches", lambda run: len(launched(run)) or None),
+    ("speed", "launches", lambda run: sum(e.work.runs for e in launched(run)) or None),
     ("speed", "kernels", lambda run: sum(1 for k in run.kernels() if k.launches) or None),
     ("speed", "compile time", _of("run", "compile_seconds")),
     ("memory", "peak memory", _of("memory", "arena_bytes")),
@@ -283,7 +283,7 @@ def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:
     return {
         "kernels": [{"id": k.id, "name": k.name} for k in kernels]
         or [{"id": None, "name": n} for n in names],
-        "count": len(launches), "us": us, "measured": spent is not None,
+        "count": sum(e.work.runs for e in launches), "us": us, "measured": spent is not None,
         "predicted_us": predicted, "gflops": flops / us / 1e3 if us else None,
         **_needs(kernels),
     }  # fmt: skip

@@ -108,7 +108,8 @@ def _work(run: Run, works: list[Work], whole: float) -> dict[str, Any]:
     if not works:
         return row
     flops, moved = sum(w.flops for w in works), sum(w.bytes for w in works)
-    row |= {"flops": flops, "bytes": moved, "intensity": flops / moved if moved else None}
+    row |= {"flops": flops, "bytes": moved, "intensity": flops / moved if moved else None,
+            "count": sum(w.runs for w in works)}  # fmt: skip
     known, found = [w.least_us for w in works if w.least_us is not None], roofs(run)
     if known and found is not None:
         row |= {

@@ -10,6 +10,7 @@ from core_compiler.passes.bufferize import TAKES
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.record.history import OpHistory
 from core_compiler.record.reader import Buffer
+from core_compiler.targets.link import launch_runs
 from workbench.state import Sight
 from workbench.views.joint import same_phase, written
 from workbench.views.reading import Run
@@ -105,6 +106,14 @@ def launches(run: Run) -> dict[int, Op]:
     last = run.version.stages - 1
     return run.kept(("launches", last), lambda: {
         run.op_id(op): op for op in run.index(last).module.main.body.ops if op.kind == LAUNCH
+    })  # fmt: skip
+
+
+def planned_runs(run: Run) -> dict[int, int]:
+    """How often each launch runs in an execution, by its id, as far as the program says."""
+    last = run.version.stages - 1
+    return run.kept(("planned runs", last), lambda: {
+        run.op_id(op): n for op, n in launch_runs(run.index(last).module.main.body.ops).items()
     })  # fmt: skip
 
 

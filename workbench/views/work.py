@@ -3,14 +3,14 @@ took: the roofline model, for whatever the recording knows of its machine."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.hardware.limits import Limits, from_json, of_machine
 from core_compiler.record.reader import Timing
 from core_compiler.targets.link import launch_cost
-from workbench.views.links import launches
+from workbench.numbers import by_launch
+from workbench.views.links import launches, planned_runs
 from workbench.views.reading import Run
 
 #: Bytes touched by a kernel that is held against memory, not against a cache.
@@ -54,8 +54,9 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Work:
-    """A launch: ``op`` (an id) of ``kernel`` (a name); ``least_us`` is what the lower roof allows,
-    ``median_us`` what was measured; None where that is not known."""
+    """A launch, as often as it ``runs`` in an execution: ``op`` (an id) of ``kernel`` (a name);
+    ``least_us`` is what the lower roof allows, ``median_us`` what was measured; None where that is
+    not known."""
 
     op: int | None
     kernel: str
@@ -63,6 +64,7 @@ class Work:
     bytes: int
     least_us: float | None
     median_us: float | None = None
+    runs: int = 1
 
 
 def roofs(run: Run) -> Roofs | None:
@@ -108,29 +110,27 @@ def work(run: Run) -> list[Work]:
 def _work(run: Run) -> list[Work]:
     roof = roofs(run)
     if run.timings():
-        percents = _percents(run)
-        return [_measured(t, roof, percents.get(t.launch)) for t in run.timings()]
+        figures = run.figures("timing")
+        percents = {} if "limits" in figures else by_launch(figures, "percent_of_limit")
+        ran = by_launch(figures, "runs")
+        return [
+            _measured(t, roof, percents.get(t.launch), int(ran.get(t.launch, 1)))
+            for t in run.timings()
+        ]
     found: list[Work] = []
+    runs = planned_runs(run) if run.version.stages else {}
     for key, op in (launches(run) if run.version.stages else {}).items():
-        flops, moved = launch_cost(op)
-        least = None if roof is None else roof.least_us(flops, moved)
-        found.append(Work(key, op["kernel"], flops, moved, least))
+        (flops, moved), n = launch_cost(op), runs.get(key, 1)
+        least = None if roof is None else n * roof.least_us(flops, moved)
+        found.append(Work(key, op["kernel"], n * flops, n * moved, least, runs=n))
     return found
 
 
-def _measured(timing: Timing, roof: Roofs | None, percent: float | None) -> Work:
-    least = None if roof is None else roof.least_us(timing.flops, timing.bytes)
+def _measured(timing: Timing, roof: Roofs | None, percent: float | None, runs: int) -> Work:
+    """``percent`` of the limit: of a recording that keeps no curve of bandwidths."""
+    least = None
+    if roof is not None and runs > 0:
+        least = runs * roof.least_us(timing.flops / runs, timing.bytes / runs)
     if percent is not None and timing.median_us is not None:
         least = timing.median_us * percent / 100
-    return Work(timing.op, timing.kernel, timing.flops, timing.bytes, least, timing.median_us)
-
-
-def _percents(run: Run) -> dict[int, float]:
-    """Of a recording that keeps no curve of bandwidths: percent of the limit by launch."""
-    if "limits" in run.figures("timing"):
-        return {}
-    try:
-        found = json.loads(str(run.figures("timing").get("percent_of_limit", "[]")))
-        return {i: float(part) for i, part in enumerate(found)}
-    except (ValueError, TypeError):
-        return {}
+    return Work(timing.op, timing.kernel, timing.flops, timing.bytes, least, timing.median_us, runs)

@@ -180,7 +180,8 @@ def import_proto(
         tuple(importer.result_names),
         {LISTING: listing(model.graph)}, facts, importer.state.arrays,
         Nodes("onnxruntime", values, partial(run_nodes, model, folder, list(values))),
-        positions=positions(main, len(importer.arguments), importer.accesses, importer.counted.of),
+        positions=positions(main, len(importer.arguments), importer.accesses, importer.counted.of,
+                            importer.taken),
     )  # fmt: skip
 
 
@@ -220,6 +221,8 @@ class Importer:
         self.counted = RunTimeSizes()
         self.run_time_sizes: dict[str, list[list[int]]] = {}
         self.ops: list = []
+        #: Values that come from example inputs, and which node asked for them.
+        self.taken: list[tuple[Value, np.ndarray, str]] = []
         #: The ops that ONNX gives no positions out of range.
         self.accesses: list[Access] = []
         self.unsupported: list[Unsupported] = []

@@ -92,6 +92,8 @@ class Context(SizedBuilder):
         found = self._evaluated(value, self.importer.bindings, bind=True)
         if found is None:
             raise NotSupported(f"{what} depends on the values of the model's inputs")
+        node = " ".join(n for n in (self.node.op_type, self.node.name) if n)
+        self.importer.taken.append((value, found, node))
         return found
 
     def known(self, value: Value | None) -> np.ndarray | None:
