@@ -78,6 +78,7 @@ def compile(
     imported, arrays = _imported(model, inputs) if frontend is None else (
         _as_graph(model, inputs, frontend))  # fmt: skip
     if arrays is not None:
+        _need_examples(imported, arrays)
         arrays = [*arrays, *imported.state]
     found = targets.target(target) if isinstance(target, str) else target
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
@@ -139,6 +140,18 @@ def _training_step(
     step.fixed, step.unread = joint.fixed, imported.unread
     step.transient = frozenset(imported.facts.get("transient", ()))
     return step
+
+
+def _need_examples(imported: Imported, arrays: Sequence[np.ndarray]) -> None:
+    """UserError where example inputs are not what the model takes."""
+    for name, value, array in zip(imported.inputs, imported.module.main.arguments, arrays,
+                                  strict=False):  # fmt: skip
+        kind = value.type
+        if array.shape != kind.shape or array.dtype != kind.dtype.numpy:
+            given = "x".join(map(str, array.shape)) or "a number"
+            raise UserError(f"example input {name} is {array.dtype} {given}, the model takes "
+                            f"{kind}", "compile", "give inputs of the model's own shapes and "
+                            "dtypes")  # fmt: skip
 
 
 def _need_batch(
@@ -332,7 +345,7 @@ def _from_torch(
         if given is None and model.example_inputs is not None and not model.example_inputs[1]:
             given = model.example_inputs[0]
         arrays = _arrays(given)
-        sizes = _sizes(model, arrays) if training else {}
+        sizes = {} if inputs is None else _sizes(model, arrays)
         return import_exported(model, name=name, sizes=sizes, training=training), arrays
     if inputs is None:
         raise UserError(f"{name} needs example inputs", "compile",

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import numbers
 from core_compiler.errors import UserError
 from core_compiler.ir import Block, Function, Module, Op, Resource, Value, WeightStore, dtype
 from core_compiler.ir.parser import parse
@@ -123,7 +124,10 @@ class Positions:
         main = _main(self.text)
         if len(given) <= max(self.inputs):
             return
-        arrays = [np.asarray(given[i]) for i in self.inputs]
+        try:
+            arrays = [numbers(given[i]) for i in self.inputs]
+        except ValueError:
+            return
         for array, argument in zip(arrays, main.arguments, strict=True):
             wanted = argument.type
             if array.shape != wanted.shape or array.dtype != wanted.dtype.numpy:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from core_compiler.arrays import numbers
 from core_compiler.errors import UserError
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import Argument, Program, Ref
@@ -163,8 +164,12 @@ def check_count(program: Program, arrays: Sequence) -> None:
 
 def check_input(argument: Argument, array, where: str) -> np.ndarray:
     """One of :func:`check_inputs`."""
-    array = np.asarray(array)
     where = f"{where}, input {argument.name!r}"
+    if type(array) is not np.ndarray:
+        try:
+            array = numbers(array)
+        except ValueError as error:
+            raise UserError(str(error), where, "give a dense array of numbers") from None
     if array.dtype != argument.numpy:
         raise UserError(
             f"is {array.dtype}, the program takes {argument}",

@@ -6,6 +6,7 @@ import math
 
 from core_compiler.frontends.pytorch.aten.table import (
     BOOL,
+    F32,
     TABLE,
     Context,
     NotSupported,
@@ -118,11 +119,11 @@ def rsub(b, x, y, alpha=1):
 
 @aten("div", "divide", "true_divide", "div.Tensor_mode", "div.Scalar_mode")
 def div(b, x, y, rounding_mode=None):
-    if rounding_mode is None or b.dtype.is_float:
+    if rounding_mode is None or (rounding_mode == "trunc" and b.dtype.is_float):
         quotient = b.div(*b.pair(x, y, b.dtype))
-        if rounding_mode is None:
-            return quotient
-        return b.floor(quotient) if rounding_mode == "floor" else b.trunc(quotient)
+        return quotient if rounding_mode is None else b.trunc(quotient)
+    if b.dtype.is_float:
+        return _floor_of_quotient(b, *b.pair(x, y, b.dtype))
     x, y = b.pair(x, y, b.dtype)
     quotient = b.div(x, y)
     if rounding_mode == "trunc" or b.dtype.kind == "uint":
@@ -133,6 +134,27 @@ def div(b, x, y, rounding_mode=None):
 @aten("floor_divide")
 def floor_divide(b, x, y):
     return div(b, x, y, "floor")
+
+
+def _floor_of_quotient(b, x, y):
+    """floor(x / y) of floats as torch has it (``c10::div_floor_floating``, as Python's ``//``): of
+    the exact quotient, by the rest; narrow floats in f32."""
+    kind = x.type.dtype
+    wide = kind if kind.bits >= 32 else F32
+    x, y = b.to(x, wide), b.to(y, wide)
+    zero, one = b.scalar_like(0, x), b.scalar_like(1, x)
+    rest = b.rem(x, y)
+    quotient = b.div(b.sub(x, rest), y)
+    differ = b.xor(b.lt(y, zero), b.lt(rest, zero))
+    quotient = b.select(b.and_(b.ne(rest, zero), differ), b.sub(quotient, one), quotient)
+    floor = b.floor(quotient)
+    far = b.gt(b.sub(quotient, floor), b.scalar_like(0.5, x))
+    floor = b.select(far, b.add(floor, one), floor)
+    plain = b.div(x, y)
+    bits = b.bitcast(plain, dtype=f"i{wide.bits}")
+    nothing = b.select(b.lt(bits, b.scalar_like(0, bits)), b.neg(zero), zero)
+    floor = b.select(b.ne(quotient, zero), floor, nothing)
+    return b.to(b.select(b.eq(y, zero), plain, floor), kind)
 
 
 def _floor_of_truncated(b, x, y, quotient):
@@ -336,7 +358,7 @@ def log_sigmoid(b, x):
 
 @aten("threshold")
 def threshold(b, x, limit, value):
-    return b.select(b.gt(x, b.scalar_like(limit, x)), x, b.scalar_like(value, x))
+    return b.select(b.le(x, b.scalar_like(limit, x)), b.scalar_like(value, x), x)
 
 
 @aten("logit")
