@@ -35,7 +35,8 @@ def told(execution: Timeline) -> str:
     """How the spans came to be where they are."""
     if execution.repeat is None:
         return "launches placed end to end, each with its median: no execution was recorded whole"
-    return f"execution {execution.repeat + 1} of {execution.repeats}, the one nearest the median"
+    said = f"execution {execution.repeat + 1} of {execution.repeats}, the one nearest the median"
+    return f"{said}; of loops the last iteration alone" if execution.last_iterations else said
 
 
 def _execution(recording: Recording, execution: Timeline) -> Iterator[dict[str, Any]]:

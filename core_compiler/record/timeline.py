@@ -26,6 +26,7 @@ class Timeline:
                             a memory plan.
     ``repeat``, ``repeats`` which execution of how many it is; None: none was recorded span by span,
                             so the launches stand end to end, each with its median.
+    ``last_iterations``     of loops only the last iteration is there: they have too many.
     """
 
     launch: np.ndarray
@@ -37,6 +38,7 @@ class Timeline:
     live_bytes: np.ndarray | None
     repeat: int | None
     repeats: int
+    last_iterations: bool = False
 
     @property
     def total_us(self) -> float:
@@ -60,7 +62,7 @@ def timeline(recording: Recording) -> Timeline | None:
     return Timeline(
         spans["launch"][order].astype(np.int32), lane, spans["start"][order],
         spans["duration"][order], timings, names, live_bytes(recording, timings),
-        spans["repeat"], spans["repeats"],
+        spans["repeat"], spans["repeats"], bool(spans.get("last_iterations")),
     )  # fmt: skip
 
 
@@ -80,7 +82,8 @@ def _recorded(text: Any, launches: int) -> dict[str, Any] | None:
     if columns["thread"].max() > 1 << 16:
         return None
     times = {name: columns[name] / 1e3 for name in ("start", "duration")}
-    return {**columns, **times, "repeat": repeat, "repeats": repeats}
+    return {**columns, **times, "repeat": repeat, "repeats": repeats,
+            "last_iterations": found.get("last_iterations") is True}  # fmt: skip
 
 
 def _end_to_end(timings: Sequence[Timing]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits, doubt, limits
 from core_compiler.runtime.program import Exchange, Launch, Program, Ref, scratch_stride
-from core_compiler.runtime.samples import Samples, durations
+from core_compiler.runtime.samples import MOST_SPANS, Part, Samples, durations
 from core_compiler.runtime.team import aligned, default_threads, team
 
 
@@ -140,20 +140,23 @@ class CpuExecutable(Executable):
         shape = (len(self.program.launches), self.device.threads, 2)
         times = np.zeros((repeats, *shape), np.int64)
         spent, ran = np.zeros((2, repeats, shape[0]), np.int64)
+        parts: list[list[Part]] = [[] for _ in times]
         for _ in range(warmup):
             self(*arrays)
         for number, row in enumerate(times):
             _, buffers = self._prepare(arrays)
             with self._lock:
-                self._run(buffers, row, (spent[number], ran[number]))
-        loops = (spent, ran) if self.program.loops else ()
+                self._run(buffers, row, (spent[number], ran[number], parts[number]))
+        loops = (spent, ran, parts) if self.program.loops else ()
         return Samples(self.program, times, self.device.threads, *loops)
 
     def _run(
         self, buffers: Sequence[np.ndarray], times: np.ndarray | None = None,
-        sums: tuple[np.ndarray, np.ndarray] | None = None, first: int = 0, last: int | None = None,
+        sums: tuple[np.ndarray, np.ndarray, list[Part]] | None = None, first: int = 0,
+        last: int | None = None,
     ) -> None:  # fmt: skip
-        """``times``: of the last run of each launch; ``sums``: what all took, and their number."""
+        """``times``: of the last run of each launch; ``sums``: what all took, their number, and all
+        of them (as many as a timeline shows)."""
         self._launches.place(buffers)
         if not self.program.loops and self.watch is None:
             last = len(self.program.launches) if last is None else last
@@ -180,9 +183,11 @@ class CpuExecutable(Executable):
                 start = stop + 1
             self._launches.run(self._team, start, end, times)
             if times is not None and sums is not None:
-                spent, ran = sums
+                spent, ran, parts = sums
                 spent[start:end] += durations(times[start:end])
                 ran[start:end] += 1
+                if len(parts) * times.shape[1] <= MOST_SPANS:
+                    parts.append((start, times[start:end].copy()))
 
         self.program.execute(run, holds, first, last)
 

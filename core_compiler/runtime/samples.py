@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,10 @@ def durations(times: np.ndarray) -> np.ndarray:
     return np.where(end.any(axis=-1), end.max(axis=-1) - first, 0)
 
 
+#: Launches that ran one after another: the first one's number, ``int64[launches, threads, 2]``.
+Part = tuple[int, np.ndarray]
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """``times``: ``int64[repeats, launches, threads, 2]``, start and end in nanoseconds of a
@@ -38,7 +43,7 @@ class Samples:
 
     Of a launch in a loop ``times`` are those of its last iteration; ``spent``, ``int64[repeats,
     launches]``, is what it took in all of them, and ``ran`` how many these were (both None of a
-    program without loops).
+    program without loops).  ``parts``: of each repeat what ran, in order, every iteration.
     """
 
     program: Program
@@ -46,6 +51,7 @@ class Samples:
     threads: int
     spent: np.ndarray | None = None
     ran: np.ndarray | None = None
+    parts: Sequence[Sequence[Part]] = ()
 
     @property
     def runs(self) -> np.ndarray:
@@ -85,11 +91,18 @@ class Samples:
 
         It is the execution (``repeat`` of ``repeats``) whose time is nearest the median.  Of a
         program of more than ``MOST_SPANS`` launches times threads, a launch is one span, from its
-        first start to its last end.
+        first start to its last end; of loops of more iterations than that the last one is there
+        (``last_iterations``).
         """
         totals = self.totals
         repeat = int(np.argmin(np.abs(totals - np.median(totals))))
-        start, end = self.times[repeat, ..., 0], self.times[repeat, ..., 1]
+        parts: Sequence[Part] = self.parts[repeat] if self.parts else ()
+        whole = 0 < sum(times[..., 0].size for _, times in parts) <= MOST_SPANS
+        if not whole:
+            parts = [(0, self.times[repeat])]
+        numbers = np.concatenate([first + np.arange(len(times)) for first, times in parts])
+        spans = np.concatenate([times for _, times in parts])
+        start, end = spans[..., 0], spans[..., 1]
         if start.size > MOST_SPANS:
             start = np.where(end > 0, start, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
             end = end.max(axis=1, keepdims=True)
@@ -98,6 +111,7 @@ class Samples:
         origin = starts.min() if starts.size else 0
         return {
             "repeat": repeat, "repeats": len(totals), "threads": start.shape[1],
-            "launch": launch.tolist(), "thread": thread.tolist(),
+            "launch": numbers[launch].tolist(), "thread": thread.tolist(),
             "start": (starts - origin).tolist(), "duration": (ends - starts).tolist(),
+            **({"last_iterations": True} if self.parts and not whole else {}),
         }  # fmt: skip

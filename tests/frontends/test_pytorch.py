@@ -369,3 +369,63 @@ def test_numbers_that_forward_changes_are_told():
     (found,) = execute(imported, _input(4))
     torch.testing.assert_close(found, model(_input(4)).detach())
     assert not model._forward_hooks
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("divide", [torch.floor_divide, lambda a, b: torch.div(
+    a, b, rounding_mode="floor")], ids=["//", "div"])  # fmt: skip
+def test_the_floor_of_a_quotient_of_floats_is_torchs(dtype, divide):
+    """Of the exact quotient: 1 // 0.1 is 9, though 1 / 0.1 is rounded to 10."""
+    special = torch.tensor([0.0, -0.0, 1, -1, 0.1, -0.1, 6, float("inf"), -float("inf"),
+                            float("nan"), -3.5, 0.5])  # fmt: skip
+    tenths = torch.arange(-60, 61) / 10
+    a = torch.cat([special.repeat_interleave(12), tenths.repeat(7)]).to(dtype)
+    b = torch.cat([special.repeat(12), tenths.repeat_interleave(7)]).to(dtype)
+    (found,) = execute(import_exported(exported(divide, a, b)), a, b)
+    wanted = divide(a, b)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+    real = ~wanted.isnan()
+    assert torch.equal(found.signbit()[real], wanted.signbit()[real])
+
+
+def test_a_threshold_keeps_what_is_no_number():
+    agrees(lambda x: functional.threshold(x, 0.0, 7.0), torch.tensor([float("nan"), 1.0, -1.0]))
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, x):
+        return x.float() * 2 + x.shape[0]
+
+
+def test_a_program_takes_the_sizes_of_the_inputs_that_it_is_compiled_with():
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(Doubled(), (torch.ones(4, 3),), dynamic_shapes=({0: batch},))
+    x = torch.randn(6, 3)
+    made = cc.compile(program, (x,), check=True)
+    torch.testing.assert_close(torch.from_numpy(made(x)[0]), Doubled()(x))
+    assert cc.compile(program)(torch.ones(4, 3))[0].shape == (4, 3)
+    with pytest.raises(UserError, match=r"= 100 is not in 1\.\.64"):
+        cc.compile(program, (torch.ones(100, 3),))
+    fixed = torch.export.export(Doubled(), (torch.ones(4, 3),))
+    with pytest.raises(UserError, match="example input x is float32 6x3, the model takes"):
+        cc.compile(fixed, (x,), check=True)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.ones(3, dtype=torch.bfloat16), torch.ones(3).to(torch.float8_e4m3fn),
+        torch.ones(3, requires_grad=True), torch._neg_view(torch.ones(3)),
+    ],
+    ids=["bf16", "f8", "with gradient", "negated"],
+)  # fmt: skip
+def test_a_call_takes_the_tensors_of_the_compile(x):
+    (found,) = cc.compile(Doubled(), (x,))(x)
+    torch.testing.assert_close(torch.from_numpy(found), Doubled()(x).detach())
+
+
+def test_a_call_says_what_is_no_array_of_numbers():
+    made = cc.compile(Doubled(), (torch.ones(3),))
+    for wrong in (torch.ones(3, device="meta"), torch.ones(3).to_sparse(), ["a"] * 3):
+        with pytest.raises(UserError, match=r"it (is no array|holds no numbers)"):
+            made(wrong)

@@ -94,7 +94,8 @@ class Program:
         self._kept: dict[str, Any] = {}
         main = run.index(run.version.stages - 1).module.main if run.version.stages else None
         self.ops: Sequence[Op] = () if main is None else main.body.ops
-        lowered = any(op.kind == LAUNCH and "writes" in op.attributes for op in self.ops)
+        lowered = any(op.kind == OUTPUT or (op.kind == LAUNCH and "writes" in op.attributes)
+                      for op in self.ops)  # fmt: skip
         self.roots = root_of(self.ops) if lowered else {}
         self.launches = self._launches() if lowered else []
 

@@ -33,12 +33,13 @@ def run(arguments) -> None:
         found, sources = model_lines(opened), opened.sources()
         last = opened.stage_count() - 1
         now = found.count(opened.module(last), opened.op_id) if last >= 0 else {}
+        computes = last < 0 or bool(opened.stages()[0].figures.get("ops"))
     rows = [_row(found, line, sources, now) for line in found.lines.values()
             if (line.file == NODES) == arguments.nodes]  # fmt: skip
     if arguments.file is not None:
         rows = [row for row in rows if arguments.file in row["file"]]
     if not rows:
-        raise UserError(*_none(arguments, found))
+        raise UserError(*_none(arguments, found, computes))
     rows.sort(key=lambda row: (-(row["own"]["us"] or 0), -row["own"]["flops"],
                                -row["own"]["bytes"], row["file"], row["line"]))  # fmt: skip
     nowhere = found.nameless if arguments.nodes else found.nowhere
@@ -47,7 +48,9 @@ def run(arguments) -> None:
     emit(arguments, data, lambda: _text(data, arguments))
 
 
-def _none(arguments, found: ModelLines) -> tuple[str, str, str]:
+def _none(arguments, found: ModelLines, computes: bool) -> tuple[str, str, str]:
+    if not computes:
+        return "no line costs anything", arguments.model, "it moves inputs and constants only"
     if arguments.file is not None:
         files = dict.fromkeys(line.file for line in found.lines.values() if line.file != NODES)
         fix = f"files: {', '.join(files)}" if files else "take --nodes: there are no files"

@@ -43,8 +43,14 @@ def made_by(run: Run, made_by: str, waits: str, what: str) -> Empty:
     """The pass ``made_by`` was not reached: it makes ``what``; ``waits`` is said meanwhile."""
     if run.live:
         return Empty(f"{waits} yet: the pass {made_by} comes later.")
+    if _ran(run, made_by):
+        return Empty(f"This program needs no {what}: it moves inputs and constants only.")
     return Empty(f"This recording holds no {what}: its compile ended before the pass {made_by}.",
                  f"Press Compile, or: {command(run)}", "again")  # fmt: skip
+
+
+def _ran(run: Run, name: str) -> bool:
+    return any(stage.pass_name == name for stage in run.stages())
 
 
 def execution(run: Run) -> Empty:
@@ -81,8 +87,14 @@ def statistics(run: Run, letter: str) -> Empty:
 
 def of_two(run: Run, letter: str, what: str) -> Empty:
     """Of two recordings the one called ``letter`` has no ``what``."""
-    return Empty(f"{letter} ({run.path.name}) holds no {what}"
-                 f"{' so far' if run.live else ': its compile ended before them'}.",
+    why = ": its compile ended before them"
+    if run.live:
+        why = " so far"
+    elif what == "launches" and (told := run.not_timed()):
+        why = f" with times: {told}"
+    elif _ran(run, "generate_code"):
+        why = ": it moves inputs and constants only"
+    return Empty(f"{letter} ({run.path.name}) holds no {what}{why}.",
                  f"Show {'B' if letter == 'A' else 'A'} alone, or compare with another recording."
                  )  # fmt: skip
 
