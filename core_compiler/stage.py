@@ -59,11 +59,15 @@ class Stage:
         ``.linalg.mlir``, or ``.mlir`` (our IR, any level); the files written.  ``options`` are the
         format's own; see `core_compiler.export`."""
         from core_compiler.export import export
+        from core_compiler.frontends.base import distinct
 
         inputs, outputs = self.names
         body = self.module.main.body
         inputs = inputs or [v.name or f"input{i}" for i, v in enumerate(body.arguments)]
         outputs = outputs or [f"output{i}" for i in range(len(body.outputs))]
+        # A model may give one value twice, or what it is given, under one name.
+        every = distinct([*inputs, *outputs])
+        inputs, outputs = every[: len(inputs)], every[len(inputs) :]
         return export(self.module, path, inputs=inputs, outputs=outputs, **options)
 
     def draw(self) -> Drawing:

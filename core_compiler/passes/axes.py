@@ -192,12 +192,12 @@ class Small:
 def small(value: Value, axes: Axes, view: View) -> Small:
     *_, (value, axes) = behind(value, axes, view, repeats=True)
     array = view.constant(value, through=())
-    if array is None:
-        return Small(value, axes, None)
+    if array is None or not array.size:
+        return Small(value, axes, array)
     kept = list(range(len(axes)))
     left = array
     for axis in reversed(kept[:]):
-        first = left.take([0], axis) if left.size else left
+        first = left.take([0], axis)
         if np.array_equal(np.broadcast_to(first, left.shape), left):
             left = first.reshape(first.shape[:axis] + first.shape[axis + 1 :])
             kept.remove(axis)

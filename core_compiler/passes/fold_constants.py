@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core_compiler.ir import Op, TensorType, as_array
+import numpy as np
+
+from core_compiler.ir import Op, TensorType, Value, as_array
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.passes.base import CONTROL_FLOW, Pass
@@ -16,7 +18,8 @@ _SMALL = 4096
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """Evaluates ops whose operands are all constants, with the contract's own reference.
+    """Evaluates ops whose operands are all constants, with the contract's own reference.  Results
+    without elements are constants, whatever they are made of.
 
     ``growth`` bounds how much larger a result may be than its operands (a broadcast of one number
     to a large shape costs nothing as an op and megabytes as a constant).  Transposes and reshapes
@@ -57,6 +60,8 @@ class FoldConstants(Pass):
 
     def _not_worth(self, op: Op, known: _Known) -> Refusal | None:
         """A refusal where the constant would be much larger than those it is made of."""
+        if all(map(_is_empty, op.results)):
+            return None
         after = sum(v.type.bytes for v in op.results)
         if op.kind in _FREE_VIEWS and after > _SMALL:
             text = "{0} becomes a view of its operand's memory; a copy of {1} bytes gains nothing"
@@ -89,6 +94,9 @@ class _Known:
     def learn(self, op: Op) -> Refusal | None:
         """Note ``op``'s results as known, or say why they are not; random ops and control flow
         never are."""
+        if op.kind not in CONTROL_FLOW and not op.regions and all(map(_is_empty, op.results)):
+            self.makers.update(dict.fromkeys(op.results, op))
+            return None
         unknown = next((v for v in op.operands if v not in self.makers), None)
         if unknown is not None:
             return refuse("constant operands", "{0} reads {1}, which is no constant", op, unknown)
@@ -105,6 +113,8 @@ class _Known:
         op = self.makers[value]
         if op.kind == "core.constant":
             return as_array(op["value"], self.weights)
+        if _is_empty(value):
+            return np.empty(value.type.shape, value.type.dtype.numpy)
         if value not in self.arrays:
             arrays = [self.array(v) for v in op.operands]
             self.arrays.update(zip(op.results, evaluate(op, arrays, self.weights), strict=True))
@@ -112,7 +122,15 @@ class _Known:
 
     def roots(self, value) -> int:
         """Bytes of the constants that a value is made of."""
+        if _is_empty(value):
+            return 0
         op = self.makers[value]
         if op.kind == "core.constant":
             return value.type.bytes
         return sum(self.roots(v) for v in op.operands)
+
+
+def _is_empty(value: Value) -> bool:
+    """Whether a value has no element: whatever makes it, there is one such."""
+    kind = value.type
+    return isinstance(kind, TensorType) and kind.is_static and kind.elements == 0

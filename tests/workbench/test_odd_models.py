@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import runpy
 
+import numpy as np
+import onnxruntime
 import pytest
 
 from core_compiler.exporters.trace import trace
 from core_compiler.record import Recording
-from tests.workbench.odd_models import TRIPS
+from tests.workbench.odd_models import SIZE, TRIPS
 from workbench.cli import main
 
 MODELS = "tests.workbench.odd_models"
@@ -83,3 +86,18 @@ def test_a_framework_that_cannot_be_compared_leaves_an_older_recording_alone(
         assert recording.status == "finished" and recording.stage_count() > 1
     assert main([*words, str(tmp_path / "y.run")]) == 2
     assert [p.name for p in tmp_path.iterdir()] == ["x.run"]
+
+
+@pytest.mark.parametrize("ending", ["onnx", "py"])
+def test_what_gives_its_input_is_exported(recorded, tmp_path, ending):
+    path = tmp_path / f"x.{ending}"
+    assert main(["export", str(recorded["passing"]), "-o", str(path)]) == 0
+    x = np.linspace(-1, 1, SIZE * SIZE, dtype=np.float32).reshape(SIZE, SIZE)
+    if ending == "onnx":
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {session.get_inputs()[0].name: x})
+    else:
+        names = runpy.run_path(str(path))
+        found = names["main"](x)
+        found = found[0] if isinstance(found, tuple) else found
+    assert np.array_equal(found, x)
