@@ -61,7 +61,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "worst rewrite error": Term("worst rewrite error", "relative", "The largest difference that any checked rewrite made, divided by the largest magnitude of the value before.", _CHECKED),
         "end-to-end error": Term("end-to-end error", "relative", "How far the outputs after the last pass are from the outputs of the model as imported, divided by their largest magnitude.", "Both programs are evaluated on the example inputs (`--check`)."),
         "error against peer": Term("error against peer", "relative", "The largest difference of the outputs to those of another runtime, divided by how much the outputs vary with the inputs.", "The peer runs the same model on the same inputs (`--against`)."),
-        "compile time": Term("compile time", "s", "From the import to the last kernel.", "Wall clock."),
+        "compile time": Term("compile time", "s", "From the import to the last kernel, recording included.", "Wall clock."),
         "identity": Term("identity", "digest", "Names everything the bits of the result depend on: the program after the passes that all targets share, and its numerics options. Equal identities promise equal bits on every target."),
         "output digest": Term("output digest", "digest", "A hash of the outputs' bits on the example inputs: equal digests, equal bits."),
         "not executed": Term("not executed", "", "What this machine lacks to run the program; it was compiled all the same."),

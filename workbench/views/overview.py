@@ -17,6 +17,7 @@ from workbench.state import Sight
 from workbench.views import joint, training
 from workbench.views.kernels import table
 from workbench.views.reading import Run
+from workbench.views.work import work
 
 #: Findings beyond this many are counted, not listed.
 MAX_FINDINGS = 60
@@ -102,6 +103,9 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
                   f"{made_up} are not at hand: seeded numbers stand for them" if made_up
                   else "constant data", "memory")  # fmt: skip
     count = sum(len(k.launches) for k in run.kernels())
+    if run.timings():  # in loops as often as they ran
+        known = {k.name for k in run.kernels()}
+        count = sum(w.runs for w in work(run) if w.kernel in known)
     yield _figure("kernels", sum(1 for k in run.kernels() if k.launches) or None, "",
                   f"compiled functions, launched {count} times", "kernels")  # fmt: skip
     if ops:
@@ -109,8 +113,9 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         hint = f"imported; {last.ops} after the passes all targets share"
         yield _figure("ops in", ops[0], "", hint, "graph")
         yield _figure("launches", count or None, "", "what they became", "graph")
-        work = next((s.figures["flops"] for s in stages if s.figures.get("flops")), 0)
-        yield _figure("work", work, "flop", "of one execution", "graph")
+        # The last ones that passes count: how often loops run is found out on the way.
+        flops = [s.figures["flops"] for s in stages if s.figures.get("flops")]
+        yield _figure("work", flops[-1] if flops else 0, "flop", "of one execution", "graph")
     worst = [s for s in stages if s.worst_error is not None]
     if worst:
         dearest = max(worst, key=lambda s: s.worst_error or 0.0)
@@ -133,7 +138,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     if training.is_training(run):  # the recording went on after the compile
         yield _figure("compile time", sum(s.seconds for s in stages), "s", "all passes", "")
     else:
-        yield _figure("compile time", run.meta().get("seconds") or figures.get("compile_seconds"),
+        yield _figure("compile time", figures.get("compile_seconds") or run.meta().get("seconds"),
                       "s", "recording included", "")  # fmt: skip
     yield {**_figure("identity", None, "", "what the bits of the result depend on", ""),
            "text": str(figures.get("identity", ""))[:16]}  # fmt: skip
