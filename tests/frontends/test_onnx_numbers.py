@@ -290,3 +290,13 @@ def test_a_product_of_integers_is_not_scaled_by_a_fraction():
     assert (made == 4).all()
     with pytest.raises(UserError, match=r"Gemm \(integers, with alpha 1 and beta 0.5"):
         ours(one_node("Gemm", arrays, "z", opset=13, types=types, beta=0.5), arrays)
+
+
+@pytest.mark.parametrize("step", [-1, -2, 1])
+@pytest.mark.parametrize("start", [-9, -4, -3, -1, 0, 2, 9])
+def test_a_slice_from_beyond_either_end(start, step):
+    x = np.arange(3, dtype=np.float32)
+    for end in (-9, -3, -2, 0, 1, 9):
+        arrays = {"x": x, "starts": np.array([start]), "ends": np.array([end]),
+                  "axes": np.array([0]), "steps": np.array([step])}  # fmt: skip
+        agrees(one_node("Slice", arrays, "y"), arrays)

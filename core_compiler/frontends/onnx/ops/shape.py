@@ -172,6 +172,8 @@ def slice_(b, x, starts=None, ends=None, axes=None, steps=None):
     steps = steps or [1] * len(starts)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis = axis_of(axis, rank)
+        if step < 0:  # it begins with the first element then
+            start = max(start, -x.type.shape[axis])
         places = range(*slice(start, end, step).indices(x.type.shape[axis]))
         if step < 0:
             x = b.reverse(x, axes=(axis,))

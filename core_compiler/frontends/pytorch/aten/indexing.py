@@ -33,6 +33,13 @@ def embedding(b, weight, indices, padding_idx=-1, scale_grad_by_freq=False, spar
     return b.select(padding, b.stop_gradient(rows), rows)
 
 
+@aten("one_hot")
+def one_hot(b, indices, classes=-1):
+    if classes < 0:
+        raise NotSupported("as many classes as the largest of the data says")
+    return b.in_range(b.one_hot(indices, classes=classes, dtype=I64), (indices, classes))
+
+
 @aten("index_select")
 def index_select(b, x, axis, indices):
     axis = axis_of(axis, x.type.rank)
