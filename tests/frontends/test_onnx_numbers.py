@@ -300,3 +300,12 @@ def test_a_slice_from_beyond_either_end(start, step):
         arrays = {"x": x, "starts": np.array([start]), "ends": np.array([end]),
                   "axes": np.array([0]), "steps": np.array([step])}  # fmt: skip
         agrees(one_node("Slice", arrays, "y"), arrays)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.uint64])
+def test_signs_of_numbers_without_any(kind):
+    x = np.array([0, 1, np.iinfo(kind).max], kind)
+    types = {"y": helper.np_dtype_to_tensor_dtype(x.dtype)}
+    for name, wanted in (("Abs", x), ("Sign", np.sign(x))):
+        (found,) = ours(one_node(name, {"x": x}, "y", types=types), {"x": x})
+        assert found.dtype == kind and np.array_equal(found, wanted)

@@ -28,7 +28,12 @@ _BINARY = {
 
 
 def _unary(name: str):
-    return lambda b, x: b.op(f"core.{name}", (x,))
+    def handler(b: Context, x):
+        if name in ("abs", "sign") and x.type.dtype.kind == "uint":
+            return x if name == "abs" else b.min(x, b.scalar_like(1, x))
+        return b.op(f"core.{name}", (x,))
+
+    return handler
 
 
 def _binary(name: str):

@@ -62,6 +62,8 @@ def _unary(name: str, keeps: bool):
                 return x
             if x.type.dtype is BOOL:
                 return x
+            if name == "sign" and x.type.dtype.kind == "uint":
+                return b.min(x, b.scalar_like(1, x))
         return b.op(f"core.{name}", (b.to(x, b.dtype),))
 
     return handler
