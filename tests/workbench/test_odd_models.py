@@ -101,3 +101,9 @@ def test_what_gives_its_input_is_exported(recorded, tmp_path, ending):
         found = names["main"](x)
         found = found[0] if isinstance(found, tuple) else found
     assert np.array_equal(found, x)
+
+
+def test_an_input_is_no_op(recorded, capsys):
+    for words in (["op", recorded["loop"], "%x"], ["why-not", recorded["loop"], "%x", "%y"]):
+        assert main([*map(str, words)]) == 2
+        assert "%x is an input of the model: no op makes it" in capsys.readouterr().err

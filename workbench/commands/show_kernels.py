@@ -104,7 +104,8 @@ def _text(rows, figures) -> str:
 
         threads = as_number(figures.get("threads"))
         known = None if threads is None else as_count(threads)
-        lines.append(f"one execution {total:.3f} ms on {executed_on(known)}")
+        shown = f"{total:.3f}" if total >= 0.01 else f"{total:.3g}"
+        lines.append(f"one execution {shown} ms on {executed_on(known)}")
     return "\n".join(lines)
 
 

@@ -62,6 +62,10 @@ def find(opened, wanted: str, only: int | None = None) -> tuple[int, int | None]
         for key in shown.keys:
             if hasattr(key, "kind"):
                 names |= dict.fromkeys([key.kind, *(f"%{v.name}" for v in key.results if v.name)])
+    given = opened.module(0).main.arguments if opened.stage_count() else ()
+    if wanted in {f"%{value.name}" for value in given}:
+        raise UserError(f"{wanted} is an input of the model: no op makes it", "OP",
+                        "name an op that reads it")  # fmt: skip
     look = "look at the names with `workbench diff` or `workbench export --stage`"
     where = "any stage" if only is None else f"stage {only}"
     raise UserError(f"no op of {where} has {wanted!r}", "OP", nearest(wanted, names, look))
