@@ -63,9 +63,12 @@ def relu(g, op, x):
 
 @core("clamp")
 def clamp(g, op, x):
-    """Above opset 12 the upper bound wins where they cross, as ours does."""
-    bounds = [None if op.get(n) is None else g.scalar(op[n], x.dtype) for n in ("low", "high")]
-    return g.emit("Clip", x, *bounds) if bounds[1] is not None else g.emit("Clip", x, bounds[0])
+    """Above opset 12 the upper bound wins where they cross, as ours does.  A Clip with one bound
+    would cut infinities at the other end."""
+    low, high = (None if op.get(n) is None else g.scalar(op[n], x.dtype) for n in ("low", "high"))
+    if low is None or high is None:
+        return g.emit("Max", x, low) if high is None else g.emit("Min", x, high)
+    return g.emit("Clip", x, low, high)
 
 
 @core("selu")
