@@ -45,7 +45,8 @@ def compile(
 
     ``inputs``  example inputs (arrays or tensors, in order): a live torch module and a JAX function
                 (there: trees of arrays) need them, and ``check``, which evaluates every rewrite on
-                them.
+                them.  Sizes that the model leaves open are theirs; of an ONNX model also values
+                that shapes, axes or branches follow from: calls with others are refused.
     ``target``  ``cpu``, ``cuda`` or another that is installed; ``options`` are the target's.
     ``finish``  False: no pass has run yet, call ``step()``.
     ``pass_timeout``  seconds that a pass may take (None: as many as it likes).
@@ -147,7 +148,7 @@ def _need_examples(imported: Imported, arrays: Sequence[np.ndarray]) -> None:
     for name, value, array in zip(imported.inputs, imported.module.main.arguments, arrays,
                                   strict=False):  # fmt: skip
         kind = value.type
-        if array.shape != kind.shape or array.dtype != kind.dtype.numpy:
+        if kind.is_static and (array.shape != kind.shape or array.dtype != kind.dtype.numpy):
             given = "x".join(map(str, array.shape)) or "a number"
             raise UserError(f"example input {name} is {array.dtype} {given}, the model takes "
                             f"{kind}", "compile", "give inputs of the model's own shapes and "
