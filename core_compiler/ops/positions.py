@@ -1,4 +1,5 @@
-"""Positions out of range, where the model's framework refuses them: a call is checked beforehand.
+"""What a call of a model is checked for beforehand: positions out of range, where the model's
+framework refuses them, and values that its import took from example inputs and compiled in.
 
 Our ops clamp such positions, or drop what was to be written there (``ops/indexing.py``), which
 gives some number; torch and onnxruntime raise.  Which values reach an op as positions is known when

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,11 +41,13 @@ class Numbers:
 class Optimizer:
     """Base of all: ``slots`` are the state beside each parameter with what it is at first,
     ``scalars`` that of the optimiser as a whole.  ``squares``: slots that hold means or sums of
-    squares, which are never negative; ``counts``: options that are numbers of 0 or more."""
+    squares, which are never negative; ``counts``: options that are numbers of 0 or more;
+    ``switches``: those that are on or off."""
 
     rate: float | Schedule
     squares: ClassVar[frozenset[str]] = frozenset()
     counts: ClassVar[tuple[str, ...]] = ()
+    switches: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         if not is_schedule(self.rate):
@@ -54,9 +56,8 @@ class Optimizer:
         for name in self.counts:
             fix = "give a finite number of 0 or more"
             self._take(name, number("optimizer", name, getattr(self, name), from_zero, fix))
-        for each in fields(self):  # type: ignore[arg-type]
-            if each.type == "bool":
-                self._take(each.name, flag("optimizer", each.name, getattr(self, each.name)))
+        for name in self.switches:
+            self._take(name, flag("optimizer", name, getattr(self, name)))
 
     def _take(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -121,6 +122,7 @@ class SGD(Optimizer):
     weight_decay: float = 0.0
     nesterov: bool = False
     counts = ("momentum", "weight_decay")
+    switches = ("nesterov",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,6 +157,7 @@ class _Moments(Optimizer):
     amsgrad: bool
     squares = frozenset({"exp_avg_sq", "max_exp_avg_sq"})
     counts = ("eps", "weight_decay")
+    switches = ("amsgrad",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -258,6 +261,7 @@ class RMSprop(Optimizer):
     centered: bool = False
     squares = frozenset({"square_avg"})
     counts = ("alpha", "eps", "weight_decay", "momentum")
+    switches = ("centered",)
 
     @property
     def slots(self) -> dict[str, float]:

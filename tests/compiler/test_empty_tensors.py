@@ -7,16 +7,7 @@ import pytest
 import torch
 
 import core_compiler as cc
-
-
-class Program(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
-
+from tests.frontends.programs import Program
 
 CASES = {
     "sums and products": (lambda x: (x[:, 2:].sum(0), x[:, 2:].T @ x[:, 2:]), (2, 2)),

@@ -10,16 +10,7 @@ import torch
 from onnx import TensorProto, helper
 
 import core_compiler as cc
-
-
-class Program(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
-
+from tests.frontends.programs import Program
 
 ROWS = torch.arange(8.0).reshape(4, 2)
 TURN, PLACES, MORE = (

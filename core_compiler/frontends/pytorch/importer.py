@@ -159,14 +159,8 @@ def import_exported(
             "tied": tied(program.state_dict),
             # Parameters as torch's optimiser counts them, and by whatever names they have; of the
             # state what a state dict leaves out.
-            **(
-                {
-                    "parameters": list(program.graph_signature.parameters),
-                    "transient": sorted(n for n in walker.state.begun if n in program.constants),
-                }
-                if training
-                else {}
-            ),
+            "parameters": list(program.graph_signature.parameters) if training else [],
+            "transient": sorted(n for n in walker.state.begun if n in program.constants),
         },
         walker.state.arrays,
         Nodes("torch", walker.nodes, partial(run_nodes, walker.program)),

@@ -77,19 +77,14 @@ def gather(b, x, axis, indices, sparse_grad=False):
     return b.in_range(b.take_along(x, indices, axis=axis))
 
 
-@aten("index")
+def _in_range(b, made, *positions):
+    """``made``, whose positions torch checks, but for its unsafe ops."""
+    return made if "_unsafe" in str(b.node.target) else b.in_range(made, *positions)
+
+
+@aten("index", "_unsafe_index")
 def index(b, x, indices):
     """Advanced indexing, NumPy's rules: with integer tensors, or a mask over the first axes."""
-    return _index(b, x, indices, b.in_range)
-
-
-@aten("_unsafe_index")
-def unsafe_index(b, x, indices):
-    """The same of positions that nobody checks."""
-    return _index(b, x, indices, lambda made, *positions: made)
-
-
-def _index(b, x, indices, checked):
     used = [i for i, v in enumerate(indices) if v is not None]
     arrays = [indices[i] for i in used]
     if any(a.type.dtype is BOOL for a in arrays):
@@ -105,13 +100,13 @@ def _index(b, x, indices, checked):
     sizes = [x.type.shape[i] for i in used]
     arrays = [_from_front(b, a, d) for a, d in zip(arrays, sizes, strict=True)]
     if len(used) == 1:
-        return checked(b.take(x, arrays[0], axis=used[0]))
+        return _in_range(b, b.take(x, arrays[0], axis=used[0]))
     flat = arrays[0]
     for array, size in zip(arrays[1:], sizes[1:], strict=True):
         flat = b.add(b.mul(flat, b.scalar_like(size, flat)), array)
     shape = x.type.shape
     merged = b.reshape(x, shape=(*shape[: used[0]], math.prod(sizes), *shape[used[-1] + 1 :]))
-    return checked(b.take(merged, flat, axis=used[0]), *zip(arrays, sizes, strict=True))
+    return _in_range(b, b.take(merged, flat, axis=used[0]), *zip(arrays, sizes, strict=True))
 
 
 def _where_true(b, x, mask):
@@ -174,19 +169,9 @@ def _from_front(b, indices, size):
                     b.add(indices, b.scalar_like(size, indices)), indices)  # fmt: skip
 
 
-@aten("index_put", "index_put_")
+@aten("index_put", "_unsafe_index_put", "index_put_")
 def index_put(b, x, indices, values, accumulate=False):
     """Assignment at integer positions: one scatter over tuples of the leading axes."""
-    return _index_put(b, x, indices, values, accumulate, b.in_range)
-
-
-@aten("_unsafe_index_put")
-def unsafe_index_put(b, x, indices, values, accumulate=False):
-    """The same at positions that nobody checks."""
-    return _index_put(b, x, indices, values, accumulate, lambda made, *positions: made)
-
-
-def _index_put(b, x, indices, values, accumulate, checked):
     if any(i is not None and i.type.dtype is BOOL for i in indices):
         if [i for i, v in enumerate(indices) if v is not None] != [0]:
             raise NotSupported("a boolean mask beside other indices, or not over the first axes")
@@ -219,7 +204,7 @@ def _index_put(b, x, indices, values, accumulate, checked):
         updates = b.expand(values, full)
     mode = "add" if accumulate else "set"
     made = b.scatter_nd(moved, tuples, b.to(updates, x.type.dtype), mode=mode)
-    made = checked(made, *((a, x.type.shape[i]) for a, i in zip(arrays, used, strict=True)))
+    made = _in_range(b, made, *((a, x.type.shape[i]) for a, i in zip(arrays, used, strict=True)))
     back = [(*used, *rest).index(i) for i in range(rank)]
     return b.transpose(made, permutation=tuple(back))
 
