@@ -163,7 +163,7 @@ def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict
         ),
         "timeline": json.dumps(profile.samples.timeline(), separators=(",", ":")),
     }
-    if profile.samples.ran is not None:  # there are loops
+    if profile.samples.loops is not None:  # there are loops
         figures["runs"] = json.dumps([launch.runs for launch in profile.launches])
     return records, figures
 

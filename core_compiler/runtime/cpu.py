@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -16,7 +17,7 @@ from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits, doubt, limits
 from core_compiler.runtime.program import Exchange, Launch, Program, Ref, scratch_stride
-from core_compiler.runtime.samples import MOST_SPANS, Part, Samples, durations
+from core_compiler.runtime.samples import Iterations, Samples
 from core_compiler.runtime.team import aligned, default_threads, team
 
 
@@ -139,24 +140,21 @@ class CpuExecutable(Executable):
         arrays = example_inputs(self.program) if arrays is None else arrays
         shape = (len(self.program.launches), self.device.threads, 2)
         times = np.zeros((repeats, *shape), np.int64)
-        spent, ran = np.zeros((2, repeats, shape[0]), np.int64)
-        parts: list[list[Part]] = [[] for _ in times]
+        loops = Iterations(repeats, shape[0]) if self.program.loops else None
         for _ in range(warmup):
             self(*arrays)
         for number, row in enumerate(times):
             _, buffers = self._prepare(arrays)
             with self._lock:
-                self._run(buffers, row, (spent[number], ran[number], parts[number]))
-        loops = (spent, ran, parts) if self.program.loops else ()
-        return Samples(self.program, times, self.device.threads, *loops)
+                self._run(buffers, row, None if loops is None else partial(loops.add, number))
+        return Samples(self.program, times, self.device.threads, loops)
 
     def _run(
         self, buffers: Sequence[np.ndarray], times: np.ndarray | None = None,
-        sums: tuple[np.ndarray, np.ndarray, list[Part]] | None = None, first: int = 0,
+        ran: Callable[[int, np.ndarray], None] | None = None, first: int = 0,
         last: int | None = None,
     ) -> None:  # fmt: skip
-        """``times``: of the last run of each launch; ``sums``: what all took, their number, and all
-        of them (as many as a timeline shows)."""
+        """``times``: of the last run of each launch; ``ran`` is told those of every run."""
         self._launches.place(buffers)
         if not self.program.loops and self.watch is None:
             last = len(self.program.launches) if last is None else last
@@ -182,12 +180,8 @@ class CpuExecutable(Executable):
                 self._tell(stop, buffers)
                 start = stop + 1
             self._launches.run(self._team, start, end, times)
-            if times is not None and sums is not None:
-                spent, ran, parts = sums
-                spent[start:end] += durations(times[start:end])
-                ran[start:end] += 1
-                if len(parts) * times.shape[1] <= MOST_SPANS:
-                    parts.append((start, times[start:end].copy()))
+            if times is not None and ran is not None:
+                ran(start, times[start:end])
 
         self.program.execute(run, holds, first, last)
 

@@ -27,7 +27,7 @@ from core_compiler.runtime.device import (
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import BUILTIN, KernelRef, Launch, Program, Ref
-from core_compiler.runtime.samples import MOST_SPANS, Part, Samples
+from core_compiler.runtime.samples import Iterations, Samples
 
 #: What the driver answers of a launch that it cannot do; anything else is of a kernel that was
 #: started before and has failed meanwhile (CUDA Driver API, cuLaunchKernel).
@@ -364,8 +364,7 @@ class CudaExecutable(Executable):
         arrays = example_inputs(self.program) if arrays is None else arrays
         inputs, driver = check_inputs(self.program, arrays), self.device.driver
         times = np.zeros((repeats, len(self._launches), 1, 2), np.int64)
-        spent, ran = np.zeros((2, repeats, len(self._launches)), np.int64)
-        parts: list[list[Part]] = [[] for _ in range(repeats)]
+        loops = Iterations(*times.shape[:2]) if self.program.loops else None
         with self._lock, driver.visit():
             self._upload(inputs)
             origin, *events = self._events.first(1 + 2 * len(self._launches))
@@ -381,17 +380,14 @@ class CudaExecutable(Executable):
                     for side in (0, 1):
                         at = driver.nanoseconds(origin, events[2 * number + side])
                         times[row, number, 0, side] = 1 + at
-                    spent[row, number] += times[row, number, 0, 1] - times[row, number, 0, 0]
-                    ran[row, number] += 1
-                if row >= 0 and len(parts[row]) <= MOST_SPANS:
-                    parts[row].append((start, times[row, start:end].copy()))
+                if row >= 0 and loops is not None:
+                    loops.add(row, start, times[row, start:end])
 
             for row in range(-warmup, repeats):
                 self._run(self._launch, _nothing)
                 driver.record(origin)
                 self._run(timed, partial(read, row))
-        loops = (spent, ran, parts) if self.program.loops else ()
-        return Samples(self.program, times, 0, *loops)
+        return Samples(self.program, times, 0, loops)
 
     def _upload(self, inputs: Sequence[np.ndarray | _Resident]) -> None:
         """Inputs to their places, but for those that are there; what was held in the place of

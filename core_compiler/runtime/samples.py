@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from core_compiler.runtime.program import Program
 
 #: A timeline of more spans than this has one a launch.
 MOST_SPANS = 200_000
+_NEVER = np.iinfo(np.int64).max
 
 
 def executed_on(threads: int | None) -> str:
@@ -27,12 +27,38 @@ def durations(times: np.ndarray) -> np.ndarray:
     """``int64[...]`` nanoseconds from the first start to the last end over the threads of
     ``int64[..., threads, 2]``; 0 where no thread had a part."""
     start, end = times[..., 0], times[..., 1]
-    first = np.where(start == 0, np.iinfo(np.int64).max, start).min(axis=-1)
+    first = np.where(start == 0, _NEVER, start).min(axis=-1)
     return np.where(end.any(axis=-1), end.max(axis=-1) - first, 0)
 
 
-#: Launches that ran one after another: the first one's number, ``int64[launches, threads, 2]``.
-Part = tuple[int, np.ndarray]
+class Iterations:
+    """What ran in each timed execution of a program with loops: ``spent`` and ``ran``,
+    ``int64[repeats, launches]``, are the nanoseconds and the number of all runs of a launch,
+    ``begun``, ``int64[repeats]``, when the first of all began.
+
+    ``parts`` has of each repeat all that ran, in order: the number of a first launch,
+    ``int64[launches, threads, 2]`` of it and those after it; nothing where that is more than
+    ``MOST_SPANS``.
+    """
+
+    def __init__(self, repeats: int, launches: int):
+        self.spent, self.ran = np.zeros((2, repeats, launches), np.int64)
+        self.begun = np.full(repeats, _NEVER)
+        self.parts: list[list[tuple[int, np.ndarray]]] = [[] for _ in range(repeats)]
+        self._spans = [0] * repeats
+
+    def add(self, repeat: int, start: int, times: np.ndarray) -> None:
+        """Launches from ``start`` on ran, with these ``times``."""
+        own = slice(start, start + len(times))
+        self.spent[repeat, own] += durations(times)
+        self.ran[repeat, own] += 1
+        starts = times[..., 0]
+        self.begun[repeat] = min(self.begun[repeat], starts[starts > 0].min(initial=_NEVER))
+        self._spans[repeat] += starts.size
+        if self._spans[repeat] > MOST_SPANS:
+            self.parts[repeat].clear()
+        else:
+            self.parts[repeat].append((start, times.copy()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,40 +67,38 @@ class Samples:
     monotonic clock, zeros where a thread had no part in a launch.  ``threads``: of the processor
     that executed; 0 where a GPU did.
 
-    Of a launch in a loop ``times`` are those of its last iteration; ``spent``, ``int64[repeats,
-    launches]``, is what it took in all of them, and ``ran`` how many these were (both None of a
-    program without loops).  ``parts``: of each repeat what ran, in order, every iteration.
+    Of a launch in a loop ``times`` are those of its last iteration; ``loops`` has all of them (None
+    of a program without loops).
     """
 
     program: Program
     times: np.ndarray
     threads: int
-    spent: np.ndarray | None = None
-    ran: np.ndarray | None = None
-    parts: Sequence[Sequence[Part]] = ()
+    loops: Iterations | None = None
 
     @property
     def runs(self) -> np.ndarray:
         """``int64[launches]``: how often each ran in one execution (the median over the
         repeats)."""
-        if self.ran is None:
+        if self.loops is None:
             return np.ones(self.times.shape[1], np.int64)
-        return np.median(self.ran, axis=0).astype(np.int64)
+        return np.median(self.loops.ran, axis=0).astype(np.int64)
 
     @property
     def durations(self) -> np.ndarray:
         """``int64[repeats, launches]`` nanoseconds: first start to last end over the threads, of a
         launch in a loop the sum over its iterations."""
-        return durations(self.times) if self.spent is None else self.spent
+        return durations(self.times) if self.loops is None else self.loops.spent
 
     @property
     def totals(self) -> np.ndarray:
         """``int64[repeats]`` nanoseconds from the first launch's start to the last one's end."""
-        starts = np.where(self.times[..., 0] == 0, np.iinfo(np.int64).max, self.times[..., 0])
+        starts = np.where(self.times[..., 0] == 0, _NEVER, self.times[..., 0])
         flat = (self.times.shape[0], -1)
         if not self.times.any():
             return np.zeros(self.times.shape[0], np.int64)
-        return self.times[..., 1].reshape(flat).max(axis=1) - starts.reshape(flat).min(axis=1)
+        begun = starts.reshape(flat).min(axis=1) if self.loops is None else self.loops.begun
+        return self.times[..., 1].reshape(flat).max(axis=1) - begun
 
     @property
     def imbalance(self) -> np.ndarray:
@@ -96,15 +120,13 @@ class Samples:
         """
         totals = self.totals
         repeat = int(np.argmin(np.abs(totals - np.median(totals))))
-        parts: Sequence[Part] = self.parts[repeat] if self.parts else ()
-        whole = 0 < sum(times[..., 0].size for _, times in parts) <= MOST_SPANS
-        if not whole:
-            parts = [(0, self.times[repeat])]
+        every = None if self.loops is None else self.loops.parts[repeat]
+        parts = every or [(0, self.times[repeat])]
         numbers = np.concatenate([first + np.arange(len(times)) for first, times in parts])
         spans = np.concatenate([times for _, times in parts])
         start, end = spans[..., 0], spans[..., 1]
         if start.size > MOST_SPANS:
-            start = np.where(end > 0, start, np.iinfo(np.int64).max).min(axis=1, keepdims=True)
+            start = np.where(end > 0, start, _NEVER).min(axis=1, keepdims=True)
             end = end.max(axis=1, keepdims=True)
         launch, thread = np.nonzero(end > 0)
         starts, ends = start[launch, thread], end[launch, thread]
@@ -113,5 +135,5 @@ class Samples:
             "repeat": repeat, "repeats": len(totals), "threads": start.shape[1],
             "launch": numbers[launch].tolist(), "thread": thread.tolist(),
             "start": (starts - origin).tolist(), "duration": (ends - starts).tolist(),
-            **({"last_iterations": True} if self.parts and not whole else {}),
+            **({"last_iterations": True} if every == [] else {}),
         }  # fmt: skip

@@ -17,7 +17,7 @@ from core_compiler.runtime.cpu import CpuDevice, example_inputs
 from core_compiler.runtime.device import Device, Executable, check_inputs
 from core_compiler.runtime.limits import Limits, doubt, limits
 from core_compiler.runtime.program import Launch, Program, Ref
-from core_compiler.runtime.samples import Part, Samples
+from core_compiler.runtime.samples import Iterations, Samples
 from core_compiler.runtime.team import aligned
 
 #: ``run(memories, indices)``: for each buffer argument its bytes (from its first element on), then
@@ -81,20 +81,16 @@ class SteppedExecutable(Executable):
         times = np.zeros((repeats, len(self.program.launches), 1, 2), np.int64)
         for _ in range(warmup):
             self(*arrays)
-        spent, ran = np.zeros((2, *times.shape[:2]), np.int64)
-        parts: list[list[Part]] = [[] for _ in times]
+        loops = Iterations(*times.shape[:2]) if self.program.loops else None
         for repeat, row in enumerate(times):
 
             def stamp(number: int, side: int, row: np.ndarray = row, repeat: int = repeat) -> None:
                 row[number, 0, side] = time.perf_counter_ns()
-                if side:
-                    spent[repeat, number] += row[number, 0, 1] - row[number, 0, 0]
-                    ran[repeat, number] += 1
-                    parts[repeat].append((number, row[number : number + 1].copy()))
+                if side and loops is not None:
+                    loops.add(repeat, number, row[number : number + 1])
 
             self._run(arrays, stamp)
-        loops = (spent, ran, parts) if self.program.loops else ()
-        return Samples(self.program, times, 1, *loops)
+        return Samples(self.program, times, 1, loops)
 
     def _run(self, arrays, stamp: Callable[[int, int], None]) -> tuple[np.ndarray, ...]:
         """Run all launches; ``stamp(i, 0)`` is called before launch i, ``stamp(i, 1)`` after it."""

@@ -64,7 +64,7 @@ def test_a_counted_loop_asks_nothing_and_gives_the_references_bits(trips, thread
     linked = made.facts["program"][0]
     assert [(x.flag, x.trips) for x in linked.loops] == [(None, 2), (None, trips)]
     assert Program.from_json(linked.to_json()) == linked
-    spent = made.profile(repeats=2).samples.spent
+    spent = made.profile(repeats=2).samples.loops.spent
     assert spent is not None and (np.all(spent > 0) or not trips)
 
 
@@ -159,7 +159,8 @@ def test_launches_in_a_loop_are_timed_and_the_program_survives_as_json():
     samples = profile.samples
     times = samples.times
     assert np.all(times[..., 0].max(axis=2) >= times[..., 0].max(axis=2)[:, :1])
-    assert samples.spent is not None and np.all(samples.spent.sum(axis=1) <= samples.totals)
+    assert samples.loops is not None
+    assert np.all(samples.loops.spent.sum(axis=1) <= samples.totals)
     linked = made.facts["program"][0]
     assert Program.from_json(linked.to_json()) == linked
 

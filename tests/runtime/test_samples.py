@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.runtime import samples
-from core_compiler.runtime.samples import Samples, executed_on
+from core_compiler.runtime.samples import Iterations, Samples, executed_on
 
 #: int64[repeats, launches, threads, 2]: three runs that take 1000, 100 and 110 ns.
 TIMES = np.array([
@@ -42,3 +42,26 @@ def test_what_executed_in_words():
     assert [executed_on(n) for n in (0, 1, 2, None)] == [
         "the GPU", "1 thread", "2 threads", "an unknown number of threads",
     ]  # fmt: skip
+
+
+def _loop() -> Samples:
+    """Two iterations of one launch on one thread, and nothing else."""
+    loops = Iterations(1, 1)
+    for start, end in ((10, 20), (90, 100)):
+        loops.add(0, 0, np.array([[[start, end]]], np.int64))
+    return Samples(None, np.array([[[[90, 100]]]], np.int64), 1, loops)
+
+
+def test_a_loop_takes_what_all_its_iterations_take():
+    found = _loop()
+    assert found.totals.tolist() == [90]
+    assert found.durations.tolist() == [[20]] and found.runs.tolist() == [2]
+    shown = found.timeline()
+    assert (shown["start"], shown["duration"]) == ([0, 80], [10, 10])
+    assert "last_iterations" not in shown
+
+
+def test_of_too_many_iterations_the_last_is_shown(monkeypatch):
+    monkeypatch.setattr(samples, "MOST_SPANS", 1)
+    shown = _loop().timeline()
+    assert shown["duration"] == [10] and shown["last_iterations"]
