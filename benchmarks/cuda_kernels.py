@@ -24,7 +24,7 @@ _HEAD = """\
 Written by `python -m benchmarks.cuda_kernels`: do not edit.  Compiled for {architecture} with
 {versions}.
 
-**Nothing here was executed on a GPU.**  These are figures of the machine code, no times: ptxas
+These are figures of the machine code, not times (`benchmarks/results/gpu-*.json` has those): ptxas
 counts registers, memory and spills, the rest is read from the SASS.  What the kernels compute is
 tested with an interpreter of their PTX (`tests/cuda`), which gives the CPU's bits.
 

@@ -13,9 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sqlite3
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -43,7 +46,8 @@ def record(
     ``equal``: whether the digest is the CPU's; a model whose digest is not gets no recording, nor
     one that would be larger than ``most_bytes`` (``recording`` is then None, ``left_out`` why).
     ``ours_us`` and ``torch_us`` are times on the GPU of a whole run without copies of its inputs
-    and results; ``torch_us`` is None where ``torch`` says why.
+    and results; ``torch_us`` is None where ``torch`` says why.  ``roofline_us`` is what the machine
+    model predicts at least: the sum over launches of compulsory work under the device's limits.
     """
     from core_compiler.compiler import Options
     from core_compiler.kernels.reference.digest import digest
@@ -63,18 +67,32 @@ def record(
         "cpu_digest": wanted, "equal": got == wanted, "ours_us": _times(ours),
         "torch_us": _times(theirs) if theirs else None, "torch": why,
         "ratio": float(np.median(theirs) / np.median(ours)) if theirs else None,
+        "roofline_us": sum(k.total_us * k.percent_of_limit / 100 for k in found.kernels),
         "launches": len(found.launches), "kernels": [asdict(k) for k in found.kernels],
     }  # fmt: skip
     if not row["equal"]:
         return {**row, "recording": None, "left_out": "the digest is not the CPU's"}
     folder.mkdir(parents=True, exist_ok=True)
     path = made.record(folder / f"{model.name}.run")
+    shorten_paths(path)
     size = path.stat().st_size
     if size > most_bytes:
         path.unlink()
         said = f"{size:,} bytes, more than {most_bytes:,}"
         return {**row, "recording": None, "left_out": said}
     return {**row, "recording": path.name, "recording_bytes": size}
+
+
+def shorten_paths(path: Path) -> None:
+    """Cut this machine's folders off the names of source files in a recording: those of this
+    repository become relative to it, those of packages to the folder they are installed in."""
+    folders = [f"{ROOT}/", *{f"{sysconfig.get_path(kind)}/" for kind in ("purelib", "platlib")}]
+    with closing(sqlite3.connect(path)) as file, file:
+        for folder in folders:
+            for table, column in (("node", "file"), ("node", "stack"), ("source_file", "name")):
+                file.execute(f"UPDATE {table} SET {column} = replace({column}, ?, '')", (folder,))
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("VACUUM")
 
 
 def device_of(made: Any) -> dict[str, Any]:

@@ -223,9 +223,10 @@ class Driver:
         return self._ask("cuModuleGetFunction", module, symbol.encode())
 
     def arguments(self, values: Sequence[int]) -> np.ndarray:
-        """64-bit kernel arguments, each behind its address, as :meth:`launch` takes them."""
+        """64-bit kernel arguments (negative ones, as strides and paddings may be, in two's
+        complement), each behind its address, as :meth:`launch` takes them."""
         made = np.zeros(2 * len(values), np.uint64)
-        made[: len(values)] = np.array(values, np.uint64)
+        made[: len(values)] = [v & 0xFFFF_FFFF_FFFF_FFFF for v in values]
         made[len(values) :] = made.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
         return made
 

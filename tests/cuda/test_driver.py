@@ -13,7 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from core_compiler.runtime.cuda_driver import Driver
 
 pytest.importorskip("cuda.bindings", reason="the driver is called through cuda-bindings")
 COMPILER = shutil.which("cc")
@@ -309,3 +312,10 @@ except UserError as error:
     print(error.exit_code, error)
 """, memory=1 << 20)  # fmt: skip
     assert said.startswith("3 ") and "of GPU memory, 1.000 MiB are free" in said
+
+
+def test_negative_arguments_are_twos_complements():
+    """Strides and paddings may be negative: the driver takes 64-bit words."""
+    packed = Driver.arguments(None, [1 << 40, -3, -(1 << 63)])  # type: ignore[arg-type]
+    assert packed[:3].view(np.int64).tolist() == [1 << 40, -3, -(1 << 63)]
+    assert packed[3:].tolist() == [packed.ctypes.data + 8 * i for i in range(3)]

@@ -16,7 +16,7 @@ from core_compiler.runtime.cuda import ALIGN, CudaDevice
 from core_compiler.runtime.cuda_driver import DriverError
 from core_compiler.targets.cuda import CUDA, kernel_cache
 from tests.cuda.simulated_driver import SimulatedDriver
-from tests.cuda.simulated_target import SimulatedCUDA
+from tests.cuda.simulated_target import SimulatedCUDA, simulated_only
 from tests.passes import loops
 from tests.passes.programs import inputs, program
 from tests.slow import slow_but
@@ -53,6 +53,7 @@ def test_a_loop_ends_when_a_byte_on_the_gpu_says_so(name):
     assert np.all(idle.durations[:, outer.start : outer.test])
 
 
+@simulated_only
 def test_everything_lies_in_one_aligned_block(made):
     executable = made.executable
     assert len(executable.device.driver.memory.buffers) == 1
@@ -154,6 +155,7 @@ def test_inputs_that_do_not_fit_are_refused(made):
         made(np.zeros((5, 70)), np.zeros((5, 70), np.float32))
 
 
+@simulated_only
 def test_every_launch_is_timed(made):
     found = profiler.profile(made.executable, repeats=3, warmup=1)
     assert len(found.launches) == len(made.facts["program"][0].launches)

@@ -19,7 +19,7 @@ from core_compiler.training.replay import Run
 from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.lint import complaints_about_all
 from tests.cuda.simulated_driver import SimulatedDriver
-from tests.cuda.simulated_target import SimulatedCUDA
+from tests.cuda.simulated_target import SimulatedCUDA, simulated_only
 from tests.slow import slow_but
 from tests.training.test_loops import FEATURES, Recurrent
 
@@ -230,6 +230,7 @@ def test_a_loss_that_is_not_finite_leaves_the_state_on_a_gpu():
 
 
 @pytest.mark.slow
+@simulated_only
 def test_state_stays_on_a_gpu_until_it_is_asked_for(monkeypatch):
     """An iteration sends its batch alone; other calls of the program do not disturb the state."""
     target = SimulatedCUDA()
