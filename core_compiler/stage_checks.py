@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core_compiler.debug.check import Checker
-from core_compiler.debug.kernels import check_kernels
+from core_compiler.debug.judge import Judge, Made
 from core_compiler.debug.statistics import stage_statistics
-from core_compiler.debug.steps import check_schedules
 from core_compiler.ir import Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.stage import Stage
@@ -29,58 +27,52 @@ class StageChecks:
 
     def __init__(self, made: Compilation, inputs: Sequence[np.ndarray]):
         self._made, self._inputs = made, inputs
-        self._checker: Checker | None = None
+        self._judge: Judge | None = None
+
+    @property
+    def judge(self) -> Judge:
+        """The engine; it begins with the import, or with the last stage that computes something
+        else on purpose, and knows what the stages before the newest one made."""
+        if self._judge is None:
+            made = self._made
+            done = made.stages[:-1]
+            first = next((s for s in reversed(done) if anew(s)), done[0])
+            self._judge = Judge(first.module, self._inputs, made.target, made.options.threads)
+            for stage in done[first.index + 1 :]:
+                self._judge.follow(self._described(stage))
+            self._tell_values(first, self._judge.checker.values.known)
+        return self._judge
 
     def newest(self) -> tuple[list[CheckRecord], float | None]:
-        """What checking the newest stage says, and where it moved numbers how far the model's
+        """What checking the newest stage says, and where it moved values how far the model's
         outputs are from those of the import by now (of the largest).  The compile's observer is
         told the statistics."""
         made = self._made
         before, stage = made.stages[-2:]
-        checker = self._checker or self._begun()
-        exact = stage.step is None or stage.step.pass_.exact
-        found = checker.stage(stage.rewrites, exact, before.module, stage.module, anew(stage))
-        found += self._of_target(checker, stage)
+        judge = self.judge
+        checker = judge.checker
+        described = self._described(stage)
+        found = judge.stage(described)
+        if judge.kernels and stage.name.split("#")[0] == "generate_code":
+            made.facts["kernel_checks"] = judge.kernels
         if stage.step is not None and "gradients" in stage.step.pass_.ensures:
             main = stage.module.main
             ends = [main.outputs[i] for i in Roles.of(main).gradients().values()]
             self._tell_values(stage, {v: checker.values[v] for v in ends})
         if stage.module.main.level == "target" and before.module.main.level != "target":
             self._tell_values(before, checker.sealed.known)
-        if anew(stage):  # what comes is compared with what is computed from here on
-            self._checker = Checker(stage.module, self._inputs)
-            return found, None
-        moved = not exact or any(r.verdict == "failed" for r in found)
-        return found, checker.end_to_end(stage.module) if moved and stage.rewrites else None
+        moved = not described.exact or any(r.verdict == "failed" for r in found)
+        return found, judge.error if moved and stage.rewrites and not described.anew else None
 
-    def _of_target(self, checker: Checker, stage: Stage) -> list[CheckRecord]:
-        """What else there is to check of schedules and of machine code."""
-        made, name = self._made, stage.name.split("#")[0]
-        if name == "schedule_kernels":
-            return list(check_schedules(stage.module, made.facts["schedules"]))
-        if name != "generate_code" or made.target.available() is not None:
-            return []
-        found = check_kernels(
-            stage.module, made.facts, made.target, self._inputs, checker.evaluator,
-            made.options.threads,
+    def _described(self, stage: Stage) -> Made:
+        made = self._made
+        assert stage.step is not None and stage.before is not None
+        later = made.steps[stage.index : stage.index + 1]
+        ends = stage.step.half == "meaning" and not (later and later[0].half == "meaning")
+        return Made(
+            stage.before, stage.module, stage.step.pass_, stage.rewrites, made.facts,
+            stage.figures.get("flops", 0.0), ends,
         )  # fmt: skip
-        made.facts["kernel_checks"] = found
-        return [f.record for f in found]
-
-    def _begun(self) -> Checker:
-        """A checker that knows what the stages before the newest one made, and where buffers lie;
-        it begins with the import, or with the last stage that computes something else on purpose.
-        """
-        done = self._made.stages[:-1]
-        first = next((s for s in reversed(done) if anew(s)), done[0])
-        self._checker = checker = Checker(first.module, self._inputs)
-        for before, stage in zip(done[first.index :], done[first.index + 1 :], strict=False):
-            if stage.module.main.level == "target":
-                checker.stage(stage.rewrites, True, before.module, stage.module)
-            for rewrite in stage.rewrites:
-                checker.values.learn(rewrite.new)
-        self._tell_values(first, checker.values.known)
-        return checker
 
     def _tell_values(self, stage: Stage, known: Mapping[Value, np.ndarray]) -> None:
         """Statistics of the values of a stage that checking has evaluated."""

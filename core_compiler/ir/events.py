@@ -19,6 +19,9 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 
 #: Verdicts of a check, best first.
 VERDICTS = ("bitwise", "within", "unchecked", "failed")
+#: What a check is about: one rewrite; a change that no event speaks of; the results of the stage as
+#: a whole; a scheduled kernel; planned memory; a launch of machine code; the linked program.
+CHECKS = ("rewrite", "unlogged", "results", "schedule", "memory", "kernel", "program")
 #: How a compile ends.
 STATUSES = ("finished", "failed", "cancelled")
 
@@ -73,6 +76,7 @@ class CheckRecord:
     ``worst_error`` and ``tolerance`` are relative to the old tensor's largest magnitude;
     ``value`` is the old value that was compared and ``index`` the element of its worst error, whose
     numbers before and after are ``old`` and ``new`` (None: not known, or every bit is kept).
+    ``kind``: what was checked (:data:`CHECKS`).
     """
 
     rewrite: Rewrite | None
@@ -85,6 +89,7 @@ class CheckRecord:
     note: str = ""
     old: float | None = None
     new: float | None = None
+    kind: str = "rewrite"
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from core_compiler.errors import InternalError
 from core_compiler.ir.core import Block, Op, Value
@@ -22,7 +23,8 @@ class Rewrite:
     ``values`` maps each replaced value to the value that now carries its meaning; a value kept by
     the new ops maps to itself.  ``tolerance`` is None for an exact rule (bits are kept), else the
     bound ``|new - old| <= tolerance * max|old|`` that the rule states for itself (0.0: equal
-    numbers whose bits may differ, as +0 and -0).
+    numbers whose bits may differ, as +0 and -0).  ``attributes`` are those of the function that it
+    sets (None: it takes one away).
     """
 
     rule: str
@@ -34,6 +36,7 @@ class Rewrite:
     tolerance: float | None = None
     note: str = ""
     microseconds: float = 0.0
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class RewriteLimit(Exception):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from core_compiler.errors import UserError, nearest
-from core_compiler.ir import Block, Module, Op, Rewrite, Rewriter
+from core_compiler.ir import Block, Function, Module, Op, Rewrite, Rewriter
 from core_compiler.ir.events import Diagnostic
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.rewriter import Budget, RewriteLimit
@@ -47,6 +47,19 @@ class PassContext:
     def rewriter(self, block: Block, function: str = "main") -> Rewriter:
         """A rewriter whose events and budget are this pass's."""
         return Rewriter(block, function, self.rewrites, self.budget)
+
+    def with_function(self, module: Module, function: Function, *, rule: str) -> Module:
+        """``module`` with ``function`` in the place of that of its name; an event says which of its
+        attributes changed (aliases, roles of results, ...)."""
+        old = module.functions[function.name].attributes
+        changed = {k: function.attributes.get(k) for k in {**old, **function.attributes}
+                   if old.get(k) != function.attributes.get(k)}  # fmt: skip
+        if changed:
+            note = f"attributes of @{function.name}: {', '.join(changed)}"
+            self.rewrites.append(
+                Rewrite(rule, "", (), (), {}, function.name, note=note, attributes=changed)
+            )
+        return module.with_function(function)
 
     def rewrite(self, module: Module, edit: Callable[[Rewriter], None], level: str = "tensor"):
         """``module`` with ``edit`` run on every function of ``level``, innermost regions first.

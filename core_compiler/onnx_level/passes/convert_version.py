@@ -38,7 +38,7 @@ class ConvertVersion(Pass):
         module, refused = converted(module, self.to, context)
         if refused:
             raise self._refuse(refused)
-        return _of_version(module, self.to)
+        return _of_version(module, self.to, context)
 
     def _check(self, old: int) -> None:
         for version in (self.to, old):
@@ -95,7 +95,7 @@ def _makers(module: Module) -> Callable[[Value], Op | None]:
 _WEIGHTS_APART_SINCE, _FUNCTIONS_SINCE = 4, 8
 
 
-def _of_version(module: Module, version: int) -> Module:
+def _of_version(module: Module, version: int, context: PassContext) -> Module:
     """``module`` saying that it is of this version, and of the format that has it.
 
     For an older version that is an older format too, which older runtimes read, as far as the rest
@@ -116,5 +116,7 @@ def _of_version(module: Module, version: int) -> Module:
                 facts["ir_version"] = min(had, max(needed, least))
             else:
                 facts["ir_version"] = max(had, needed)
-        module = module.with_function(function.with_(attributes=facts))
+        module = context.with_function(
+            module, function.with_(attributes=facts), rule="the version of the model"
+        )
     return module

@@ -71,7 +71,9 @@ class InlineFunctions(Pass):
         facts = {**main.main.attributes, "opsets": tuple(sorted(opsets.items()))}
         left = {called(op) for op in main.walk()} & functions.keys()
         kept = functions if left else {}
-        return module.with_(functions={"main": main.main.with_(attributes=facts), **kept})
+        module = module.with_(functions={"main": main.main, **kept})
+        inlined = main.main.with_(attributes=facts)
+        return context.with_function(module, inlined, rule="versions of a function's ops")
 
 
 def _check_call(call: Op, function: Function) -> None:

@@ -74,7 +74,8 @@ class ApplyOptimizer(Pass):
         used = [row for row in rows if row[0][0] == "gradient"]
         carried = [(("next", i), nexts.get(i, arguments[i])) for i in roles.numbers(*STATE)]
         body = rw.commit()
-        return module.with_function(roles.applied(main.with_(body=body), [*kept, *carried, *used]))
+        applied = roles.applied(main.with_(body=body), [*kept, *carried, *used])
+        return context.with_function(module, applied, rule="roles of results")
 
 
 def _in(b: Builder, term: Term) -> Term:

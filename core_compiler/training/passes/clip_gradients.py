@@ -52,4 +52,6 @@ class ClipGradients(Pass):
             rw.insert(b.ops, rule="clip a gradient", reason="scaled with all others")
         body = rw.commit()
         results = [*zip(roles.results, outputs, strict=True), (("metric", -1), total.value)]
-        return module.with_function(roles.applied(main.with_(body=body), results))
+        return context.with_function(
+            module, roles.applied(main.with_(body=body), results), rule="roles of results"
+        )

@@ -57,7 +57,7 @@ class Differentiate(Pass):
         kept = [(row, value) for row, value in rows if row[0] != "scaled"]
         gradients = [(("gradient", i), found[v]) for i, v in varied.items() if v in found]
         function = roles.applied(main.with_(body=body), [*kept, *gradients])
-        module = module.with_function(function)
+        module = context.with_function(module, function, rule="roles of results")
         makers = {v: op for op in module.walk() for v in op.results} if left else {}
         for group in left:
             severity = "note" if group.on_purpose else "warning"

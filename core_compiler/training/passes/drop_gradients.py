@@ -28,4 +28,4 @@ class DropGradients(Pass):
         if len(rows) == len(main.outputs):
             return module
         context.note("note", f"{len(main.outputs) - len(rows)} gradients are no results any more")
-        return module.with_function(roles.applied(main, rows))
+        return context.with_function(module, roles.applied(main, rows), rule="roles of results")

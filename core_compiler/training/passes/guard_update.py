@@ -55,4 +55,6 @@ class GuardUpdate(Pass):
                 rw.insert(b.ops, rule="keep what it was, unless all gradients are finite",
                           reason=f"the next value of the {kind} {name}")  # fmt: skip
             results.append(((role, of), nexts.get(of, value) if role == "next" else value))
-        return module.with_function(roles.applied(main.with_(body=rw.commit()), results))
+        return context.with_function(
+            module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"
+        )

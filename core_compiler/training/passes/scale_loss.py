@@ -39,4 +39,6 @@ class ScaleLoss(Pass):
         scaled = b.mul(loss, as_dtype(b, factor, loss.type.dtype))
         rw.insert(b.ops, rule="scale the loss", reason="the configuration scales its gradients")
         results = [*zip(roles.results, main.outputs, strict=True), (("scaled", -1), scaled)]
-        return module.with_function(roles.applied(main.with_(body=rw.commit()), results))
+        return context.with_function(
+            module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"
+        )

@@ -58,4 +58,6 @@ class UnscaleGradients(Pass):
         rw.insert(b.ops, rule="are all gradients finite",
                   reason="else the parameters stay as they are")  # fmt: skip
         results = [*zip(roles.results, outputs, strict=True), (("finite", -1), finite)]
-        return module.with_function(roles.applied(main.with_(body=rw.commit()), results))
+        return context.with_function(
+            module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"
+        )

@@ -1,0 +1,434 @@
+"""Judging the stages of a compile: the one engine of ``--check``, bisecting and reducing.
+
+A stage is right when the log of its pass is proven (`ir.replay`), every rewrite keeps its values
+(`debug.check`), its memory holds what it should (`debug.buffers`, `debug.memory`), its kernels
+compute their regions (`debug.steps`, `debug.kernels`), the linked program computes the results of
+the stage, and the results of the whole stage are those of the import:
+
+- of an exact pass, bit for bit;
+- of others by arithmetic.  (a) In f64 both stages agree to 1e-9 of the largest value, or to what
+  moving inputs and weights by an ulp of f64 changes: the algebra is right.  (b) The error of the
+  stage's own results against f64 is at most 4 times that of the import: only rounding changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.buffers import BufferMachine
+from core_compiler.debug.check import ALGEBRA, SEEDS, Checker, differing, same_bits
+from core_compiler.debug.kernels import KernelCheck, check_kernels
+from core_compiler.debug.memory import complaints
+from core_compiler.debug.metric import Distance, distance, epsilon
+from core_compiler.debug.results import counting, matched, reference
+from core_compiler.debug.steps import check_schedules
+from core_compiler.debug.wide import Wide, nudged, widened
+from core_compiler.errors import InternalError
+from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
+from core_compiler.ir.events import CheckRecord
+from core_compiler.ir.kinds import CONSTANTS
+
+#: How many times the import's error against f64 a stage's may be.
+GROWTH = 4.0
+#: Stages of more operations are evaluated in f64 as a whole at the end of the meaning half only;
+#: before, single rewrites are (`Checker`).
+MOST_WIDE = 2_000_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a pass did, as far as it is judged: the ``module`` it made of ``before``, its log, its
+    facts, how many ``flops`` the module has; ``last``: the meaning half ends with it."""
+
+    before: Module
+    module: Module
+    pass_: Any
+    rewrites: Sequence[Rewrite] = ()
+    facts: Mapping[str, Any] | None = None
+    flops: float = 0.0
+    last: bool = False
+
+    @property
+    def changed(self) -> bool:
+        return self.module is not self.before or bool(self.rewrites)
+
+    @property
+    def anew(self) -> bool:
+        return bool(self.pass_.anew) and bool(self.rewrites)
+
+    @property
+    def exact(self) -> bool:
+        return bool(self.pass_.exact) or not self.rewrites
+
+
+class Judge:
+    """Judges stages in their order, beginning with ``module`` and the arrays of its arguments.
+
+    ``error`` is the relative error of the results of the stage judged last against those of the
+    import; ``condition`` how far the results move when the inputs move by an ulp (None: not
+    measured).  ``kernels`` are the checks of machine code.
+    """
+
+    def __init__(
+        self, module: Module, inputs: Sequence[np.ndarray], target: Any = None, threads: int = 0,
+        keep_bytes: int = 2 << 30,
+    ):  # fmt: skip
+        self.inputs, self.target, self.threads = list(inputs), target, threads
+        self.keep_bytes = keep_bytes
+        self.kernels: list[KernelCheck] = []
+        self._begin(module)
+
+    def _begin(self, module: Module) -> None:
+        """What comes is compared with what ``module`` computes."""
+        self.checker = Checker(module, self.inputs, self.keep_bytes)
+        self.outputs: list[np.ndarray] = list(self.checker.reference)
+        self.reference: list[np.ndarray] = list(self.checker.reference)
+        self.error: float | None = None
+        self.condition: float | None = None
+        #: For each result of the reference the module and place that it comes from.
+        self._sources = [(module, place) for place in range(len(self.reference))]
+        self._wide: dict[int, tuple[Module, list[np.ndarray]]] = {}
+        self._folded: dict[Value, tuple[Rewrite, Value]] = {}
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    def follow(self, made: Made) -> None:
+        """Take over a stage that was made before anything is judged."""
+        if made.anew:
+            self._begin(made.module)
+            return
+        if made.module.main.level == "target":
+            self.checker.stage(made.rewrites, True, made.before, made.module)
+        for rewrite in made.rewrites:
+            self.checker.values.learn(rewrite.new)
+        self._note_constants(made.rewrites)
+        outputs = self._evaluated(made.module)
+        if isinstance(outputs, list):
+            self._go_on(made, outputs)
+
+    def stage(self, made: Made) -> list[CheckRecord]:
+        """All that is said of a stage, the first cause first."""
+        found = list(self._records(made))
+        if made.anew:
+            self._begin(made.module)
+        return found
+
+    def _records(self, made: Made) -> Iterator[CheckRecord]:
+        failed = False
+        if made.changed:
+            for record in self._rewrites(made):
+                failed |= record.verdict == "failed"
+                yield record
+        for record in self._of_target(made):
+            failed |= record.verdict == "failed"
+            yield record
+        if made.changed:
+            yield from self._results(made, failed)
+
+    def _rewrites(self, made: Made) -> Iterator[CheckRecord]:
+        exact, ours = bool(made.pass_.exact), _is_ours(made.pass_)
+        try:
+            found = self.checker.stage(
+                made.rewrites, exact, made.before, made.module, made.pass_.anew
+            )
+        except Exception as error:  # a module that cannot be evaluated: any kind of exception
+            yield _cannot(error)
+            return
+        self._note_constants(made.rewrites)
+        for record in found:
+            if record.kind == "unlogged" and ours and record.verdict != "failed":
+                yield replace(record, verdict="failed")  # of a user's pass it is a finding
+            else:
+                yield record
+
+    # -- what targets make -----------------------------------------------------------------------
+
+    def _of_target(self, made: Made) -> Iterator[CheckRecord]:
+        """What else there is to check of memory, schedules and machine code."""
+        facts, name = made.facts or {}, made.pass_.name()
+        if made.module.main.level == "target" and made.changed:
+            for complaint in complaints(made.module, facts):
+                yield CheckRecord(None, "failed", note=complaint, kind="memory")
+        if name == "schedule_kernels":
+            for record in check_schedules(made.module, facts["schedules"]):
+                yield replace(record, kind="schedule")
+        if name == "generate_code" and self.target is not None and not self.target.available():
+            yield from self._machine_code(made, facts)
+
+    def _machine_code(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
+        for complaint in complaints(made.module, facts):
+            yield CheckRecord(None, "failed", note=complaint, kind="memory")
+        self.kernels = check_kernels(
+            made.module, facts, self.target, self.inputs, self.checker.evaluator, self.threads
+        )
+        wrong = False
+        for found in self.kernels:
+            wrong |= found.record.verdict == "failed"
+            yield replace(found.record, kind="kernel")
+        if not wrong:
+            yield from self._program(made, facts)
+
+    def _program(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
+        """The linked program, executed as a caller does, and once more."""
+        if any(op.kind == "core.all_reduce" for op in made.module.walk()):
+            return  # shards execute together
+        started = time.perf_counter()
+        execute = self.target.load(made.module, facts, threads=self.threads)
+        # A result that nobody writes must not find the right values in memory used before.
+        execute(*(np.ascontiguousarray(np.roll(a, 1)).reshape(a.shape) for a in self.inputs))
+        for time_ in ("", " when it is executed again"):
+            outputs = execute(*self.inputs)
+            for place, (value, want, got) in enumerate(
+                zip(made.module.main.outputs, self.outputs, outputs, strict=True)
+            ):
+                if not same_bits(want, got):
+                    note = (f"every launch is right alone, result {place} of the program is not"
+                            f"{time_}: a launch's addresses or order")  # fmt: skip
+                    yield _differ(value, want, got, note, "program", started)
+                    return
+        spent = time.perf_counter() - started
+        yield CheckRecord(None, "bitwise", note="the program, executed twice", seconds=spent,
+                          kind="program")  # fmt: skip
+
+    # -- results as a whole ----------------------------------------------------------------------
+
+    def _results(self, made: Made, failed: bool) -> Iterator[CheckRecord]:
+        started = time.perf_counter()
+        outputs = self._evaluated(made.module)
+        if isinstance(outputs, Exception):
+            if not failed:
+                yield _cannot(outputs)
+            return
+        same = matched(made.before, made.module)
+        if same is None:
+            note = f"{len(self.outputs)} results became {len(outputs)}"
+            yield CheckRecord(None, "failed", note=note, kind="results")
+            return
+        if not made.pass_.anew:
+            for there, here in same:
+                record = self._same_type(made, there, here, outputs)
+                if record is not None:
+                    yield record
+                    return
+            judged = self._bits if made.exact else self._arithmetic
+            yield from judged(made, same, outputs, started)
+        self._go_on(made, outputs)
+
+    def _go_on(self, made: Made, outputs: list[np.ndarray]) -> None:
+        """The next stage is compared with this one, and with what this one was compared with."""
+        sources = [(made.module, place) for place in range(len(outputs))]
+        for there, here in matched(made.before, made.module) or ():
+            if self.reference[there].shape == outputs[here].shape:
+                sources[here] = self._sources[there]
+        self.reference = reference(made.before, made.module, self.reference, outputs)
+        self.outputs, self._sources = outputs, sources
+        pairs = zip(self.reference, outputs, strict=True)
+        if made.module is not made.before and not made.anew:
+            self.error = max((distance(a, b).relative for a, b in pairs if a is not b), default=0.0)
+
+    def _same_type(self, made, there: int, here: int, outputs) -> CheckRecord | None:
+        kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
+        old = self.outputs[there]
+        new = counting(kept, value, old, outputs[here])
+        if old.shape == new.shape and old.dtype == new.dtype:
+            return None
+        note = f"result {here} was {old.dtype}{list(old.shape)}, is {new.dtype}{list(new.shape)}"
+        return CheckRecord(None, "failed", float("inf"), value=value, note=note, kind="results")
+
+    def _bits(self, made, same, outputs, started) -> Iterator[CheckRecord]:
+        for there, here in same:
+            kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
+            old = self.outputs[there]
+            new = counting(kept, value, old, outputs[here])
+            if not same_bits(old, new):
+                note = f"result {here} changed though the pass keeps bits"
+                yield _differ(value, old, new, note, "results", started)
+                return
+
+    def _arithmetic(self, made, same, outputs, started) -> Iterator[CheckRecord]:
+        """(a) and (b) of the module's docstring, for every result."""
+        try:
+            wide = self._wide_outputs(made.module) if self._is_affordable(made) else None
+            truth = {here: self._true(there) for there, here in same}
+        except (KeyError, InternalError) as problem:  # a frontend's own ops
+            yield CheckRecord(None, "unchecked", note=f"not evaluated in f64: {problem}",
+                              kind="results")  # fmt: skip
+            return
+        worst = 0.0
+        for there, here in same:
+            kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
+            old, true = self.reference[there], truth[here]
+            new = counting(kept, value, old, outputs[here])
+            if same_bits(old, new):
+                continue
+            if wide is not None:
+                off = distance(true, counting(kept, value, true, wide[here]))
+                if off.relative > ALGEBRA and not self._sensitive(there, off):
+                    note = (f"result {here} is off by {off.relative:.3g} of its largest value in "
+                            "f64 too: it is not only rounding that differs")  # fmt: skip
+                    yield _record(value, off, "failed", ALGEBRA, note, started)
+                    return
+            before, after = distance(true, old, old.dtype), distance(true, new, new.dtype)
+            allowed = GROWTH * max(before.relative, epsilon(new.dtype))
+            if after.relative > allowed:
+                allowed = max(allowed, GROWTH * self._condition(there))
+            if after.relative > allowed:
+                note = (f"result {here} is off by {after.relative:.3g} of its largest value, the "
+                        f"import by {before.relative:.3g}: more than {GROWTH:g} times")  # fmt: skip
+                yield _record(value, after, "failed", allowed, note, started)
+                return
+            worst = max(worst, after.relative / allowed if allowed else 0.0)
+        if worst:
+            note = "results against f64, as a part of what is allowed"
+            spent = time.perf_counter() - started
+            yield CheckRecord(None, "within", worst, 1.0, seconds=spent, note=note, kind="results")
+
+    def _is_affordable(self, made: Made) -> bool:
+        return made.last or made.flops <= MOST_WIDE
+
+    def _true(self, place: int) -> np.ndarray:
+        """A result of the reference in f64."""
+        module, number = self._sources[place]
+        return self._wide_outputs(module)[number]
+
+    def _wide_outputs(self, module: Module) -> list[np.ndarray]:
+        known = self._wide.get(id(module))
+        if known is None:
+            self._wide = {k: v for k, v in self._wide.items()
+                          if any(v[0] is m for m, _ in self._sources)}  # fmt: skip
+            known = self._wide[id(module)] = module, self._in_f64(module)
+        return known[1]
+
+    def _in_f64(self, module: Module, seed: int | None = None) -> list[np.ndarray]:
+        """The results of a stage in f64; with a ``seed`` of inputs and weights moved by an ulp."""
+        random = None if seed is None else np.random.default_rng(seed)
+
+        def moved(array: np.ndarray) -> np.ndarray:
+            return array if random is None else nudged(array, random)
+
+        known = {}
+        for op in module.main.body.ops:
+            if op.kind in CONSTANTS:
+                wide = self._constant(op.results[0], op)
+                if wide.ndim or random is None:
+                    wide = moved(wide)
+                known[op.results[0]] = wide
+        inputs = [moved(widened(np.asarray(a))) for a in self.inputs]
+        wide_evaluator = Wide(self.checker.evaluator)
+        return list(wide_evaluator.block(module.main.body, inputs, known=known))
+
+    def _constant(self, value: Value, op: Op) -> np.ndarray:
+        """A constant in f64: what it was folded from, evaluated in f64, else its own values."""
+        if value in self._folded:
+            rewrite, old = self._folded[value]
+            if old is not value or any(value in o.results for o in rewrite.old):
+                return self._folded_from(rewrite, old)
+        return widened(self.checker.evaluator.op(op, ())[0])
+
+    def _folded_from(self, rewrite: Rewrite, wanted: Value) -> np.ndarray:
+        wide = Wide(self.checker.evaluator)
+        made: dict[Value, np.ndarray] = {}
+
+        def boundary(value: Value) -> np.ndarray:
+            if value not in made:
+                link = self._folded.get(value)
+                if link is not None and link[0] is not rewrite:
+                    made[value] = self._folded_from(*link)
+                else:
+                    made[value] = widened(self.checker.values[value])
+            return made[value]
+
+        for op in rewrite.old:
+            arrays = [boundary(v) for v in op.operands]
+            outer = {v: boundary(v) for v in (op.uses() if op.regions else ())}
+            made.update(zip(op.results, wide.op(op, arrays, outer), strict=True))
+        return boundary(wanted)
+
+    def _note_constants(self, rewrites: Sequence[Rewrite]) -> None:
+        """Remember what constants were folded from: in f64 they have more digits."""
+        for rewrite in rewrites:
+            fresh = {v for op in rewrite.new if op.kind in CONSTANTS for v in op.results}
+            if not fresh or any(op.kind in CONSTANTS for op in rewrite.old):
+                continue
+            for old, new in rewrite.values.items():
+                if new in fresh and isinstance(new.type, TensorType) and new.type.dtype.is_float:
+                    self._folded.setdefault(new, (rewrite, old))
+
+    def _sensitive(self, place: int, off: Distance) -> bool:
+        """Whether a difference in f64 is no larger than what an ulp of inputs and weights makes."""
+        module, number = self._sources[place]
+        true, moved = self._true(place), 0.0
+        for seed in range(SEEDS):
+            other = self._in_f64(module, seed)[number]
+            moved = max(moved, distance(true, other).relative)
+            if off.relative <= 16 * moved:
+                return True
+        return False
+
+    def _condition(self, place: int) -> float:
+        """How far a result of the reference moves, of its largest value, when inputs and weights
+        move by an ulp of their own dtype: the largest of 8 seeds."""
+        module, number = self._sources[place]
+        true, most = self._true(place), 0.0
+        for seed in range(SEEDS):
+            random = np.random.default_rng(seed)
+            known = {}
+            for op in module.main.body.ops:
+                if op.kind in CONSTANTS:
+                    array = self.checker.evaluator.op(op, ())[0]
+                    known[op.results[0]] = _moved(array, random) if array.ndim else widened(array)
+            inputs = [_moved(np.asarray(a), random) for a in self.inputs]
+            found = Wide(self.checker.evaluator).block(module.main.body, inputs, known=known)
+            most = max(most, distance(true, found[number]).relative)
+        self.condition = max(self.condition or 0.0, most)
+        return most
+
+    def _evaluated(self, module: Module) -> list[np.ndarray] | Exception:
+        """The results of a stage, or what evaluating it raised."""
+        try:
+            arguments = dict(zip(module.main.arguments, self.inputs, strict=True))
+            if module.main.level == "target":
+                return BufferMachine(module, self.checker.evaluator).run(arguments)
+            values = self.checker.values_of(module)
+            return [values[v] for v in module.main.outputs]
+        except Exception as error:
+            return error
+
+
+def _moved(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """In f64, with every float moved by up to an ulp of its own dtype."""
+    wide = widened(array)
+    if wide.dtype != np.float64:
+        return wide
+    return wide * (1 + epsilon(array.dtype) * random.integers(-1, 2, array.shape))
+
+
+def _is_ours(pass_: Any) -> bool:
+    return type(pass_).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _cannot(error: Exception) -> CheckRecord:
+    text = " ".join(str(error).split())
+    known = isinstance(error, InternalError)
+    said = text if known else f"{type(error).__name__}: {text}"
+    note = f"the module cannot be evaluated: {said}"
+    return CheckRecord(None, "failed", note=note, kind="results")
+
+
+def _differ(value, old, new, note: str, kind: str, started: float) -> CheckRecord:
+    off = distance(old, new)
+    if off.relative == 0.0 and old.shape == new.shape:  # +0 and -0
+        index = tuple(map(int, np.argwhere(differing(old, new))[0]))
+        off = replace(off, index=index, want=float(old[index]), got=float(new[index]))
+    return replace(_record(value, off, "failed", 0.0, note, started), kind=kind)
+
+
+def _record(value, off: Distance, verdict: str, allowed: float, note, started) -> CheckRecord:
+    spent = time.perf_counter() - started
+    return CheckRecord(None, verdict, off.relative, allowed, value, off.index, spent, note,
+                       off.want, off.got, "results")  # fmt: skip

@@ -1,0 +1,83 @@
+"""An independent check of planned memory: lifetimes from the stage's ops alone, then overlaps.
+
+It shares no code with `find_lifetimes` and the planners and trusts none of the facts that they
+leave: what is placed where is read from the ops of ``main``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core_compiler.ir import Module, Op, Value
+from core_compiler.passes.bufferize import ALLOC, LOOP, REPEAT, VIEW
+from core_compiler.placement.problem import Lifetime, Plan
+from core_compiler.placement.verify import verify
+
+
+def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the memory of a stage at the target level; [] where nothing is, or where
+    no memory is planned yet."""
+    ops = module.main.body.ops
+    placed = [op for op in ops if op.kind == ALLOC and "offset" in op.attributes]
+    if not placed:
+        return []
+    spans = _spans(ops)
+    lifetimes, offsets, wrong = [], [], []
+    for op in placed:
+        size = op.result.type.bytes
+        if op["size"] < size:
+            wrong.append(f"{op.result} of {size} bytes has a place of {op['size']}")
+        start, end = spans.get(op.result, (0, 0))
+        lifetimes.append(Lifetime(str(op.result), size, start, end, 1))
+        offsets.append(op["offset"])
+    peak = max((o + b.size for o, b in zip(offsets, lifetimes, strict=True)), default=0)
+    wrong += verify(Plan(tuple(lifetimes), tuple(offsets), peak, 0, "ops of main"))
+    return wrong + _program(facts, peak)
+
+
+def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
+    """Whether the linked program has room for what the ops say."""
+    linked = facts.get("program")
+    if linked is None:
+        return []
+    held = linked[0].arena_bytes
+    return [f"the program has {held} bytes, the ops need {peak}"] if held < peak else []
+
+
+def _spans(ops: tuple[Op, ...]) -> dict[Value, tuple[int, int]]:
+    """For each allocation the first and one past the last op that touches its memory."""
+    root: dict[Value, Value] = {}
+    uses: dict[Value, list[int]] = {}
+    for at, op in enumerate(ops):
+        if op.kind == VIEW:
+            root[op.result] = root.get(op.operands[0], op.operands[0])
+        touched = (*op.operands, *(() if op.kind == ALLOC else op.results))
+        for value in touched:
+            uses.setdefault(root.get(value, value), []).append(at)
+    loops = _loops(ops)
+    found = {}
+    for value, places in uses.items():
+        first, last = min(places), max(places)
+        for begin, end in loops:  # inner loops first: an outer one may grow the span further
+            inside = any(begin <= p <= end for p in places)
+            if inside and (first < begin or last > end or _carried(ops[begin], value, root)):
+                first, last = min(first, begin), max(last, end)
+        found[value] = first, last + 1
+    return found
+
+
+def _carried(loop: Op, value: Value, root: Mapping[Value, Value]) -> bool:
+    return any(root.get(v, v) is value for v in loop.operands)
+
+
+def _loops(ops: tuple[Op, ...]) -> list[tuple[int, int]]:
+    """First and last op of each loop, inner ones first."""
+    begins: dict[int, int] = {}
+    found = []
+    for at, op in enumerate(ops):
+        if op.kind == LOOP:
+            begins[op["loop"]] = at
+        elif op.kind == REPEAT:
+            found.append((begins[op["loop"]], at))
+    return found

@@ -1,0 +1,108 @@
+"""How far two tensors are apart: the one metric of all comparisons (docs/numerics.md).
+
+``max |got - want| / max |want|`` over the tensor, and the distance in ulps (units in the last place
+of the tensor's dtype) at *significant* elements, those of at least 1/1024 of the largest magnitude.
+Elements that are not finite must agree in kind: an infinity with the same one, NaN with NaN.
+Integers and booleans must be equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+#: Elements smaller than this part of the largest magnitude have few digits that mean something.
+SIGNIFICANT = 2.0**-10
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """``relative``: of the largest magnitude (inf where values that are not finite, integers,
+    shapes or dtypes differ); ``index``: the element where it is, with its values ``want`` and
+    ``got`` (None without elements); ``ulps``: the largest at significant elements (None: of
+    integers, or where elements are not finite)."""
+
+    relative: float = 0.0
+    index: tuple[int, ...] = ()
+    want: float | None = None
+    got: float | None = None
+    ulps: int | None = 0
+    note: str = ""
+
+
+def distance(want: np.ndarray, got: np.ndarray, dtype: np.dtype | None = None) -> Distance:
+    """The distance of ``got`` from ``want``; ``dtype`` is that whose ulps count (default: the
+    dtype of ``got``)."""
+    if want.shape != got.shape:
+        note = f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+        return Distance(math.inf, ulps=None, note=note)
+    if want.size == 0:
+        return Distance()
+    if want.dtype.kind in "biu" or got.dtype.kind in "biu":
+        return _of_integers(want, got)
+    kind = got.dtype if dtype is None else dtype
+    a, b = want.astype(np.float64), got.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    agree = finite | (np.isnan(a) & np.isnan(b)) | (a == b)
+    if not agree.all():
+        place = int(np.argmin(agree))
+        return _at(math.inf, place, a, b, None, "values that are not finite differ")
+    off = np.zeros_like(a)
+    with np.errstate(over="ignore"):
+        np.subtract(b, a, out=off, where=finite)
+    np.abs(off, out=off)
+    place = int(np.argmax(off))
+    worst = float(off.reshape(-1)[place])
+    scale = float(np.max(np.abs(a), where=finite, initial=0.0))
+    if worst == 0.0:
+        return _at(0.0, place, a, b, 0)
+    if scale == 0.0:
+        return _at(math.inf, place, a, b, None, "all values are 0")
+    return _at(worst / scale, place, a, b, _ulps(a, off, scale, kind))
+
+
+def _at(relative, place, a, b, ulps, note: str = "") -> Distance:
+    index = tuple(map(int, np.unravel_index(place, a.shape)))
+    return Distance(relative, index, float(a[index]), float(b[index]), ulps, note)
+
+
+def _of_integers(want: np.ndarray, got: np.ndarray) -> Distance:
+    bad = np.asarray(want != got)
+    place = int(np.argmax(bad))
+    index = tuple(map(int, np.unravel_index(place, bad.shape)))
+    relative = math.inf if bad.any() else 0.0
+    return Distance(relative, index, float(want[index]), float(got[index]), None)
+
+
+def _ulps(a: np.ndarray, off: np.ndarray, scale: float, kind: np.dtype) -> int | None:
+    """The largest distance in ulps of ``kind`` at significant elements."""
+    digits = precision(kind)
+    significant = np.abs(a) >= SIGNIFICANT * scale
+    with np.errstate(all="ignore"):
+        ulp = np.exp2(np.floor(np.log2(np.abs(a), where=significant, out=np.zeros_like(a))) - digits)
+        units = np.where(significant & np.isfinite(off), off / ulp, 0.0)
+    return int(min(np.ceil(units.max()), 2.0**53)) if units.size else 0
+
+
+def precision(kind: np.dtype) -> int:
+    """Explicit bits of a float dtype's mantissa."""
+    if kind.kind == "f":
+        return int(np.finfo(kind).nmant)
+    import ml_dtypes
+
+    return int(ml_dtypes.finfo(kind).nmant)
+
+
+def epsilon(kind: np.dtype) -> float:
+    """The distance from 1 to the next number of a float dtype; 0.0 of integers."""
+    return 0.0 if kind.kind in "biu" else 2.0 ** -precision(kind)
+
+
+def farthest(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[int, Distance]:
+    """The largest distance of (want, got) pairs and its number (0 and none without pairs)."""
+    found = [distance(want, got) for want, got in pairs]
+    number = max(range(len(found)), key=lambda i: found[i].relative, default=0)
+    return number, (found[number] if found else Distance())

@@ -1,0 +1,127 @@
+"""Evaluating a stage with every float in f64: the judge of whether a change is only rounding.
+
+A rewrite that is algebraically right gives the same numbers in f64 up to f64's rounding, whatever
+it does to the rounding of f32; one that is wrong does not.  Floats of all sizes are held in f64 and
+conversions among them are the identity; integers and booleans are what they are.  Stored constants
+are exact in f64, and the numbers of random ops are those of the narrow evaluation, so that two
+stages of one compile read the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.errors import InternalError
+from core_compiler.ir import Block, DType, Op, TensorType, Value, dtype
+from core_compiler.ir.kinds import MEANING_IN_REGION
+from core_compiler.ops.base import TypeRuleError, definition, infer
+from core_compiler.ops.builder import decomposed
+from core_compiler.passes.base import CONTROL_FLOW
+
+F64 = dtype("f64")
+#: Ops whose meaning is the bits of their own dtype: evaluated narrow, then widened.
+_BITS = frozenset({"core.bitcast"})
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """``array`` in f64 where it holds floats (of any size), else itself."""
+    if array.dtype == np.float64 or not _is_float(array.dtype):
+        return array
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        return array.astype(np.float64)
+
+
+def nudged(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """An f64 array with every element moved by up to an ulp; others as they are."""
+    if array.dtype != np.float64:
+        return array
+    return array * (1 + 2.0**-52 * random.integers(-1, 2, array.shape))
+
+
+def _is_float(kind: np.dtype) -> bool:
+    return kind.kind == "f" or (kind.kind == "V" and "float" in kind.name)
+
+
+def _narrowed(array: np.ndarray, kind: Any) -> np.ndarray:
+    if not isinstance(kind, TensorType) or array.dtype == kind.dtype.numpy:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(kind.dtype.numpy)
+
+
+class Wide:
+    """Evaluates ops in f64.  ``narrow`` evaluates what f64 says nothing about (constants, random
+    numbers, bit casts) and ops of a frontend's own level, which have no meaning in f64."""
+
+    def __init__(self, narrow: Evaluator):
+        self.narrow = narrow
+
+    def op(
+        self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray] | None = None
+    ) -> tuple[np.ndarray, ...]:
+        """The results of one op on f64 arrays (integers as they are)."""
+        if op.kind in MEANING_IN_REGION:
+            return self.block(op.regions[0], arrays)
+        if not op.kind.startswith("core."):
+            raise InternalError(f"{op.kind} is not evaluated in f64")
+        declared = definition(op)
+        if op.kind in CONTROL_FLOW or declared.execute is not None:
+            execute = declared.execute
+            assert execute is not None
+            return tuple(execute(op, list(arrays), lambda b, given: self.block(b, given, outer)))
+        if declared.decompose is not None:
+            return self.block(decomposed(op), arrays)
+        if op.operands and op.kind not in _BITS and "random" not in declared.traits:
+            made = self._in_f64(op, declared, arrays)
+            if made is not None:
+                return made
+        given = [_narrowed(a, v.type) for a, v in zip(arrays, op.operands, strict=True)]
+        return tuple(map(widened, self.narrow.op(op, given, outer)))
+
+    def _in_f64(self, op: Op, declared: Any, arrays: Sequence[np.ndarray]) -> tuple | None:
+        """The results by the op's reference on f64; None where its type rule knows no f64."""
+        attributes = {
+            name: F64 if isinstance(held, DType) and held.is_float else held
+            for name, held in op.attributes.items()
+        }
+        types = [_wide_type(v.type) for v in op.operands]
+        try:
+            results = infer(op.kind, types, attributes, op.regions)
+            wanted = [_wide_type(v.type).dtype for v in op.results]
+            if any(r.dtype is not w for r, w in zip(results, wanted, strict=True)):
+                return None
+            return tuple(declared.reference(list(arrays), declared.fill(attributes), results))
+        except (TypeRuleError, InternalError, KeyError):
+            return None
+
+    def block(
+        self, block: Block, arrays: Sequence[np.ndarray],
+        outer: Mapping[Value, np.ndarray] | None = None,
+        known: Mapping[Value, np.ndarray] | None = None,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        """The outputs of a block; values are let go after their last use.  ``known`` are results
+        that need no evaluation."""
+        values = {**(outer or {}), **dict(zip(block.arguments, arrays, strict=True))}
+        last = {v: op for op in block.ops for v in op.uses()}
+        kept = {*block.outputs, *(outer or ())}
+        for op in block.ops:
+            if known is not None and all(v in known for v in op.results):
+                values.update((v, known[v]) for v in op.results)
+            else:
+                around = values if op.regions else None
+                made = self.op(op, [values[v] for v in op.operands], around)
+                values.update(zip(op.results, made, strict=True))
+            for value in op.uses():
+                if last[value] is op and value not in kept:
+                    values.pop(value, None)
+        return tuple(values[v] for v in block.outputs)
+
+
+def _wide_type(kind: Any) -> Any:
+    if isinstance(kind, TensorType) and kind.dtype.is_float and kind.dtype is not F64:
+        return kind.with_(dtype=F64)
+    return kind

@@ -1,0 +1,373 @@
+"""Proof of a pass's log: replaying its events on the stage before must give the stage after.
+
+A check of single rewrites is worth what the log is worth: a change that no event speaks of is
+never evaluated.  Here the two stages are compared without the pass's code, by the old ops, new ops
+and value maps of its events alone:
+
+- an op of the stage after is an op of the stage before, or a new op of an event, reading the same
+  values or values that maps of events lead to from there;
+- an op of the stage before is still there, or an event replaced it;
+- outputs are the same values, or values that maps lead to.
+
+What is left over becomes *synthetic* rewrites of the regions that differ, which a checker evaluates
+on tensors as it does any other.  Value maps are themselves checked, so that any value which maps
+lead to stands for the value it came from.  The order of ops is not compared: at the tensor level
+ops are pure, and at the target level the stage is executed as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from core_compiler.ir.attributes import attributes_key
+from core_compiler.ir.core import Block, Function, Module, Op, Value
+from core_compiler.ir.kinds import MEANING_IN_REGION
+from core_compiler.ir.rewriter import Rewrite
+
+#: The rule of synthetic rewrites.
+UNLOGGED = "unlogged change"
+#: An event that replaces more ops than this proves nothing: it would cover any change inside.
+MOST_OLD = 64
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference between two stages that no event explains.
+
+    ``rewrite`` is the synthetic rewrite of the region (``old`` and ``new`` ops with their values);
+    None where no tensor can be compared, and ``note`` says what differs.
+    """
+
+    note: str
+    rewrite: Rewrite | None = None
+
+
+def unproven(rewrite: Rewrite) -> bool:
+    """Whether an event covers too much to prove anything."""
+    return len(rewrite.old) > MOST_OLD
+
+
+def differences(
+    before: Module, after: Module, rewrites: Sequence[Rewrite]
+) -> list[Difference]:
+    """What of ``after`` does not follow from ``before`` by ``rewrites``; [] where the log is whole.
+
+    Kernels (functions of the level ``kernel``) are left out: they are checked against the regions
+    that they implement.
+    """
+    if after is before and not rewrites:
+        return []
+    return _Replay(before, after, rewrites).run()
+
+
+def _scopes(module: Module) -> Iterator[tuple[str, object, Block]]:
+    """Every block that holds ordinary ops: ``(function, scope, block)``.  The scope of a function's
+    body is its name, that of a region is the op's first result (or kind) and its number."""
+    for function in module.functions.values():
+        if function.level != "kernel":
+            yield from _inside(function.name, function.name, function.body)
+
+
+def _inside(function: str, scope: object, block: Block) -> Iterator[tuple[str, object, Block]]:
+    yield function, scope, block
+    for op in block.ops:
+        if op.kind in MEANING_IN_REGION:
+            continue
+        for number, region in enumerate(op.regions):
+            key = op.results[0] if op.results else op.kind
+            yield from _inside(function, (key, number), region)
+
+
+class _Replay:
+    def __init__(self, before: Module, after: Module, rewrites: Sequence[Rewrite]):
+        self.before, self.after, self.rewrites = before, after, rewrites
+        self.links: dict[Value, dict[Value, None]] = {}
+        for rewrite in rewrites:
+            for old, new in rewrite.values.items():
+                if old is not new:
+                    self.links.setdefault(old, {})[new] = None
+        #: What each op may have been: those of the stage before and new ones of events.
+        self.sources: dict[object, list[Op]] = {}
+        self.scope_before: dict[Op, object] = {}
+        self.function: dict[Op, str] = {}
+        for function, scope, block in _scopes(before):
+            for op in block.ops:
+                self._source(op)
+                self.scope_before[op] = scope
+                self.function[op] = function
+        #: What events took away, and what they put in: by results, as users are rebuilt.
+        self.replaced: set[object] = set()
+        self.named: set[object] = set()
+        for rewrite in rewrites:
+            self.replaced.update(_key(op) for op in rewrite.old)
+            for op in rewrite.new:
+                self.named.add(_key(op))
+                for part in _parts(op):
+                    self._source(part)
+        self.found: list[Difference] = []
+        #: Changed ops of the stage after, with the source they are compared with (None: none).
+        self.changed: dict[Op, Op | None] = {}
+
+    def _source(self, op: Op) -> None:
+        self.sources.setdefault(_key(op), []).append(op)
+
+    def run(self) -> list[Difference]:
+        after_ops: dict[object, Op] = {}
+        for _, scope, block in _scopes(self.after):
+            for op in block.ops:
+                after_ops[_key(op)] = op
+                self._account(op, scope)
+        vanished = [
+            op for op in self.scope_before
+            if _key(op) not in after_ops and _key(op) not in self.replaced
+        ]  # fmt: skip
+        self._functions()
+        self._outputs()
+        self._regions(vanished)
+        self._logged_but_missing(after_ops)
+        return self.found
+
+    # -- single ops ------------------------------------------------------------------------------
+
+    def _account(self, op: Op, scope: object) -> None:
+        """Whether ``op`` is one that was there or that an event put in."""
+        candidates = self.sources.get(_key(op), ())
+        if not any(c is op for c in candidates) and not any(self._same(c, op) for c in candidates):
+            self.changed[op] = candidates[-1] if candidates else None
+            return
+        was = next((self.scope_before[c] for c in candidates if c in self.scope_before), scope)
+        if was != scope and _key(op) not in self.named and not self._leads(was, scope):
+            self.found.append(Difference(f"{op} moved to another block, and no event says so"))
+
+    def _leads(self, was: object, scope: object) -> bool:
+        """Whether the op that holds the region ``scope`` carries the meaning of that of ``was``."""
+        if not (isinstance(was, tuple) and isinstance(scope, tuple)):
+            return False
+        one, other = was[0], scope[0]
+        return isinstance(one, Value) and isinstance(other, Value) and self._justified(one, other)
+
+    def _same(self, source: Op, op: Op) -> bool:
+        """Whether ``op`` is ``source``, reading values that maps lead to from what it read."""
+        if source.kind != op.kind or len(source.operands) != len(op.operands):
+            return False
+        if source.results != op.results or len(source.regions) != len(op.regions):
+            return False
+        if attributes_key(source.attributes.items()) != attributes_key(op.attributes.items()):
+            return False
+        if not all(map(self._justified, source.operands, op.operands)):
+            return False
+        same = self._alike if op.kind in MEANING_IN_REGION else self._headed
+        return all(map(same, source.regions, op.regions))
+
+    def _headed(self, old: Block, new: Block) -> bool:
+        """Whether two regions take and give the same; their ops are accounted for one by one."""
+        return (
+            len(old.arguments) == len(new.arguments) and len(old.outputs) == len(new.outputs)
+            and all(map(self._justified, old.arguments, new.arguments))
+            and all(map(self._justified, old.outputs, new.outputs))
+        )  # fmt: skip
+
+    def _alike(self, old: Block, new: Block) -> bool:
+        """Whether two regions that are an op's meaning have the same ops, wired alike."""
+        if old is new:
+            return True
+        names: dict[Value, Value] = {}
+
+        def enter(ours: Iterable[Value], theirs: Iterable[Value]) -> bool:
+            one, other = tuple(ours), tuple(theirs)
+            names.update(zip(one, other, strict=False))
+            return len(one) == len(other) and all(
+                a.type == b.type for a, b in zip(one, other, strict=True)
+            )
+
+        def reads(ours: Sequence[Value], theirs: Sequence[Value]) -> bool:
+            return len(ours) == len(theirs) and all(
+                names.get(a, a) is b or (a not in names and self._justified(a, b))
+                for a, b in zip(ours, theirs, strict=True)
+            )
+
+        def blocks(one: Block, other: Block) -> bool:
+            return (
+                enter(one.arguments, other.arguments) and len(one.ops) == len(other.ops)
+                and all(map(ops, one.ops, other.ops)) and reads(one.outputs, other.outputs)
+            )  # fmt: skip
+
+        def ops(one: Op, other: Op) -> bool:
+            key, theirs = (attributes_key(o.attributes.items()) for o in (one, other))
+            return (
+                one.kind == other.kind and key == theirs and reads(one.operands, other.operands)
+                and len(one.regions) == len(other.regions)
+                and all(map(blocks, one.regions, other.regions))
+                and enter(one.results, other.results)
+            )  # fmt: skip
+
+        return blocks(old, new)
+
+    def _justified(self, old: Value, new: Value) -> bool:
+        """Whether maps of events lead from ``old`` to ``new``."""
+        if old is new:
+            return True
+        seen, stack = {old}, [old]
+        while stack:
+            for value in self.links.get(stack.pop(), ()):
+                if value is new:
+                    return True
+                if value not in seen:
+                    seen.add(value)
+                    stack.append(value)
+        return False
+
+    # -- whole functions -------------------------------------------------------------------------
+
+    def _functions(self) -> None:
+        old, new = self.before, self.after
+        plain = {n: f for n, f in new.functions.items() if f.level != "kernel"}
+        for name, function in plain.items():
+            was = old.functions.get(name)
+            if was is None:
+                continue  # a function that nothing calls; a call of it is another op
+            if len(was.arguments) != len(function.arguments) or not all(
+                a is b or self._justified(a, b) or _binds(a, b)
+                for a, b in zip(was.arguments, function.arguments, strict=True)
+            ):
+                self.found.append(Difference(f"the arguments of @{name} changed"))
+            self._attributes(was, function)
+        if old.symbols != new.symbols:
+            self.found.append(Difference(f"symbols {old.symbols} became {new.symbols}"))
+
+    def _attributes(self, was: Function, function: Function) -> None:
+        """Facts of a function; at another level it has others, but for those of its results."""
+        names: Iterable[str] = {**was.attributes, **function.attributes}
+        if was.level != function.level:
+            names = ("aliases", "results")
+        said = {k: v for r in self.rewrites if r.function == function.name
+                for k, v in r.attributes.items()}  # fmt: skip
+        for key in names:
+            one, other = was.attributes.get(key), function.attributes.get(key)
+            if one != other and not (key in said and said[key] == other):
+                note = f"the attribute {key} of @{function.name} changed, and no event says so"
+                self.found.append(Difference(note))
+
+    def _outputs(self) -> None:
+        """Results by position; results that come or go are judged where outputs are compared."""
+        self.outputs: list[tuple[str, Value, Value]] = []
+        for name, function in self.after.functions.items():
+            was = self.before.functions.get(name)
+            if function.level == "kernel" or was is None:
+                continue
+            if len(was.outputs) != len(function.outputs):
+                continue
+            for old, new in zip(was.outputs, function.outputs, strict=True):
+                if not self._justified(old, new):
+                    self.outputs.append((name, old, new))
+
+    # -- what is left over -----------------------------------------------------------------------
+
+    def _regions(self, vanished: Sequence[Op]) -> None:
+        """Synthetic rewrites: each changed op that makes a value of the stage before, each output
+        that is another value, with the ops on both sides that lead to it."""
+        gone = {v: op for op in vanished for v in op.results}
+        fresh = {v: op for op, source in self.changed.items() if source is None
+                 for v in op.results}  # fmt: skip
+        covered: set[Op] = set()
+        for op, source in self.changed.items():
+            if source is None:
+                continue
+            values = {v: v for v in op.results}
+            old, new = _upstream([source], gone), _upstream([op], fresh)
+            covered.update(old, new)
+            self._add(source, op, old, new, values)
+        for name, one, other in self.outputs:
+            old = _upstream([gone[one]], gone) if one in gone else []
+            new = _upstream([fresh[other]], fresh) if other in fresh else []
+            covered.update(old, new)
+            rewrite = Rewrite(UNLOGGED, "", tuple(old), tuple(new), {one: other}, name)
+            note = f"a result of @{name} is another value ({one} became {other})"
+            self.found.append(Difference(note, rewrite))
+        for op in (*vanished, *fresh.values()):
+            if op in covered:
+                continue
+            what = "is gone" if op in self.scope_before else "was added"
+            if op.results:
+                old, new = ((op,), ()) if op in self.scope_before else ((), (op,))
+                rewrite = Rewrite(UNLOGGED, "", old, new, {}, self.function.get(op, "main"))
+                self.found.append(Difference(f"{op} {what}, and no event says so", rewrite))
+        for op in (*vanished, *(o for o, s in self.changed.items() if s is None)):
+            if not op.results:  # what works on memory: it shows when the stage is executed
+                what = "is gone" if op in self.scope_before else "was added"
+                self.found.append(Difference(f"{op} {what}, and no event says so"))
+
+    def _add(self, source: Op, op: Op, old: list[Op], new: list[Op], values: Mapping) -> None:
+        name = self.function.get(source, "main")
+        rewrite = Rewrite(UNLOGGED, "", tuple(old), tuple(new), values, name)
+        self.found.append(Difference(f"{source} became {op}{_how(source, op)}", rewrite))
+
+    def _logged_but_missing(self, after_ops: Mapping[object, Op]) -> None:
+        """New ops of events that are neither there nor replaced again."""
+        inside = {
+            _key(part) for op in after_ops.values() for part in _parts(op) if part is not op
+        }
+        for rewrite in self.rewrites:
+            for op in rewrite.new:
+                key = _key(op)
+                if key in after_ops or key in self.replaced or key in inside:
+                    continue
+                note = f"{rewrite.rule} says that it put in {op}, which is not there"
+                self.found.append(Difference(note))
+
+
+def _key(op: Op) -> object:
+    """What stays of an op when what it reads is replaced: its results (else itself)."""
+    return op.results[0] if op.results else op
+
+
+def _parts(op: Op) -> Iterator[Op]:
+    """An op and those in its regions, but not in a region that is an op's meaning."""
+    yield op
+    if op.kind not in MEANING_IN_REGION:
+        for region in op.regions:
+            for inner in region.ops:
+                yield from _parts(inner)
+
+
+def _upstream(ops: Iterable[Op], makers: Mapping[Value, Op]) -> list[Op]:
+    """``ops`` and those of ``makers`` that they need, in an order that can be evaluated."""
+    done: dict[Op, None] = {}
+
+    def visit(op: Op) -> None:
+        stack = [(op, iter(op.uses()))]
+        entered = {op}
+        while stack:
+            current, uses = stack[-1]
+            for value in uses:
+                needed = makers.get(value)
+                if needed is not None and needed not in done and needed not in entered:
+                    entered.add(needed)
+                    stack.append((needed, iter(needed.uses())))
+                    break
+            else:
+                stack.pop()
+                done[current] = None
+
+    for op in ops:
+        if op not in done:
+            visit(op)
+    return list(done)
+
+
+def _binds(old: Value, new: Value) -> bool:
+    """Whether an argument is the old one with its open sizes bound."""
+    shapes = getattr(old.type, "shape", None), getattr(new.type, "shape", None)
+    return None not in shapes and len(shapes[0]) == len(shapes[1]) and old.name == new.name
+
+
+def _how(old: Op, new: Op) -> str:
+    """What of an op changed, in a few words."""
+    names = [n for n in {**old.attributes, **new.attributes}
+             if old.get(n) != new.get(n)]  # fmt: skip
+    if old.kind == new.kind and names:
+        return f" ({', '.join(f'{n}: {old.get(n)} became {new.get(n)}' for n in names[:3])})"
+    if old.kind == new.kind and old.operands != new.operands:
+        return " (it reads other values)"
+    return ""
