@@ -19,7 +19,7 @@ import numpy as np
 from core_compiler import targets
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.edit_facts import edit_facts
-from core_compiler.errors import CANNOT_HERE, PassRaised, PassTimeout, UserError
+from core_compiler.errors import CANNOT_HERE, PassRaised, PassTimeout, UserError, raised_at
 from core_compiler.ir import Module, Rewrite
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import (
@@ -51,6 +51,7 @@ from core_compiler.stage_checks import StageChecks
 from core_compiler.training.config import Training
 
 if TYPE_CHECKING:
+    from core_compiler.debug.bisect import Finding
     from core_compiler.exporters.memory_map import MemoryMap
     from core_compiler.exporters.notebook import KernelText
     from core_compiler.frontends.base import Imported
@@ -100,6 +101,8 @@ class Compilation:
     facts: dict[str, Any] = field(default_factory=dict)
     identity: str = ""
     accumulated: dict[int, float] = field(default_factory=dict)
+    #: The first thing that checking found wrong, with the rewrite or kernel that did it.
+    finding: Finding | None = None
     cancelled: Callable[[], bool] = lambda: False
     #: What the model calls its inputs and its outputs.
     names: tuple[Sequence[str], Sequence[str]] = ((), ())
@@ -489,10 +492,21 @@ class Compilation:
         except (UserError, Cancelled, MemoryError):
             raise
         except (Exception, SystemExit) as error:
+            if self.options.check and isinstance(error, Exception):
+                raise self._failed(step, error) from error
             if type(step.pass_).__module__.partition(".")[0] == __package__:
                 error.add_note(f"(raised in pass {step.label})")
                 raise
             raise PassRaised(step.label, error) from error
+
+    def _failed(self, step: Step, error: Exception) -> CheckFailed:
+        """Checking goes on no further than a pass that raises."""
+        from core_compiler.debug.bisect import raised_by
+
+        if self.finding is None:
+            own = type(step.pass_).__module__.partition(".")[0] != __package__
+            self.finding = raised_by(self, step, PassRaised(step.label, error) if own else error)
+        return CheckFailed(self.finding, step.label, error)
 
     def _tick(self, what: str, done: int, total: int) -> None:
         self.observer.progress(what, done, total)
@@ -523,6 +537,24 @@ class Compilation:
         if self.next is None:  # nothing is left to check: what stages computed can be gigabytes
             self._checks = None
             heap.trim()
+
+
+class CheckFailed(UserError):
+    """A pass of a checked compile raised: by its own fault or that of the pass in ``finding``."""
+
+    def __init__(self, finding: Finding, label: str, error: Exception):
+        self.finding = finding
+        if finding.pass_label == label:
+            what = f"the pass raised {raised_at(error)}"
+        else:
+            what = f"{finding.note}; pass {label} then raised {raised_at(error)}"
+        super().__init__(
+            what, f"pass {finding.pass_label}", "the stages before it are kept; `workbench reduce` "
+            "makes a small program that shows it", 1,
+        )  # fmt: skip
+
+    def __reduce__(self):
+        return UserError, (self.what, self.where, self.fix, self.exit_code)
 
 
 class InvalidModule(UserError):

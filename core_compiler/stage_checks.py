@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core_compiler.debug.judge import Judge, Made
+from core_compiler.debug.bisect import locate
+from core_compiler.debug.judge import Judge, described
 from core_compiler.debug.statistics import stage_statistics
 from core_compiler.ir import Value
 from core_compiler.ir.events import CheckRecord
@@ -39,20 +40,22 @@ class StageChecks:
             first = next((s for s in reversed(done) if anew(s)), done[0])
             self._judge = Judge(first.module, self._inputs, made.target, made.options.threads)
             for stage in done[first.index + 1 :]:
-                self._judge.follow(self._described(stage))
+                self._judge.follow(described(made, stage))
             self._tell_values(first, self._judge.checker.values.known)
         return self._judge
 
     def newest(self) -> tuple[list[CheckRecord], float | None]:
         """What checking the newest stage says, and where it moved values how far the model's
         outputs are from those of the import by now (of the largest).  The compile's observer is
-        told the statistics."""
+        told the statistics; the first failure becomes the compile's ``finding``."""
         made = self._made
         before, stage = made.stages[-2:]
         judge = self.judge
         checker = judge.checker
-        described = self._described(stage)
-        found = judge.stage(described)
+        done, earlier = described(made, stage), judge.fork()
+        found = judge.stage(done)
+        if made.finding is None and any(r.verdict == "failed" for r in found):
+            made.finding = locate(made, self._inputs, judge, earlier, found)
         if judge.kernels and stage.name.split("#")[0] == "generate_code":
             made.facts["kernel_checks"] = judge.kernels
         if stage.step is not None and "gradients" in stage.step.pass_.ensures:
@@ -61,18 +64,8 @@ class StageChecks:
             self._tell_values(stage, {v: checker.values[v] for v in ends})
         if stage.module.main.level == "target" and before.module.main.level != "target":
             self._tell_values(before, checker.sealed.known)
-        moved = not described.exact or any(r.verdict == "failed" for r in found)
-        return found, judge.error if moved and stage.rewrites and not described.anew else None
-
-    def _described(self, stage: Stage) -> Made:
-        made = self._made
-        assert stage.step is not None and stage.before is not None
-        later = made.steps[stage.index : stage.index + 1]
-        ends = stage.step.half == "meaning" and not (later and later[0].half == "meaning")
-        return Made(
-            stage.before, stage.module, stage.step.pass_, stage.rewrites, made.facts,
-            stage.figures.get("flops", 0.0), ends,
-        )  # fmt: skip
+        moved = not done.exact or any(r.verdict == "failed" for r in found)
+        return found, judge.error if moved and stage.rewrites and not done.anew else None
 
     def _tell_values(self, stage: Stage, known: Mapping[Value, np.ndarray]) -> None:
         """Statistics of the values of a stage that checking has evaluated."""

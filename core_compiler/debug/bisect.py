@@ -1,12 +1,11 @@
 """Bisecting: which pass, which rewrite, which value changed the numbers?
 
-A compile is stepped once and every stage is judged: did the pass raise, does the verifier refuse
-its module, does a rewrite's local check fail, do the outputs differ from the stage before?  A local
-check names the rewrite at once.  What only shows on the whole stage is searched: the pass runs
-again on the same module, limited to its first n rewrites, and the smallest n that still fails is
-found by binary search (:class:`~core_compiler.ir.rewriter.Budget`).  When all stages are right, the
-machine code of every launch is compared with its meaning, and the schedule of a wrong kernel is
-searched.
+A compile is stepped once and every stage is judged by the engine of ``--check``
+(:mod:`core_compiler.debug.judge`).  A local check names the rewrite at once.  What only shows on
+the whole stage is searched: the pass runs again on the same module, limited to its first n
+rewrites, and the smallest n that still fails is found by binary search
+(:class:`~core_compiler.ir.rewriter.Budget`).  Where a launch of machine code is wrong, its plain
+loops, the steps of its schedule and its code are distinguished.
 """
 
 from __future__ import annotations
@@ -18,12 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.buffers import BufferMachine
-from core_compiler.debug.check import Checker, numbers, same_bits, worst_error
 from core_compiler.debug.deadline import Expired, deadline
-from core_compiler.debug.evaluate import Values
-from core_compiler.debug.kernels import KernelCheck, check_kernels
-from core_compiler.debug.results import counting, matched, reference
+from core_compiler.debug.judge import Judge, Made, described
+from core_compiler.debug.kernels import KernelCheck
 from core_compiler.debug.steps import BadStep, first_bad_step, first_launches
 from core_compiler.errors import (
     CANNOT_HERE,
@@ -36,6 +32,7 @@ from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import verify
+from core_compiler.legality import levels
 from core_compiler.passes.base import PassContext
 
 #: How a fault was seen.
@@ -47,6 +44,11 @@ RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
     "executed",
     "never ends",
 )
+#: Kind of a check -> how a fault that it finds was seen.
+SEEN = {
+    "rewrite": CHECKED, "unlogged": CHECKED, "schedule": CHECKED, "results": END_TO_END,
+    "memory": CHECKED, "kernel": EXECUTED, "program": EXECUTED,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,20 +127,48 @@ def bisect(
     return search.run(execute)
 
 
+def locate(
+    compilation, inputs: Sequence[np.ndarray], judge: Judge, earlier: Judge,
+    records: Sequence[CheckRecord],
+) -> Finding:  # fmt: skip
+    """The finding that failed ``records`` of the newest stage of ``compilation`` lead to: the
+    rewrite, kernel or schedule step that did it.  ``judge`` has judged that stage, ``earlier``
+    knows what it knew before."""
+    search = _Search(compilation, inputs, levels(compilation.target), 1e-3, _silent, Looked())
+    search.judge, search.earlier, search.records = judge, earlier, list(records)
+    stage = compilation.stages[-1]
+    fault = _fault(next(r for r in records if r.verdict == "failed"))
+    return search._found(stage.step, stage.before, fault, stage.rewrites)
+
+
+def raised_by(compilation, step, error: Exception) -> Finding:
+    """The finding that an exception of a pass is."""
+    search = _Search(compilation, (), levels(compilation.target), 1e-3, _silent, Looked())
+    return search._narrow(step, compilation.module, _raised(error))
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+def _fault(record: CheckRecord) -> _Fault:
+    return _Fault(
+        SEEN[record.kind], record.note, record, record.value, record.index, record.worst_error,
+        _numbers(record),
+    )  # fmt: skip
+
+
 class _Search:
-    def __init__(self, compilation, inputs, levels, tolerance, progress, looked):
-        self.made, self.inputs, self.levels = compilation, list(inputs), levels
+    def __init__(self, compilation, inputs, rules, tolerance, progress, looked):
+        self.made, self.inputs, self.levels = compilation, list(inputs), rules
         self.tolerance, self.progress, self.looked = tolerance, progress, looked
         self.records: list[CheckRecord] = []  # of the stage that was judged last
-        self.checker = Checker(compilation.module, inputs)
-        self.outputs = self._outputs(compilation.module)
-        #: What the outputs of the last stage are compared with: since the import, or since a pass
-        #: that computes something else.
-        self.reference: list[np.ndarray] = list(self.checker.reference)
+        self.execute = True
 
     def run(self, execute: bool) -> Finding | None:
-        made = self.made
+        made, self.execute = self.made, execute
         total = len(made.steps)
+        self.judge = self.earlier = self._judge_from(made.module)
         while made.next is not None:
             step, before, place = made.next, made.module, len(made.stages)
             self.progress(f"check {step.label}", place, total)
@@ -148,119 +178,67 @@ class _Search:
                 if isinstance(error, UserError) and error.exit_code == CANNOT_HERE:
                     raise
                 return self._narrow(step, before, _raised(error))
-            after, rewrites = made.module, made.stages[-1].rewrites
-            outputs = self._outputs_after(before, after)
-            fault = self._judge(step, before, after, rewrites, outputs)
+            stage = made.stages[-1]
+            self.earlier = self.judge.fork()
+            fault = self._judged(described(made, stage))
             if fault is not None:
-                return self._narrow(step, before, fault, rewrites)
-            if step.pass_.name() == "schedule_kernels":
-                wrong = self._schedules()
-                if wrong is not None:
-                    return wrong
-            anew = step.pass_.anew and after is not before
-            if not anew:
-                self.reference = reference(before, after, self.reference, outputs)
-            self._count(step, outputs)
-            self.outputs = outputs
-            if anew:  # its values have another meaning than before it
-                self.checker, self.reference = Checker(after, self.inputs), list(outputs)
+                return self._found(step, before, fault, stage.rewrites)
+            self._count(step, stage)
         missing = "not asked for" if not execute else made.not_executed
         if missing:
             self.looked.not_executed = missing
-            return None
-        self.progress("check machine code", total, total)
-        return self._executed()
+        else:
+            self.looked.launches = len(self.judge.kernels)
+        return None
+
+    def _judge_from(self, module: Module) -> Judge:
+        made = self.made
+        target = made.target if self.execute and not made.not_executed else None
+        return Judge(module, self.inputs, target, made.options.threads)
 
     # -- stages ----------------------------------------------------------------------------------
 
-    def _count(self, step, outputs) -> None:
+    def _count(self, step, stage) -> None:
         """Enter a pass that is right into what was looked at."""
-        looked = self.looked
+        looked, error = self.looked, self.judge.error
         looked.passes += 1
         looked.verdicts.update(record.verdict for record in self.records)
-        if outputs is self.outputs or step.pass_.anew:
-            return
-        pairs = zip(self.reference, outputs, strict=True)
-        error = max((worst_error(old, new)[0] for old, new in pairs), default=0.0)
-        if error > looked.error:
+        if stage.changed and not step.pass_.anew and error is not None and error > looked.error:
             looked.error, looked.worst_pass = error, step.label
 
-    def _judge(self, step, before: Module, after: Module, rewrites, outputs) -> _Fault | None:
-        """What is wrong with the module that a pass made of ``before``."""
+    def _judged(self, done: Made) -> _Fault | None:
+        """What is wrong with the module that a pass made; the first cause."""
         self.records = []
-        if after is before and not rewrites:
+        if done.changed:
+            errors = [d for d in verify(done.module, self.levels) if d.severity == "error"]
+            if errors:
+                return _Fault(INVALID, "; ".join(map(str, errors[:3])))
+        self.records = self.judge.stage(done)
+        record = next((r for r in self.records if r.verdict == "failed"), None)
+        if record is not None:
+            return _fault(record)
+        error = self.judge.error
+        if done.exact or done.pass_.anew or error is None or error <= self.tolerance:
             return None
-        errors = [d for d in verify(after, self.levels) if d.severity == "error"]
-        if errors:
-            return _Fault(INVALID, "; ".join(map(str, errors[:3])))
-        self.records = self.checker.stage(
-            rewrites, step.pass_.exact, before, after, step.pass_.anew
-        )
-        for record in self.records:
-            if record.verdict == "failed":
-                return _Fault(
-                    CHECKED, record.note, record, record.value, record.index, record.worst_error,
-                    _numbers(record),
-                )  # fmt: skip
-        return self._compare(step, before, after, rewrites, outputs)
+        if any(r.kind == "results" and r.verdict == "within" for r in self.records):
+            return None  # judged in f64: an ill-conditioned model, not a fault
+        note = f"the results are off by {error:.3g} of their largest value since the import"
+        return _Fault(END_TO_END, note, error=error)
 
-    def _compare(self, step, before: Module, after: Module, rewrites, outputs) -> _Fault | None:
-        """Whether the outputs are still what they were: bit for bit after an exact pass."""
-        if isinstance(outputs, Exception):
-            return _Fault(END_TO_END, f"the module cannot be evaluated: {outputs}")
-        same = matched(before, after)
-        if same is None:
-            return _Fault(END_TO_END, f"{len(self.outputs)} results became {len(outputs)}")
-        if step.pass_.anew:
-            return None
-        exact = step.pass_.exact or not rewrites
-        for there, place in same:
-            kept, value = before.main.outputs[there], after.main.outputs[place]
-            old = self.outputs[there]
-            new = counting(kept, value, old, outputs[place])
-            if old.shape != new.shape or old.dtype != new.dtype:
-                note = f"result {place} was {old.dtype}{old.shape}, is {new.dtype}{new.shape}"
-                return _Fault(END_TO_END, note, None, value, (), float("inf"))
-            if exact and not same_bits(old, new):
-                error, index = worst_error(old, new)
-                return _Fault(
-                    END_TO_END,
-                    f"result {place} changed though the pass keeps bits",
-                    None,
-                    value,
-                    index,
-                    error,
-                    _pair(old, new, index),
-                )
-        for there, place in same:
-            kept, value = before.main.outputs[there], after.main.outputs[place]
-            old = self.reference[there]
-            error, index = worst_error(old, counting(kept, value, old, outputs[place]))
-            if error > self.tolerance:
-                note = (
-                    f"result {place} is off by {error:.3g} of its largest number since the import"
-                )
-                pair = _pair(old, outputs[place], index)
-                return _Fault(END_TO_END, note, None, value, index, error, pair)
-        return None
-
-    def _outputs_after(self, before: Module, after: Module):
-        """The outputs of a stage, or the exception that evaluating it raised."""
-        if after is before:
-            return self.outputs
-        try:
-            return self._outputs(after)
-        except Exception as error:
-            return error
-
-    def _outputs(self, module: Module) -> list[np.ndarray]:
-        evaluator = self.checker.evaluator
-        arguments = dict(zip(module.main.arguments, self.inputs, strict=True))
-        if module.main.level == "target":
-            return BufferMachine(module, evaluator).run(arguments)
-        values = Values(evaluator, arguments)
-        values.learn(module.main.body.ops)
-        return [values[v] for v in module.main.outputs]
+    def _found(self, step, before: Module, fault: _Fault, rewrites) -> Finding:
+        """The finding that a fault of a stage leads to."""
+        kind = fault.record.kind if fault.record is not None else ""
+        if kind == "schedule":
+            return self._schedule(fault)
+        if kind == "kernel":
+            bad = next(c for c in self.judge.kernels if c.record.verdict == "failed")
+            return self._kernel(bad)
+        if kind in ("program", "memory") and step.pass_.name() == "generate_code":
+            return self._of(
+                "generate_code", EXECUTED, fault.note, value=fault.value, index=fault.index,
+                error=fault.error, numbers=fault.numbers,
+            )  # fmt: skip
+        return self._narrow(step, before, fault, rewrites)
 
     # -- narrowing -------------------------------------------------------------------------------
 
@@ -294,6 +272,8 @@ class _Search:
         judged = found
         if failed is not None and failed in rewrites:
             judged = replace(found, number=list(rewrites).index(failed), rewrite=failed)
+        elif failed is not None:  # a change that no event speaks of
+            return replace(found, rewrite=failed)
         if judged is not found and before.main.level != "target":
             return judged
         if fault.how == NEVER_ENDS:
@@ -330,10 +310,12 @@ class _Search:
         after, rewrites, error = self._attempt(step, before, limit)
         if error is not None or after is None:
             return True
-        return (
-            self._judge(step, before, after, rewrites, self._outputs_after(before, after))
-            is not None
-        )
+        kept, self.judge = self.judge, self.earlier.fork()
+        try:
+            made = Made(before, after, step.pass_, rewrites, self.made.facts)
+            return self._judged(made) is not None
+        finally:
+            self.judge = kept
 
     def _attempt(self, step, before: Module, limit: int | None):
         """The pass alone on ``before``, limited: (module, rewrites, what it raised).  It may take
@@ -355,35 +337,6 @@ class _Search:
 
     # -- machine code ----------------------------------------------------------------------------
 
-    def _executed(self) -> Finding | None:
-        made = self.made
-        threads = made.options.threads
-        launches = check_kernels(
-            made.module, made.facts, made.target, self.inputs, self.checker.evaluator, threads
-        )
-        self.looked.launches = len(launches)
-        bad = next((c for c in launches if c.record.verdict == "failed"), None)
-        if bad is not None:
-            return self._kernel(bad)
-        # A result that nobody writes must not find the right numbers in memory used before.
-        execute = made.executable  # of all that main gives, sizes that depend on data too
-        execute(*(np.ascontiguousarray(np.roll(a, 1)).reshape(a.shape) for a in self.inputs))
-        outputs = execute(*self.inputs)
-        for place, (value, old, new) in enumerate(
-            zip(made.module.main.outputs, self.outputs, outputs, strict=True)
-        ):
-            if not same_bits(old, new):
-                error, index = worst_error(old, new)
-                note = (
-                    f"every launch is right alone, result {place} is not: "
-                    "a launch's addresses or order"
-                )
-                return self._of(
-                    "generate_code", EXECUTED, note, value=value, index=index, error=error,
-                    numbers=_pair(old, new, index),
-                )  # fmt: skip
-        return None
-
     def _kernel(self, check: KernelCheck) -> Finding:
         """Whether a kernel's loops, its schedule or its machine code are at fault."""
         record, launch = check.record, check.launch
@@ -394,7 +347,7 @@ class _Search:
             "numbers": _numbers(record),
         }
         scheduled = self.made.facts["schedules"][check.kernel]
-        found = first_bad_step(launch, scheduled, self.checker.evaluator)
+        found = first_bad_step(launch, scheduled, self.judge.checker.evaluator)
         if found is None:
             return self._of("generate_code", EXECUTED, record.note, **where)
         if found.number:
@@ -404,16 +357,16 @@ class _Search:
         rewrite = None if number is None else rewrites[number]
         return self._of("outline_kernels", EXECUTED, found.note, number, rewrite, **where)
 
-    def _schedules(self) -> Finding | None:
-        """The first kernel whose schedule does not keep the bits of its plain loops."""
+    def _schedule(self, fault: _Fault) -> Finding:
+        """The step of the first kernel whose schedule does not keep the bits of its plain loops."""
         schedules = self.made.facts["schedules"]
         for launch in first_launches(self.made.module, schedules):
             scheduled = schedules[launch["kernel"]]
             found = first_bad_step(launch, scheduled)
-            if found is not None and found.number:
+            if found is not None:
                 value = launch.operands[launch["reads"]]
                 return self._step(scheduled, found, CHECKED, value=value, error=found.error)
-        return None
+        return self._of("schedule_kernels", CHECKED, fault.note, value=fault.value)
 
     def _step(self, scheduled, found: BadStep, how: str, **where) -> Finding:
         step = scheduled.steps[found.number]
@@ -439,11 +392,6 @@ class _Search:
         stage = self._stage_of(pass_name)
         before = self.made.stages[stage.index - 1].module
         return Finding(stage.index, stage.name, how, note, number, rewrite, before=before, **where)
-
-
-def _pair(old: np.ndarray, new: np.ndarray, index: tuple[int, ...]) -> tuple[float, float] | None:
-    found = numbers(old, new, index)
-    return (found["old"], found["new"]) if found else None
 
 
 def _numbers(record: CheckRecord) -> tuple[float, float] | None:

@@ -19,24 +19,28 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.bisect import CHECKED, END_TO_END, INVALID, NEVER_ENDS, RAISED
-from core_compiler.debug.buffers import BufferMachine
-from core_compiler.debug.check import Checker, same_bits, worst_error
+from core_compiler.debug.bisect import (
+    CHECKED,
+    END_TO_END,
+    EXECUTED,
+    INVALID,
+    NEVER_ENDS,
+    RAISED,
+    SEEN,
+)
 from core_compiler.debug.deadline import Expired, deadline
-from core_compiler.debug.evaluate import Values
-from core_compiler.debug.kernels import check_kernels
-from core_compiler.debug.results import counting, matched
-from core_compiler.debug.steps import check_schedules
+from core_compiler.debug.judge import Judge, Made
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Rewrite, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import LevelRules, verify
+from core_compiler.ops.base import cost
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.pipelines import Step
 
 #: Kinds of failure that the numbers show: they need inputs.
-NUMBERS = frozenset({CHECKED, END_TO_END})
+NUMBERS = frozenset({CHECKED, END_TO_END, EXECUTED})
 
 
 @dataclass(frozen=True)
@@ -126,92 +130,44 @@ class Trial:
         return Failure(step.label, INVALID, _skeleton(errors[0].message), "", note, tuple(near))
 
     def _numbers(self, stages, facts, inputs, how) -> Iterator[Failure]:
-        """Checks of the last pass's rewrites, then its outputs as a whole."""
+        """What the judge says of the last pass; nothing where the stages before it have no values:
+        candidates may lack what they need."""
         step = self.steps[-1]
         (before, _), (after, rewrites) = stages[-2:]
         if after is before and not rewrites and step.pass_.name() not in _OF_KERNELS:
             return
+        target = self.target if self.target.available() is None else None
         try:
-            checker = Checker(stages[0][0], inputs)
-            for (earlier, _), (later, made) in pairwise(stages[:-1]):
-                if later.main.level == "target":
-                    checker.stage(made, True, earlier, later)
-                for rewrite in made:
-                    checker.values.learn(rewrite.new)
-            old = _outputs(before, checker, inputs)
-        except Exception:  # a module that nobody can evaluate has no numbers
+            judge = Judge(stages[0][0], inputs, target, self.threads)
+            for earlier, (one, other) in zip(self.steps, pairwise(stages[:-1]), strict=False):
+                judge.follow(Made(one[0], other[0], earlier.pass_, other[1]))
+        except Exception:  # a module that nobody can evaluate has no values
             return
-        clean = True
-        if how != END_TO_END:
-            for record in self._records(checker, before, after, rewrites, facts, inputs):
-                if record.verdict == "failed":
-                    clean = False
-                    yield _checked(step, record)
-        if clean and how != CHECKED and step.pass_.name() not in _OF_KERNELS:
-            wrong = self._outputs_differ(step, rewrites, before, old, after, checker, inputs)
-            if wrong is not None:
-                yield wrong
-
-    def _records(self, checker, before, after, rewrites, facts, inputs) -> Iterator[CheckRecord]:
-        """The checks of the last pass, as a compile makes them.  They end where a check cannot be
-        made: candidates may lack a pass whose work it reads, and what cannot be evaluated is told
-        by the outputs."""
-        step = self.steps[-1]
-        name = step.pass_.name()
+        last = Made(before, after, step.pass_, rewrites, facts, module_flops(after), True)
         try:
-            yield from checker.stage(rewrites, step.pass_.exact, before, after, step.pass_.anew)
-            if name == "schedule_kernels":
-                yield from check_schedules(after, facts["schedules"])
-            if name == "generate_code" and self.target.available() is None:
-                launches = check_kernels(
-                    after, facts, self.target, inputs, checker.evaluator, self.threads
-                )
-                yield from (found.record for found in launches)
-        except Exception:
+            found = judge.stage(last)
+        except Exception:  # a candidate lacks a pass whose work is read
             return
-
-    def _outputs_differ(
-        self, step, rewrites, before, old, after, checker, inputs
-    ) -> Failure | None:
-        def wrong(what: str, note: str, value: Value | None = None) -> Failure:
-            near = () if value is None else (value,)
-            return Failure(step.label, END_TO_END, what, "", note, near)
-
-        try:
-            new = _outputs(after, checker, inputs)
-        except Exception as error:
-            return wrong("not evaluable", f"the module cannot be evaluated: {error}")
-        same = matched(before, after)
-        if same is None:
-            return wrong("results", f"{len(old)} results became {len(new)}")
-        exact = step.pass_.exact or not rewrites
-        for there, place in () if step.pass_.anew else same:
-            kept, value, a = before.main.outputs[there], after.main.outputs[place], old[there]
-            b = counting(kept, value, a, new[place])
-            if a.shape != b.shape or a.dtype != b.dtype:
-                note = f"result {place} was {a.dtype}{a.shape}, is {b.dtype}{b.shape}"
-                return wrong("type", note, value)
-            off = worst_error(a, b)[0]
-            if exact and not same_bits(a, b):
-                note = f"result {place} changed by {off:.3g} though the pass keeps bits"
-                return wrong("bits", note, value)
-            if not exact and off > self.tolerance:
-                note = f"result {place} is off by {off:.3g} of its largest number"
-                return wrong("error", note, value)
-        return None
+        for record in found:
+            if record.verdict == "failed" and how in (None, SEEN[record.kind]):
+                yield _checked(step, record)
+        if judge.error is not None and judge.error > self.tolerance and not step.pass_.exact:
+            if any(r.kind == "results" for r in found):
+                return  # judged in f64
+            note = f"the results are off by {judge.error:.3g} of their largest value"
+            yield Failure(step.label, END_TO_END, "error", "", note)
 
 
 #: Passes whose result is no other main but what they lay down in the facts.
 _OF_KERNELS = frozenset({"schedule_kernels", "generate_code"})
 
 
-def _outputs(module: Module, checker: Checker, inputs) -> list[np.ndarray]:
-    arguments = dict(zip(module.main.arguments, inputs, strict=True))
-    if module.main.level == "target":
-        return BufferMachine(module, checker.evaluator).run(arguments)
-    values = Values(checker.evaluator, arguments)
-    values.learn(module.main.body.ops)
-    return [values[v] for v in module.main.outputs]
+def module_flops(module: Module) -> float:
+    """Operations of main's ops, as far as they declare them; 0 at other levels than tensor ops."""
+    if module.main.level != "tensor":
+        return 0.0
+    known = (op for op in module.main.body.ops if op.kind.startswith("core.") and not op.regions)
+    return float(sum(cost(op).flops for op in known if op.kind != "core.constant"))
 
 
 def _raised(step: Step, error: Exception) -> Failure:
@@ -238,13 +194,14 @@ def _returned(step: Step, after: Any) -> Failure | None:
 
 
 def _checked(step: Step, record: CheckRecord) -> Failure:
-    rewrite = record.rewrite
+    rewrite, how = record.rewrite, SEEN[record.kind]
     note = record.note or "a check failed"
     if rewrite is None:
-        what = re.sub(r"^kernel [^ :]+:? ", "", note)
-        return Failure(step.label, CHECKED, what, "", note)
+        what = _skeleton(re.sub(r"^kernel [^ :]+:? ", "", note))
+        near = () if record.value is None else (record.value,)
+        return Failure(step.label, how, what, "", note, near)
     near = dict.fromkeys([*rewrite.values, *(v for op in rewrite.old for v in op.results)])
-    return Failure(step.label, CHECKED, rewrite.rule, "", note, tuple(near))
+    return Failure(step.label, how, rewrite.rule, "", note, tuple(near))
 
 
 _NAMES = (

@@ -13,6 +13,7 @@ the stage, and the results of the whole stage are those of the import:
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from core_compiler.debug.metric import Distance, distance, epsilon
 from core_compiler.debug.results import counting, matched, reference
 from core_compiler.debug.steps import check_schedules
 from core_compiler.debug.wide import Wide, nudged, widened
-from core_compiler.errors import InternalError
+from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.kinds import CONSTANTS
@@ -66,6 +67,16 @@ class Made:
         return bool(self.pass_.exact) or not self.rewrites
 
 
+def described(compilation: Any, stage: Any) -> Made:
+    """A stage of a compilation, as it is judged."""
+    later = compilation.steps[stage.index : stage.index + 1]
+    ends = stage.step.half == "meaning" and not (later and later[0].half == "meaning")
+    return Made(
+        stage.before, stage.module, stage.step.pass_, stage.rewrites, compilation.facts,
+        stage.figures.get("flops", 0.0), ends,
+    )  # fmt: skip
+
+
 class Judge:
     """Judges stages in their order, beginning with ``module`` and the arrays of its arguments.
 
@@ -82,6 +93,14 @@ class Judge:
         self.keep_bytes = keep_bytes
         self.kernels: list[KernelCheck] = []
         self._begin(module)
+
+    def fork(self) -> Judge:
+        """A judge that knows what this one knows, and judges on its own from here."""
+        twin = copy.copy(self)
+        twin.checker = copy.copy(self.checker)
+        twin.checker.stands_for = dict(self.checker.stands_for)
+        twin._folded = dict(self._folded)
+        return twin
 
     def _begin(self, module: Module) -> None:
         """What comes is compared with what ``module`` computes."""
@@ -124,9 +143,15 @@ class Judge:
             for record in self._rewrites(made):
                 failed |= record.verdict == "failed"
                 yield record
-        for record in self._of_target(made):
-            failed |= record.verdict == "failed"
-            yield record
+        try:
+            for record in self._of_target(made):
+                failed |= record.verdict == "failed"
+                yield record
+        except UserError:
+            raise
+        except Exception as error:  # a broken program: any kind of exception
+            failed = True
+            yield replace(_cannot(error), kind="program")
         if made.changed:
             yield from self._results(made, failed)
 

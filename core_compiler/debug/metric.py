@@ -82,7 +82,8 @@ def _ulps(a: np.ndarray, off: np.ndarray, scale: float, kind: np.dtype) -> int |
     digits = precision(kind)
     significant = np.abs(a) >= SIGNIFICANT * scale
     with np.errstate(all="ignore"):
-        ulp = np.exp2(np.floor(np.log2(np.abs(a), where=significant, out=np.zeros_like(a))) - digits)
+        exponent = np.frexp(np.where(significant, a, 1.0))[1] - 1
+        ulp = np.ldexp(1.0, exponent - digits)
         units = np.where(significant & np.isfinite(off), off / ulp, 0.0)
     return int(min(np.ceil(units.max()), 2.0**53)) if units.size else 0
 

@@ -48,9 +48,7 @@ def unproven(rewrite: Rewrite) -> bool:
     return len(rewrite.old) > MOST_OLD
 
 
-def differences(
-    before: Module, after: Module, rewrites: Sequence[Rewrite]
-) -> list[Difference]:
+def differences(before: Module, after: Module, rewrites: Sequence[Rewrite]) -> list[Difference]:
     """What of ``after`` does not follow from ``before`` by ``rewrites``; [] where the log is whole.
 
     Kernels (functions of the level ``kernel``) are left out: they are checked against the regions
@@ -305,9 +303,7 @@ class _Replay:
 
     def _logged_but_missing(self, after_ops: Mapping[object, Op]) -> None:
         """New ops of events that are neither there nor replaced again."""
-        inside = {
-            _key(part) for op in after_ops.values() for part in _parts(op) if part is not op
-        }
+        inside = {_key(part) for op in after_ops.values() for part in _parts(op) if part is not op}
         for rewrite in self.rewrites:
             for op in rewrite.new:
                 key = _key(op)

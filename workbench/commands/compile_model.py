@@ -9,6 +9,9 @@ from core_compiler.errors import UserError
 from workbench.commands import common
 from workbench.commands.printing import emit, table
 
+#: Failed checks that the text lists.
+SHOWN = 20
+
 
 def add_arguments(parser) -> None:
     common.add_model(parser)
@@ -32,6 +35,7 @@ def add_arguments(parser) -> None:
 def run(arguments) -> int:
     from core_compiler.debug.check import summary
     from core_compiler.ir.events import Observers
+    from workbench import failures
     from workbench.numbers import Beside
 
     path = output(arguments.output) if arguments.output else None
@@ -62,6 +66,7 @@ def run(arguments) -> int:
         "seconds": seconds,
         "kernels": len(made.facts.get("compiled", ())),
         "checks": checks,
+        "failures": failures.rows(made),
         "model": model.name,
         "target": made.target.name,
         "identity": made.identity,
@@ -97,23 +102,15 @@ def _text(made, model, data) -> str:
         "checks: " + ", ".join(f"{n} {verdict}" for verdict, n in checks.items() if n),
         f"identity {data['identity']}",
     ]
-    failed = [
-        (stage, r)
-        for stage, results in made.checks.items()
-        for r in results
-        if r.verdict == "failed"
-    ]
-    if failed:
+    if data["failures"]:
         rows = [
-            (
-                made.stages[stage].name,
-                r.rewrite.rule if r.rewrite else "",
-                f"{r.worst_error:.3g}",
-                r.note,
-            )
-            for stage, r in failed[:20]
-        ]
-        lines += ["", table(("pass", "rule", "error", ""), rows)]
+            (r["pass"], r["rule"], "" if r["error"] is None else f"{r['error']:.3g}",
+             r["line"] or "", r["note"])
+            for r in data["failures"][:SHOWN]
+        ]  # fmt: skip
+        lines += ["", table(("pass", "rule", "error", "model", ""), rows)]
+        if len(data["failures"]) > SHOWN:
+            lines.append(f"and {len(data['failures']) - SHOWN} more (--json has all)")
     if data["against"]:
         lines.append(numbers.against(data["against"]))
     if data["not_executed"]:

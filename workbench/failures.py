@@ -1,0 +1,64 @@
+"""What failed in a checked compile, as plain rows: for the command line, plugin and training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core_compiler.compiler import Compilation
+from core_compiler.ir import Op, Value
+from core_compiler.ir.events import CheckRecord
+from core_compiler.ir.text import print_op
+from core_compiler.stage import Stage
+from workbench import numbers
+
+
+def rows(made: Compilation) -> list[dict[str, Any]]:
+    """A row for each failed check, in the order of the passes.
+
+    ``pass``, ``rule`` (or what was checked: results, kernel, memory...), ``op`` as text, ``line``
+    of the model (``file:line``), ``element``, the values there (``want``, ``got``), ``error``
+    relative to the largest magnitude, ``ulps``, ``note``.
+    """
+    return [
+        _row(made, stage, record)
+        for stage in made.stages
+        for record in made.checks.get(stage.index, ())
+        if record.verdict == "failed"
+    ]
+
+
+def _row(made: Compilation, stage: Stage, record: CheckRecord) -> dict[str, Any]:
+    finding = made.finding
+    rewrite, value, name = record.rewrite, record.value, stage.name
+    first = finding is not None and finding.note == record.note
+    if finding is not None and first:  # narrowed further than the check alone
+        name, rewrite = finding.pass_label, finding.rewrite or rewrite
+        value = value if value is not None else finding.value
+    op = _op(stage, rewrite, value)
+    nodes = op.origin.nodes() if op is not None and op.origin is not None else ()
+    dtype = getattr(getattr(value, "type", None), "dtype", None)
+    return {
+        "pass": name,
+        "rule": rewrite.rule if rewrite is not None else record.kind,
+        "op": None if op is None else print_op(op),
+        "line": next((f"{n.file}:{n.line}" for n in nodes if n.file), None),
+        "element": list(record.index),
+        "want": record.old,
+        "got": record.new,
+        "error": numbers.as_number(record.worst_error),
+        "ulps": None if dtype is None else numbers.ulps(record.old, record.new, dtype.numpy),
+        "note": record.note,
+    }
+
+
+def _op(stage: Stage, rewrite: Any, value: Value | None) -> Op | None:
+    """The op that made the value before the pass, or that the rewrite replaced."""
+    before = stage.module if stage.before is None else stage.before
+    if value is not None:
+        for module in (before, stage.module):
+            found = next((op for op in module.walk() if value in op.results), None)
+            if found is not None:
+                return found
+    if rewrite is not None:
+        return next(iter(reversed((*rewrite.new, *rewrite.old))), None)
+    return None
