@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug.adversarial import LEAST_SECONDS, PART, Adversary
 from core_compiler.debug.buffers import contents
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.metric import farthest
@@ -108,6 +109,8 @@ class Checker:
         self.evaluator = Evaluator(module.weights, keep_bytes, module.functions)
         self.values = Values(self.evaluator, dict(zip(arguments, inputs, strict=True)))
         self.values.learn(module.main.body.ops)
+        self.adversary = Adversary(module.weights, self.values)
+        self._began = time.perf_counter()
         try:
             self.reference = [self.values[v] for v in module.main.outputs]
         except InternalError as problem:
@@ -141,6 +144,7 @@ class Checker:
             return [*self._buffers(rewrites, after), *self.unlogged(before, after, rewrites)]
         for rewrite in rewrites:
             self.values.learn(rewrite.new)
+            self.adversary.learn(rewrite.new)
             if exact and rewrite.tolerance is not None:
                 results.append(CheckRecord(rewrite, "failed", note="an exact pass used a rule that "
                                "may change bits"))  # fmt: skip
@@ -151,11 +155,26 @@ class Checker:
                     f"unproven: one event replaces {len(rewrite.old)} ops; as a whole it is equal"
                 )
                 record = replace(record, verdict="unchecked", note=note)
+            if record.verdict in ("bitwise", "within"):
+                record = self._tried(rewrite, record)
             if anew and record.verdict == "failed" and rewrite.tolerance is None:
                 note = "it computes something else on purpose"
                 record = replace(record, verdict="unchecked", note=note)
             results.append(record)
         return [*results, *self.unlogged(before, after, rewrites)]
+
+    def _tried(self, rewrite: Rewrite, record: CheckRecord) -> CheckRecord:
+        """``record``, or a failed one where the rewrite differs on values made to hurt."""
+        spent = time.perf_counter() - self._began
+        adversary = self.adversary
+        fault = adversary.find(rewrite, max(LEAST_SECONDS, PART * (spent - adversary.seconds)))
+        if fault is None:
+            return record
+        return replace(
+            record, verdict="failed", worst_error=fault.error, value=fault.value,
+            index=fault.index, old=fault.want, new=fault.got,
+            note=f"{rewrite.rule} {fault.note}",
+        )  # fmt: skip
 
     def unlogged(
         self, before: Module, after: Module, rewrites: Sequence[Rewrite]

@@ -24,6 +24,7 @@ import numpy as np
 from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import ALGEBRA, SEEDS, Checker, differing, same_bits
 from core_compiler.debug.kernels import KernelCheck, check_kernels
+from core_compiler.debug.loops import check_loops
 from core_compiler.debug.memory import complaints
 from core_compiler.debug.metric import Distance, distance, epsilon
 from core_compiler.debug.results import counting, matched, reference
@@ -181,6 +182,7 @@ class Judge:
             for complaint in complaints(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         if name == "schedule_kernels":
+            yield from check_loops(made.module, facts["schedules"], self.checker.evaluator)
             for record in check_schedules(made.module, facts["schedules"]):
                 yield replace(record, kind="schedule")
         if name == "generate_code" and self.target is not None and not self.target.available():

@@ -24,7 +24,8 @@ class Rewrite:
     the new ops maps to itself.  ``tolerance`` is None for an exact rule (bits are kept), else the
     bound ``|new - old| <= tolerance * max|old|`` that the rule states for itself (0.0: equal
     numbers whose bits may differ, as +0 and -0).  ``attributes`` are those of the function that it
-    sets (None: it takes one away).
+    sets (None: it takes one away).  ``except_for``: classes of values (`debug.adversarial.CLASSES`)
+    for which the rule says that it differs.
     """
 
     rule: str
@@ -37,6 +38,7 @@ class Rewrite:
     note: str = ""
     microseconds: float = 0.0
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    except_for: tuple[str, ...] = ()
 
 
 class RewriteLimit(Exception):
@@ -128,6 +130,7 @@ class Rewriter:
         note: str = "",
         reason: str = "",
         at: Op | None = None,
+        except_for: tuple[str, ...] = (),
     ) -> list[Op]:
         """Put ``new`` in the place of ``old`` and send the users of old values to the new ones.
 
@@ -171,7 +174,16 @@ class Rewriter:
         elapsed, self._clock = (now - self._clock) * 1e6, now
         self.events.append(
             Rewrite(
-                rule, source, old, tuple(placed), mapping, self.function, tolerance, note, elapsed
+                rule,
+                source,
+                old,
+                tuple(placed),
+                mapping,
+                self.function,
+                tolerance,
+                note,
+                elapsed,
+                except_for=except_for,
             )
         )
         return placed

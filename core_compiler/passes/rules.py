@@ -60,6 +60,8 @@ class Rule:
     ``check(match)`` answers None, or the reason to refuse.  ``tolerance`` is the relative bound of
     a rule that changes values (None: exact, bit for bit; 0.0: equal numbers, as +0 and -0).
     ``kink``: what it makes has another slope where the branches of what was there meet.
+    ``except_for``: classes of values for which it differs (``nan``, ``infinities``, ``largest``:
+    see `debug.adversarial.CLASSES`); every other class is tried wherever the rule fires.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Rule:
     check: Callable[[Match], str | None] | None = None
     tolerance: float | None = None
     kink: bool = False
+    except_for: tuple[str, ...] = ()
     #: Where the row stands: code and instruction.
     row: tuple[CodeType, int] | str = field(default_factory=_row, compare=False, repr=False)
 
@@ -115,6 +118,7 @@ def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] |
     return rewriter.replace(
         dying(found.ops, rewriter, needed), new, values,
         rule=rule.name, source=rule.source, tolerance=rule.tolerance, at=root,
+        except_for=rule.except_for,
     )  # fmt: skip
 
 
