@@ -45,7 +45,8 @@ CLASSES: Mapping[str, str] = {
 _FINITE = frozenset({"zeros", "ties", "denormals", "spread"})
 #: Seconds that a stage's tries may take beyond a part of what its checks have taken.
 LEAST_SECONDS, PART = 1.0, 0.25
-#: A pair of more operations is tried on the class of special values alone.
+#: A pair of more operations is tried on few classes: special values where it is elementwise, else NaN
+#: and a small spread.
 MOST_FLOPS = 50_000_000
 #: How many ops before a pair are looked at, one behind another.
 MOST_CONTEXT = 6
@@ -282,8 +283,12 @@ class _Pair:
     def faults(self) -> Iterator[Fault]:
         floats = any(v.type.dtype.is_float for v in self.free)
         heavy = sum(map(_flops, (*self.old, *self.new))) > MOST_FLOPS
-        classes = [c for c in CLASSES if floats or c == "mixed"]
-        for class_ in classes[:1] if heavy else classes:
+        classes = list(CLASSES) if floats else ["mixed"]
+        if floats and not self.elementwise:  # a sum over special values is NaN: it tells nothing
+            classes = ["nan", "spread"] if heavy else classes[1:]
+        elif heavy:
+            classes = classes[:1]
+        for class_ in classes:
             if class_ in self.rewrite.except_for:
                 continue
             given = self._given(class_)

@@ -41,13 +41,17 @@ def _shift_is_per_channel(m: Match) -> str | None:
 
 _CONV = op("conv", "x", Const("w"), name="conv", once=True)
 
+#: The scaled weights are smaller or larger: sums overflow for other inputs.
+_OVERFLOWS = ("infinities", "largest")
+
 RULES = (
     Rule("batch_norm(conv(x, w)) => conv(x, w * s) + b",
-         op("batch_norm", _CONV, *_STATISTICS, where=_channel_is_axis_1), _folded, tolerance=2e-5),
+         op("batch_norm", _CONV, *_STATISTICS, where=_channel_is_axis_1), _folded, tolerance=2e-5,
+         except_for=_OVERFLOWS),
     Rule("batch_norm(conv(x, w) + shift) => conv(x, w * s) + b",
          op("batch_norm", op("add", _CONV, op("broadcast", Any_("shift"), name="cast"), once=True),
             *_STATISTICS, where=_channel_is_axis_1),
-         _with_shift, check=_shift_is_per_channel, tolerance=2e-5),
+         _with_shift, check=_shift_is_per_channel, tolerance=2e-5, except_for=_OVERFLOWS),
 )  # fmt: skip
 
 
