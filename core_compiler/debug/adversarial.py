@@ -23,10 +23,11 @@ import numpy as np
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.remembered import Remembered
-from core_compiler.debug.wide import Wide, nudged, widened
+from core_compiler.debug.wide import Wide, nudged, rerounded, widened
 from core_compiler.errors import InternalError
 from core_compiler.ir import Op, Rewrite, TensorType, Value, WeightStore, attributes_key
 from core_compiler.ir.kinds import CONSTANTS, MEANING_IN_REGION
+from core_compiler.ir.rewriter import stable_topological
 from core_compiler.ops.base import REGISTRY, cost, definition
 from core_compiler.passes.base import CONTROL_FLOW
 
@@ -45,15 +46,15 @@ CLASSES: Mapping[str, str] = {
 _FINITE = frozenset({"zeros", "ties", "denormals", "spread"})
 #: Seconds that a stage's tries may take beyond a part of what its checks have taken.
 LEAST_SECONDS, PART = 1.0, 0.25
-#: A pair of more operations is tried on few classes: special values where it is elementwise, else NaN
-#: and a small spread.
+#: A pair of more operations is tried on few classes: special values where it is elementwise, else
+#: NaN and a small spread.
 MOST_FLOPS = 50_000_000
 #: How many ops before a pair are looked at, one behind another.
 MOST_CONTEXT = 6
 #: Constants of at most this many elements are values to try, and part of a pair's text.
 SMALL = 64
 #: How far both sides of an inexact rule may be apart in f64, and how much worse it may round.
-ALGEBRA, GROWTH = 1e-9, 4.0
+ALGEBRA, GROWTH, MOVED = 1e-9, 4.0, 8.0
 #: What decides about a pair beside its text.
 _SOURCES = ("ops/**/*.py", "kernels/*.py", "kernels/reference/*.py", "passes/**/*.py",
             "debug/adversarial.py", "debug/wide.py")  # fmt: skip
@@ -88,6 +89,7 @@ class Adversary:
     seconds: float = 0.0
     _seen: dict[str, Fault | None] = field(default_factory=dict)
     _constants: dict[Value, Op] = field(default_factory=dict)
+    _fixed: dict[Value, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._memory = Remembered("rewrites", _SOURCES)
@@ -98,11 +100,31 @@ class Adversary:
             if op.kind in CONSTANTS:
                 self._constants.update(dict.fromkeys(op.results, op))
 
+    def maker(self, value: Value) -> Op | None:
+        """The op that makes a value, as far as it is known."""
+        return self._constants.get(value) or self.values.makers.get(value)
+
+    def is_constant(self, value: Value) -> bool:
+        """Whether a value follows from constants alone."""
+        if value in self._fixed:
+            return self._fixed[value]
+        stack, seen, answer = [value], {value}, True
+        while stack and answer:
+            op = self.maker(stack.pop())
+            if op is None or "random" in _traits(op):
+                answer = False
+                break
+            more = [v for v in op.uses() if v not in seen]
+            seen.update(more)
+            stack += more
+        self._fixed[value] = answer
+        return answer
+
     def find(self, rewrite: Rewrite, allowance: float) -> Fault | None:
         """The first class for which the two sides of ``rewrite`` differ and its rule does not say
         so; None where there is none, or where nothing can be tried.  ``allowance``: seconds that
         may be spent in all by now."""
-        pair = _Pair.of(rewrite, self.values, self._constants, self.weights)
+        pair = _Pair.of(rewrite, self)
         if pair is None:
             return None
         key = pair.key()
@@ -146,14 +168,10 @@ class _Pair:
     values: tuple[tuple[Value, Value], ...]
     free: tuple[Value, ...]
     fixed: Mapping[Value, np.ndarray]
-    held: Values
-    constants: Mapping[Value, Op]
-    weights: WeightStore
+    adversary: Adversary
 
     @staticmethod
-    def of(
-        rewrite: Rewrite, held: Values, constants: Mapping[Value, Op], weights: WeightStore
-    ) -> _Pair | None:  # fmt: skip
+    def of(rewrite: Rewrite, adversary: Adversary) -> _Pair | None:
         """None where there is nothing to compare or an op has no meaning on other values."""
         values = tuple(
             (a, b) for a, b in rewrite.values.items()
@@ -162,7 +180,7 @@ class _Pair:
         if not rewrite.old or not rewrite.new or not values:
             return None
         old, new = list(rewrite.old), list(rewrite.new)
-        found = _Pair(rewrite, (), (), values, (), {}, held, constants, weights)
+        found = _Pair(rewrite, (), (), values, (), {}, adversary)
         for _ in range(MOST_CONTEXT):
             sides = [set(_reads(ops)) for ops in (old, new)]
             more = [
@@ -190,29 +208,16 @@ class _Pair:
         made = {v for op in ops for v in op.results}
         bounds = dict.fromkeys(v for side in (old, new) for v in _reads(side))
         bounds.update((v, None) for pair in self.values for v in pair if v not in made)
-        fixed = {v: self.held[v] for v in bounds if self._is_constant(v)}
+        fixed = {v: self.adversary.values[v] for v in bounds if self.adversary.is_constant(v)}
         free = tuple(v for v in bounds if v not in fixed)
         known = all(isinstance(v.type, TensorType) and v.type.is_static for v in bounds)
         if not free or not known:
             return None
         return replace(self, old=tuple(old), new=tuple(new), free=free, fixed=fixed)
 
-    def _is_constant(self, value: Value) -> bool:
-        """Whether a value follows from constants alone."""
-        stack, seen = [value], {value}
-        while stack:
-            current = stack.pop()
-            op = self.constants.get(current) or self.held.makers.get(current)
-            if op is None or "random" in _traits(op):
-                return False
-            more = [v for v in op.uses() if v not in seen]
-            seen.update(more)
-            stack += more
-        return True
-
     def _maker(self, value: Value) -> Op | None:
         """The op that makes a value, where it can be evaluated on other values; no constants."""
-        op = None if value in self.constants else self.held.makers.get(value)
+        op = self.adversary.maker(value)
         return op if op is not None and op.kind not in CONSTANTS and _tried(op) else None
 
     def _depends(self, value: Value, others: set[Value]) -> bool:
@@ -235,7 +240,7 @@ class _Pair:
         """``ops`` with those before them that make ``values`` which they read."""
         reads = [v for v in _reads(ops) if v in values]
         more = dict.fromkeys(op for v in reads if (op := self._maker(v)) is not None)
-        return [*more, *ops]
+        return stable_topological([*more, *ops])
 
     # -- identity --------------------------------------------------------------------------------
 
@@ -352,7 +357,8 @@ class _Pair:
             return None
         true, other = (np.where(finite, a, 0.0) for a in wide)
         off = distance(true, other)
-        if off.relative > ALGEBRA and off.relative > 16 * self._sensitivity(given, value, finite):
+        allowed = max(ALGEBRA, self.rewrite.in_f64)
+        if off.relative > allowed and off.relative > MOVED * self._moved(given, value, finite):
             return _fault(class_, "is another number in f64 too", value, off.index, want, got,
                           off.relative)  # fmt: skip
         if class_ not in _FINITE:
@@ -366,17 +372,20 @@ class _Pair:
                           want, got, after)  # fmt: skip
         return None
 
-    def _sensitivity(self, given, value: Value, finite: np.ndarray) -> float:
-        """How far the old side moves in f64 when its inputs move by an ulp."""
+    def _moved(self, given, value: Value, finite: np.ndarray) -> float:
+        """How far the sides move in f64 when their inputs move by an ulp, and constants that are a
+        single number by an ulp of their own dtype."""
         place = next(i for i, (a, _) in enumerate(self.values) if a is value)
-        true, most = np.where(finite, self._wide(0, given)[place], 0.0), 0.0
-        for seed in range(4):
-            other = np.where(finite, self._wide(0, given, seed)[place], 0.0)
-            most = max(most, distance(true, other).relative)
+        most = 0.0
+        for side in (0, 1):
+            true = np.where(finite, self._wide(side, given)[place], 0.0)
+            for seed in range(4):
+                other = np.where(finite, self._wide(side, given, seed)[place], 0.0)
+                most = max(most, distance(true, other).relative)
         return most
 
     def _both(self, given) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        evaluator = Evaluator(self.weights, 1 << 28)
+        evaluator = Evaluator(self.adversary.weights, 1 << 28)
         sides = []
         for side, ops in enumerate((self.old, self.new)):
             made = dict(given)
@@ -388,14 +397,18 @@ class _Pair:
         return sides[0], sides[1]
 
     def _wide(self, side: int, given, seed: int | None = None) -> list[np.ndarray]:
-        wide = Wide(Evaluator(self.weights, 1 << 28))
+        wide = Wide(Evaluator(self.adversary.weights, 1 << 28))
         made = {v: widened(a) for v, a in given.items()}
-        if seed is not None:
-            random = np.random.default_rng(seed)
-            made = {v: nudged(a, random) if v in self.free else a for v, a in made.items()}
-        ops = self.new if side else self.old
+        random = None if seed is None else np.random.default_rng(seed)
+        if random is not None:
+            made = {v: rerounded(given[v], random) if v in self.fixed else nudged(a, random)
+                    for v, a in made.items()}  # fmt: skip
         with np.errstate(all="ignore"):
-            for op in ops:
+            for op in self.new if side else self.old:
+                if op.kind in CONSTANTS and random is not None:
+                    narrow = wide.narrow.op(op, ())[0]
+                    made[op.results[0]] = rerounded(narrow, random)
+                    continue
                 arrays = [made[v] for v in op.operands]
                 made.update(zip(op.results, wide.op(op, arrays, made), strict=True))
         return [made[pair[side]] for pair in self.values]

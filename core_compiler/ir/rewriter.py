@@ -25,7 +25,8 @@ class Rewrite:
     bound ``|new - old| <= tolerance * max|old|`` that the rule states for itself (0.0: equal
     numbers whose bits may differ, as +0 and -0).  ``attributes`` are those of the function that it
     sets (None: it takes one away).  ``except_for``: classes of values (`debug.adversarial.CLASSES`)
-    for which the rule says that it differs.
+    for which the rule says that it differs.  ``in_f64``: how far both sides are apart in f64, of
+    the largest value, where one approximates the other (0.0: they are the same function).
     """
 
     rule: str
@@ -39,6 +40,7 @@ class Rewrite:
     microseconds: float = 0.0
     attributes: Mapping[str, Any] = field(default_factory=dict)
     except_for: tuple[str, ...] = ()
+    in_f64: float = 0.0
 
 
 class RewriteLimit(Exception):
@@ -131,6 +133,7 @@ class Rewriter:
         reason: str = "",
         at: Op | None = None,
         except_for: tuple[str, ...] = (),
+        in_f64: float = 0.0,
     ) -> list[Op]:
         """Put ``new`` in the place of ``old`` and send the users of old values to the new ones.
 
@@ -184,6 +187,7 @@ class Rewriter:
                 note,
                 elapsed,
                 except_for=except_for,
+                in_f64=in_f64,
             )
         )
         return placed

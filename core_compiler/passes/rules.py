@@ -62,6 +62,7 @@ class Rule:
     ``kink``: what it makes has another slope where the branches of what was there meet.
     ``except_for``: classes of values for which it differs (``nan``, ``infinities``, ``largest``:
     see `debug.adversarial.CLASSES`); every other class is tried wherever the rule fires.
+    ``in_f64``: how far the sides are apart in f64 where one approximates the other.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Rule:
     tolerance: float | None = None
     kink: bool = False
     except_for: tuple[str, ...] = ()
+    in_f64: float = 0.0
     #: Where the row stands: code and instruction.
     row: tuple[CodeType, int] | str = field(default_factory=_row, compare=False, repr=False)
 
@@ -118,7 +120,7 @@ def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] |
     return rewriter.replace(
         dying(found.ops, rewriter, needed), new, values,
         rule=rule.name, source=rule.source, tolerance=rule.tolerance, at=root,
-        except_for=rule.except_for,
+        except_for=rule.except_for, in_f64=rule.in_f64,
     )  # fmt: skip
 
 
