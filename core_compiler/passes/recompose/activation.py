@@ -7,16 +7,18 @@ from math import copysign, pi, sqrt
 import numpy as np
 
 from core_compiler.ops.activation import GELU_KAPPA, SELU_ALPHA, SELU_SCALE
-from core_compiler.passes.recompose.spelling import (
-    TOLERANCE,
+from core_compiler.passes.recompose.spelling import TOLERANCE, near, number, single, worth
+from core_compiler.passes.rules import (
+    Const,
+    Match,
+    Rule,
     all_of,
-    near,
-    number,
-    single,
+    either,
+    is_all,
+    is_float,
+    op,
     wide,
-    worth,
 )
-from core_compiler.passes.rules import Const, Match, Rule, either, is_all, is_float, op
 
 _ONE, _HALF = number("one", 1), number("half", 0.5)
 _ZERO = Const("zero", lambda a: bool(np.all(a == 0)), "zero")
@@ -78,6 +80,15 @@ _SMOOTH = (
 # -- piecewise linear ------------------------------------------------------------------------------
 
 _LOW, _HIGH = single("low"), single("high")
+
+
+def _nothing(m: Match) -> int | float:
+    """0 as a bound of x: of integers an integer."""
+    return 0.0 if m["x"].type.dtype.is_float else 0
+
+
+def _from_nothing(b, m: Match):
+    return b.clamp(m["x"], low=_nothing(m), high=worth(m, "high"))
 
 
 def _clamp(b, m: Match):
@@ -144,12 +155,11 @@ _PIECEWISE = (
          kink=True),
     Rule("min(max(x, low), high) => clamp(x)",
          op("min", op("max", "x", _LOW), _HIGH), _clamp, kink=True),
-    Rule("min(relu(x), high) => clamp(x)", op("min", op("relu", "x"), _HIGH),
-         lambda b, m: b.clamp(m["x"], low=0.0, high=worth(m, "high")), kink=True),
+    Rule("min(relu(x), high) => clamp(x)", op("min", op("relu", "x"), _HIGH), _from_nothing,
+         kink=True),
     Rule("max(min(x, high), low) => clamp(x)", op("max", op("min", "x", _HIGH), _LOW), _clamp,
          _ordered, kink=True),
-    Rule("relu(min(x, high)) => clamp(x)", op("relu", op("min", "x", _HIGH)),
-         lambda b, m: b.clamp(m["x"], low=0.0, high=worth(m, "high")),
+    Rule("relu(min(x, high)) => clamp(x)", op("relu", op("min", "x", _HIGH)), _from_nothing,
          _not_negative, kink=True),
     Rule("clamp(clamp(x, low), high) => clamp(x)",
          op("clamp", op("clamp", "x", name="inner", where=_only("low", "high")),

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core_compiler.passes.recompose.spelling import TOLERANCE, number, wide
-from core_compiler.passes.rules import Const, Node, Rule, op
+from core_compiler.passes.recompose.spelling import TOLERANCE, number
+from core_compiler.passes.rules import Const, Node, Rule, op, wide
 
 _ERF_ABOVE = (-2.72614237e-10, 2.77068146e-8, -2.10102394e-6, -5.69250624e-5, -7.34990637e-4,
               -2.954600e-3, -1.60960332e-2)  # fmt: skip

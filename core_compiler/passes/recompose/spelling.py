@@ -1,4 +1,4 @@
-"""What the tables of spellings share: constants that stand for a number, checks put together."""
+"""What the tables of spellings share: constants that stand for a number."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from core_compiler.passes.rules import Const, Match, is_float
 
 #: What a composite may differ by from primitives that mean the same, in f32 (some 16 roundings).
 TOLERANCE = 2e-6
-
-Check = Callable[[Match], str | None]
 
 
 def near(number: float, relative: float = 1e-6) -> Callable[[np.ndarray], bool]:
@@ -62,21 +60,3 @@ def reshapes(op: Op) -> bool:
     if op.kind == "core.broadcast":
         return op.operands[0].type.elements == op.result.type.elements
     return op.kind == "core.reshape"
-
-
-def wide(m: Match) -> str | None:
-    """The result is of f32 or f64: narrower floats are rounded after each op of the program, but
-    once by a composite, which is more than the tolerances say."""
-    kind = m.root.result.type.dtype
-    if not kind.is_float:
-        return "it is not floating point"
-    return None if kind.bits >= 32 else f"{kind.name} is rounded after each of these ops"
-
-
-def all_of(*checks: Check) -> Check:
-    """The first refusal of several checks."""
-
-    def check(m: Match) -> str | None:
-        return next(filter(None, (each(m) for each in checks)), None)
-
-    return check
