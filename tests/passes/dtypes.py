@@ -51,6 +51,9 @@ class Retyping:
     accumulate: bool = False
     made: dict[Value, Value] = field(default_factory=dict)
     casts: dict[tuple[Value, DType], Value] = field(default_factory=dict)
+    #: What makes the values of the first ``known`` ops built.
+    makers: dict[Value, Op] = field(default_factory=dict)
+    known: int = 0
 
     def module(self, module: Module) -> Module:
         """``module`` in these dtypes; DoesNotExist where no casts allow it."""
@@ -86,8 +89,6 @@ class Retyping:
     def _op(self, op: Op) -> None:
         operands = [self.made[v] for v in op.operands]
         attributes = dict(op.attributes)
-        if op.kind in _PRODUCTS and self.accumulate:
-            attributes["accumulate"] = accumulator(operands[0].type.dtype)
         agreed = {
             old: MEETINGS[self.meeting](found)
             for old in {v.type.dtype for v in op.operands}
@@ -98,6 +99,9 @@ class Retyping:
                 self._cast(new, change.get(old.type.dtype, new.type.dtype))
                 for old, new in zip(op.operands, operands, strict=True)
             ]
+            if op.kind in _PRODUCTS:
+                wide = accumulator(cast[0].type.dtype)
+                attributes["accumulate"] = wide if self.accumulate else None
             try:
                 made = self.builder.op(op.kind, cast, regions=op.regions, **attributes)
                 break
@@ -117,10 +121,12 @@ class Retyping:
 
     def _number(self, value: Value) -> Op | None:
         """The constant of one element that a value is a broadcast of."""
-        makers = {v: op for op in self.builder.ops for v in op.results}
-        maker = makers.get(value)
+        for op in self.builder.ops[self.known :]:
+            self.makers.update(dict.fromkeys(op.results, op))
+        self.known = len(self.builder.ops)
+        maker = self.makers.get(value)
         while maker is not None and maker.kind in ("core.broadcast", "core.reshape"):
-            maker = makers.get(maker.operands[0])
+            maker = self.makers.get(maker.operands[0])
         is_number = maker is not None and maker.kind == "core.constant"
         return maker if is_number and maker.result.type.elements == 1 else None
 

@@ -101,6 +101,11 @@ def _ordered(m: Match) -> str | None:
     return None if ordered else "the lower bound is above the upper one"
 
 
+def _a_number(m: Match) -> str | None:
+    """Booleans compare as numbers do, and have no clamp."""
+    return "x is i1" if m["x"].type.dtype.kind == "bool" else None
+
+
 def _not_negative(m: Match) -> str | None:
     high = worth(m, "high")
     return None if high >= 0 and copysign(1, high) > 0 else "the upper bound is below 0, or -0"
@@ -166,7 +171,8 @@ _PIECEWISE = (
             where=_only("high", "low")), _clamp_twice),
     Rule("x > high ? high : x < low ? low : x => clamp(x)",
          op("select", op("gt", "x", _HIGH), _HIGH,
-            op("select", op("lt", "x", _LOW), _LOW, "x")), _clamp, _ordered, 0.0),
+            op("select", op("lt", "x", _LOW), _LOW, "x")), _clamp, all_of(_a_number, _ordered),
+         0.0),
     Rule("clamp(alpha x + beta, 0, 1) => hard_sigmoid(x)",
          op("clamp", op("add", op("mul", "x", single("alpha")), single("beta")),
             where=_bounds(0, 1)), _hard_sigmoid, wide, TOLERANCE, kink=True),
