@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from core_compiler.debug.check import Checker
+from core_compiler.debug.check import Checker, same_bits
 from core_compiler.ir import Module, dtype
 from core_compiler.passes.base import Pass
 from core_compiler.passes.canonicalise import Canonicalise
@@ -38,7 +38,7 @@ from core_compiler.training.roles import Roles
 from tests.passes import specs, test_canonicalise, test_recompose, test_simplify_shapes
 from tests.passes import spellings as s
 from tests.passes.dtypes import EVERY, FLOATS, INTEGERS, MEETINGS, DoesNotExist, retyped, roots_of
-from tests.passes.programs import inputs, program, programs
+from tests.passes.programs import STEPS, inputs, program, programs
 from tests.passes.test_meaning_half import IMAGE, normalised
 from tests.passes.test_properties import stages
 
@@ -148,10 +148,16 @@ def test_mixed_precision_is_right_whatever_the_dtypes(precision, data):
     holds(MixedPrecision(precision), module.with_function(roles.applied(main, rows)))
 
 
+def recast(grower) -> None:
+    """A value by way of any dtype: stored in 8 bits, as an integer, as a boolean."""
+    there = grower.b.cast(grower.pick(), dtype=grower.draw(st.sampled_from(EVERY)))
+    grower.keep(grower.b.cast(there, dtype="f32"))
+
+
 @st.composite
 def mixed_programs(draw) -> Module:
     """A random program in dtypes drawn at random, casts among its ops."""
-    module = draw(programs())
+    module = draw(programs((*STEPS, recast, recast)))
     floats = [draw(st.sampled_from(FLOATS)) for _ in roots_of(module)]
 
     def roots(i, old):
@@ -174,3 +180,146 @@ def test_both_halves_are_right_whatever_the_dtypes(module):
             assert record.verdict != "failed", f"{label}: {record.note}"
             if record.verdict == "unchecked":
                 assert label == "schedule_kernels", f"{label}: {record.note}"
+
+
+# -- what was wrong --------------------------------------------------------------------------------
+
+
+def convolved(conv: str, norm: str, shifted: bool = False, wide: bool = False):
+    """A convolution in one dtype, its inference normalisation in another; ``wide``: the sums of
+    products are not rounded."""
+
+    def build(b, x):
+        w = b.constant(np.linspace(-1, 1, 108).reshape(4, 3, 3, 3).astype(dtype(conv).numpy))
+        y = b.conv(x, w, strides=(1, 1), low=(1, 1), high=(1, 1), dilations=(1, 1), groups=1,
+                   accumulate="f32" if wide else None)  # fmt: skip
+        if shifted:
+            shift = b.constant(np.linspace(-1, 1, 4).astype(y.type.dtype.numpy))
+            y = b.add(y, b.broadcast(shift, shape=y.type.shape, dims=(1,)))
+        four = [b.constant(np.full(4, v).astype(dtype(norm).numpy)) for v in (1.5, 0.25, -0.5, 2)]
+        return b.batch_norm(y, *four, axis=1, epsilon=1e-5)
+
+    return build
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize(
+    ("conv", "norm", "wide", "reason"),
+    [
+        ("bf16", "f32", False, "bf16 is rounded after each of these ops"),
+        ("f16", "f16", False, "f16 is rounded after each of these ops"),
+        ("bf16", "f32", True, "these ops compute in bf16 and in f32"),
+        ("f8E4M3FN", "f32", True, "these ops compute in f8E4M3FN and in f32"),
+    ],
+)
+def test_batch_norm_is_not_folded_into_narrow_weights(conv, norm, wide, reason, shifted):
+    """As ``torch.autocast`` and ``.half()`` hand them over.  Scaled and rounded again, the weights
+    would be off by more than the rule states."""
+    module = program(convolved(conv, norm, shifted, wide), f"2x3x5x5x{conv}")
+    answers = explain(BATCH_NORM, module, specs.root_of(module))
+    assert reason in answers[shifted][1]
+    assert specs.apply(FoldBatchNorm(), module)[0] is module
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_batch_norm_is_folded_into_wide_weights(kind):
+    module = program(convolved(kind, kind), f"2x3x5x5x{kind}")
+    after, rewrites = specs.apply(FoldBatchNorm(), module)
+    assert specs.rules_fired(rewrites) == [BATCH_NORM[0].name]
+    specs.check(module, after, rewrites, exact=False)
+
+
+def wide_scores(b, q, k, v):
+    scores = b.matmul(q, b.transpose(k, permutation=(0, 2, 1)), accumulate="f32")
+    return b.matmul(b.softmax(scores, axis=2), v)
+
+
+def wide_values(b, q, k, v):
+    scores = b.matmul(q, b.transpose(k, permutation=(0, 2, 1)))
+    return b.matmul(b.softmax(scores, axis=2), v, accumulate="f32")
+
+
+def counted(dtype_: str):
+    """The mean of the losses over the targets that count, these counted in ``dtype_``."""
+
+    def build(b, x, t):
+        losses = b.nll_loss(x, t, reduction="sum")
+        counts = b.ne(t, s.like(b, -100, t))
+        number = b.reduce_sum(b.cast(counts, dtype=dtype_), axes=(0,))
+        return b.div(losses, b.cast(number, dtype="f32"))
+
+    return build
+
+
+def one_hot_of_counts(b, index):
+    shape = (4, 300)
+    wide = b.broadcast(index, shape=shape, dims=(0,))
+    return b.cast(b.eq(wide, b.iota(shape=shape, dtype="ui8", axis=1)), dtype="f32")
+
+
+def one_hot_of_floats(b, index):
+    wide = b.broadcast(index, shape=(4, 7), dims=(0,))
+    return b.cast(b.eq(wide, b.iota(shape=(4, 7), dtype="f32", axis=1)), dtype="f32")
+
+
+ATTENDS = "softmax(q k^T scale + mask) v => attention"
+COUNTS = "total loss / counted => mean loss"
+ONE_HOT = "cast(index == 0, 1, 2..) => one_hot(index)"
+CHOSEN = "x > high ? high : x < low ? low : x => clamp(x)"
+TURNED = "x * cos + (-v, u) * sin => rotary_embedding"
+BF, F = "2x3x4xbf16", "2x3x4xf32"
+#: A rule of recompose, a program that it took for its own, and why it is not.
+LEFT = [
+    (ATTENDS, wide_scores, (BF, BF, F), "these ops compute in bf16 and in f32"),
+    (ATTENDS, wide_values, (BF, BF, BF), "these ops compute in bf16 and in f32"),
+    (COUNTS, counted("bf16"), ("300x7xf32", "300xi64"), "these ops compute in bf16 and in f32"),
+    (COUNTS, counted("i8"), ("300x7xf32", "300xi64"), "i8 does not hold every number"),
+    (ONE_HOT, s.one_hot(7, "f8E4M3FN"), ("4xi64",), "one_hot does not make f8E4M3FN"),
+    (ONE_HOT, one_hot_of_floats, ("4xf32",), "the index is f32"),
+    (ONE_HOT, one_hot_of_counts, ("4xui8",), "ui8 does not count to 299"),
+    (CHOSEN, s.bounded("select", False, True), ("4xi1",), "x is i1"),
+    (TURNED, s.turned_whole, ("3x8xi32",) * 3, "it turns i32"),
+    ("-x[target] => nll_loss(x, target)", s.picked(None, "none", wrap=False),
+     ("4x7xf32", "4xui64"), "the targets are ui64"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "build", "types", "reason"), LEFT)
+def test_a_rule_leaves_what_its_composite_does_not_take(rule, build, types, reason):
+    module = program(build, *types)
+    rules = [r for r in RECOMPOSE if r.name == rule]
+    said = [text for op in module.main.body.ops for _, text, _ in explain(rules, module, op)]
+    assert any(reason in text for text in said), said
+    assert "fires here" not in said
+    holds(Recompose(), module)
+
+
+@pytest.mark.parametrize("size", [100, 300])
+def test_targets_may_be_counted_in_what_holds_their_number(size):
+    module = program(counted("i16"), f"{size}x7xf32", f"{size}xi64")
+    _, rewrites = specs.apply(Recompose(), module)
+    assert COUNTS in specs.rules_fired(rewrites)
+
+
+@pytest.mark.parametrize("kind", ["i8", "i64", "ui8", "bf16"])
+@pytest.mark.parametrize("first", ["relu", "min"])
+def test_a_relu_between_bounds_is_a_clamp_of_integers_too(kind, first):
+    def build(b, x):
+        six = s.like(b, 6, x)
+        return b.min(b.relu(x), six) if first == "relu" else b.relu(b.min(x, six))
+
+    module = program(build, f"4x5x{kind}")
+    after, _ = specs.apply(Recompose(), module)
+    assert [o.kind for o in specs.live(after).main.body.ops] == ["core.clamp"]
+    holds(Recompose(), module)
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])
+def test_a_square_has_the_bits_of_the_power_in_narrow_floats(kind):
+    """Of all numbers: the tolerance of the rule that rewrites it is one of f32."""
+    bits = np.arange(1 << 16, dtype=np.uint16).view(kind).reshape(256, 256)
+    module = program(lambda b, x: b.pow(x, s.like(b, 2, x)), f"256x256x{dtype(kind).name}")
+    after, rewrites = specs.apply(Canonicalise(), module)
+    assert specs.rules_fired(rewrites) == ["x ** 2 => x * x"]
+    (old,), (new,) = (specs.outputs(m, [bits]) for m in (module, after))
+    assert same_bits(old, new)
