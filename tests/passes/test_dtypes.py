@@ -30,6 +30,7 @@ from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.round_correctly import RoundCorrectly
 from core_compiler.passes.rules import explain
 from core_compiler.passes.saturation import Saturate
+from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 from core_compiler.passes.widen_sums import WidenSums
@@ -38,6 +39,7 @@ from core_compiler.training.roles import Roles
 from tests.passes import specs, test_canonicalise, test_recompose, test_simplify_shapes
 from tests.passes import spellings as s
 from tests.passes.dtypes import EVERY, FLOATS, INTEGERS, MEETINGS, DoesNotExist, retyped, roots_of
+from tests.passes.loops import loop
 from tests.passes.programs import STEPS, inputs, program, programs
 from tests.passes.test_meaning_half import IMAGE, normalised
 from tests.passes.test_properties import stages
@@ -294,6 +296,21 @@ def test_a_rule_leaves_what_its_composite_does_not_take(rule, build, types, reas
     holds(Recompose(), module)
 
 
+@pytest.mark.parametrize("narrow", ["bf16", "f16"])
+def test_what_is_computed_in_f32_of_narrow_values_is_raised(narrow):
+    """As autocast and ``upcast`` attention write it: casts around the ops are no part of a match."""
+
+    def build(b, x):
+        wide = s.softmax(((2,), (2,)))(b, b.cast(x, dtype="f32"))
+        return b.cast(wide, dtype=narrow)
+
+    module = program(build, f"2x3x4x{narrow}")
+    after, _ = specs.apply(Recompose(), module)
+    kinds = [o.kind for o in specs.live(after).main.body.ops]
+    assert kinds == ["core.cast", "core.softmax", "core.cast"]
+    holds(Recompose(), module)
+
+
 @pytest.mark.parametrize("size", [100, 300])
 def test_targets_may_be_counted_in_what_holds_their_number(size):
     module = program(counted("i16"), f"{size}x7xf32", f"{size}xi64")
@@ -312,6 +329,29 @@ def test_a_relu_between_bounds_is_a_clamp_of_integers_too(kind, first):
     after, _ = specs.apply(Recompose(), module)
     assert [o.kind for o in specs.live(after).main.body.ops] == ["core.clamp"]
     holds(Recompose(), module)
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "trips"),
+    [*((kind, 5, 5) for kind in (*FLOATS, *INTEGERS) if not kind.endswith("i4")),
+     pytest.param("bf16", 300, None, marks=pytest.mark.slow), ("f16", 300, 300)],
+)  # fmt: skip
+def test_a_loop_is_counted_in_the_dtype_of_its_counter(kind, limit, trips):
+    """256 + 1 is 256 in bf16: such a loop does not end."""
+
+    def build(b, x):
+        def body(b, i, x):
+            return b.add(i, s.like(b, 1, i)), b.neg(x)
+
+        go = lambda b, i, x: b.lt(i, s.like(b, limit, i))  # noqa: E731
+        return loop(b, (b.constant(0, kind), x), go, body)[1]
+
+    after, rewrites = specs.apply(SimplifyLoops(), program(build, "3xf32"))
+    assert specs.rules_fired(rewrites) == ["the iterations of a loop are counted"] * (
+        trips == limit
+    )
+    (op,) = [o for o in after.main.body.ops if o.kind == "core.while"]
+    assert op.get("trips") == trips
 
 
 @pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])
