@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import core_compiler as cc
+from tests.slow import slow_but
 
 ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 
@@ -99,7 +100,7 @@ def test_it_is_checked_and_computes_what_torch_does(name, narrow):
     assert error <= 4 * ROUNDING[narrow]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but(("resnet",), MODELS))
 def test_it_compiles_for_a_gpu(name):
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed (extra: cuda)")
     model, x = _made(name, torch.bfloat16)

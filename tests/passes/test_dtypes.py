@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import core_compiler as cc
 from core_compiler.debug.check import Checker, same_bits
 from core_compiler.ir import Module, dtype
 from core_compiler.passes.base import Pass
@@ -184,6 +185,15 @@ def test_both_halves_are_right_whatever_the_dtypes(module):
                 assert label == "schedule_kernels", f"{label}: {record.note}"
 
 
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(mixed_programs())
+def test_machine_code_is_right_whatever_the_dtypes(module):
+    made = cc.compile(module, tuple(small(module)), check=True)
+    failed = [r.note for found in made.checks.values() for r in found if r.verdict == "failed"]
+    assert not failed
+
+
 # -- what was wrong --------------------------------------------------------------------------------
 
 
@@ -298,7 +308,7 @@ def test_a_rule_leaves_what_its_composite_does_not_take(rule, build, types, reas
 
 @pytest.mark.parametrize("narrow", ["bf16", "f16"])
 def test_what_is_computed_in_f32_of_narrow_values_is_raised(narrow):
-    """As autocast and ``upcast`` attention write it: casts around the ops are no part of a match."""
+    """As autocast writes it: casts around the ops are no part of a match."""
 
     def build(b, x):
         wide = s.softmax(((2,), (2,)))(b, b.cast(x, dtype="f32"))
