@@ -321,6 +321,17 @@ def test_what_is_computed_in_f32_of_narrow_values_is_raised(narrow):
     holds(Recompose(), module)
 
 
+@pytest.mark.parametrize("digits", ["f32", "f64"])
+def test_a_constant_of_f64_has_the_digits_of_f64(digits):
+    """A model of f64 whose constants were once f32 computes something else than a gelu."""
+    root = float(np.asarray(2**0.5, dtype(digits).numpy))
+    module = program(s.gelu("erf(x / c) + 1", 0, root), "2x3x8xf64")
+    after, rewrites = specs.apply(Recompose(), module)
+    assert bool(rewrites) == (digits == "f64")
+    (old,), (new,) = (specs.outputs(m, inputs(module)) for m in (module, after))
+    np.testing.assert_allclose(new, old, rtol=0, atol=1e-15 * np.abs(old).max())
+
+
 @pytest.mark.parametrize("size", [100, 300])
 def test_targets_may_be_counted_in_what_holds_their_number(size):
     module = program(counted("i16"), f"{size}x7xf32", f"{size}xi64")

@@ -128,7 +128,12 @@ def _hard_sigmoid(b, m: Match):
 
 
 def _sixth(o) -> bool:
-    return bool(near(1 / 6)(np.asarray(o["alpha"]))) and o["beta"] == 0.5
+    return near(1 / 6)(_held(o, "alpha")) and o["beta"] == 0.5
+
+
+def _held(o, name: str) -> np.ndarray:
+    """A number of an op as its dtype holds it."""
+    return np.asarray(o[name], o.result.type.dtype.numpy)
 
 
 _SIX = op("clamp", op("add", "x", number("three", 3)), where=_bounds(0, 6))
@@ -209,7 +214,7 @@ def _selu(b, m: Match):
 
 
 def _is_selu_alpha(o) -> bool:
-    return bool(near(SELU_ALPHA)(np.asarray(o["alpha"])))
+    return near(SELU_ALPHA)(_held(o, "alpha"))
 
 
 _SCALE = number("scale", SELU_SCALE)
@@ -244,7 +249,7 @@ def _softplus(b, m: Match):
 
 def _inverse(m: Match) -> str | None:
     beta, inverse = worth(m, "beta"), worth(m, "inverse")
-    same = abs(beta * inverse - 1) < 1e-6
+    same = near(1)(np.asarray(beta * inverse, m.array("beta").dtype))
     return None if same else f"it is multiplied by {beta:.6g}, and then by {inverse:.6g}"
 
 

@@ -13,13 +13,18 @@ from core_compiler.passes.rules import Const, Match, is_float
 TOLERANCE = 2e-6
 
 
+#: How far a constant may be from the number that it stands for, relative to it: in f64 one of f32's
+#: digits is another number.
+_NEAR = {np.dtype(np.float64): 1e-12}
+
+
 def near(number: float, relative: float = 1e-6) -> Callable[[np.ndarray], bool]:
     """Whether a constant equals ``number`` everywhere, up to the rounding of its dtype."""
 
     def test(array: np.ndarray) -> bool:
         if array.size == 0 or array.dtype.kind != "f":
             return False
-        bound = relative * abs(number)
+        bound = min(relative, _NEAR.get(array.dtype, relative)) * abs(number)
         if not abs(float(array.flat[0]) - number) <= bound:  # weights are large: mostly this tells
             return False
         return bool(np.all(np.abs(array.astype(np.float64) - number) <= bound))
