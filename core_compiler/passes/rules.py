@@ -22,12 +22,14 @@ from core_compiler.passes.patterns import (
     LEVELS,
     MOVES,
     Any_,
+    Check,
     Const,
     Either,
     Match,
     Node,
     Unfit,
     View,
+    all_of,
     code_of,
     either,
     fits,
@@ -35,15 +37,17 @@ from core_compiler.passes.patterns import (
     is_all,
     is_float,
     matches,
+    one_wide_float,
     op,
     view_of,
     views,
+    wide,
 )
 
 __all__ = [  # the vocabulary of a table of rules
-    "LEVELS", "MOVES", "Any_", "Const", "Either", "Match", "Node", "Rule", "Unfit", "View", "adopt",
-    "apply_at", "apply_rules", "dying", "either", "explain", "fits", "is_all", "is_float", "op",
-    "view_of", "views",
+    "LEVELS", "MOVES", "Any_", "Check", "Const", "Either", "Match", "Node", "Rule", "Unfit", "View",
+    "adopt", "all_of", "apply_at", "apply_rules", "dying", "either", "explain", "fits", "is_all",
+    "is_float", "one_wide_float", "op", "view_of", "views", "wide",
 ]  # fmt: skip
 
 

@@ -25,15 +25,19 @@ from core_compiler.passes.axes import (
     spread_over,
     whole,
 )
-from core_compiler.passes.recompose.spelling import (
-    TOLERANCE,
+from core_compiler.passes.recompose.spelling import TOLERANCE, number, single, worth
+from core_compiler.passes.rules import (
+    Any_,
+    Match,
+    Rule,
+    Unfit,
     all_of,
-    number,
-    single,
+    either,
+    fits,
+    op,
+    views,
     wide,
-    worth,
 )
-from core_compiler.passes.rules import Any_, Match, Rule, Unfit, either, fits, op, views
 
 #: x r - m r for (x - m) r: what both have in common is lost, up to some 50 deviations of it here.
 _APART = 2e-5

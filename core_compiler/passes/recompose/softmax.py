@@ -8,15 +8,24 @@ from core_compiler.ops.composite import size_of
 from core_compiler.passes.axes import Axis, Places, behind, whole
 from core_compiler.passes.recompose.spelling import (
     TOLERANCE,
-    Check,
-    all_of,
     lowest,
     reshapes,
     single,
-    wide,
     worth,
 )
-from core_compiler.passes.rules import Any_, Const, Match, Rule, Unfit, fits, op, views
+from core_compiler.passes.rules import (
+    Any_,
+    Check,
+    Const,
+    Match,
+    Rule,
+    Unfit,
+    all_of,
+    fits,
+    op,
+    views,
+    wide,
+)
 
 # -- mean ------------------------------------------------------------------------------------------
 
