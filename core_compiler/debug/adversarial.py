@@ -42,8 +42,8 @@ CLASSES: Mapping[str, str] = {
     "largest": "the largest finite values",
     "spread": "a large mean with a small spread",
 }
-#: Classes whose values are all finite and whose results f64 holds.
-_FINITE = frozenset({"zeros", "ties", "denormals", "spread"})
+#: Classes whose values are finite and of a size at which a tolerance has a meaning.
+_FINITE = frozenset({"zeros", "ties", "spread"})
 #: Seconds that a stage's tries may take beyond a part of what its checks have taken.
 LEAST_SECONDS, PART = 1.0, 0.25
 #: A pair of more operations is tried on few classes: special values where it is elementwise, else
@@ -124,7 +124,7 @@ class Adversary:
         """The first class for which the two sides of ``rewrite`` differ and its rule does not say
         so; None where there is none, or where nothing can be tried.  ``allowance``: seconds that
         may be spent in all by now."""
-        pair = _Pair.of(rewrite, self)
+        pair = Pair.of(rewrite, self)
         if pair is None:
             return None
         key = pair.key()
@@ -145,7 +145,7 @@ class Adversary:
             self._memory.add(key)
         return found
 
-    def _persistent(self, pair: _Pair) -> Fault | None:
+    def _persistent(self, pair: Pair) -> Fault | None:
         """A fault that stays when the values come from the ops that make them: a rule may rely on
         what it matched and left alone (that a value is not negative, say)."""
         found = next(pair.faults(), None)
@@ -158,7 +158,7 @@ class Adversary:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pair:
+class Pair:
     """Both sides of a rewrite, with ops before them where values depend on one another: ``free``
     values are given, ``fixed`` ones are constants."""
 
@@ -171,7 +171,7 @@ class _Pair:
     adversary: Adversary
 
     @staticmethod
-    def of(rewrite: Rewrite, adversary: Adversary) -> _Pair | None:
+    def of(rewrite: Rewrite, adversary: Adversary) -> Pair | None:
         """None where there is nothing to compare or an op has no meaning on other values."""
         values = tuple(
             (a, b) for a, b in rewrite.values.items()
@@ -180,34 +180,33 @@ class _Pair:
         if not rewrite.old or not rewrite.new or not values:
             return None
         old, new = list(rewrite.old), list(rewrite.new)
-        found = _Pair(rewrite, (), (), values, (), {}, adversary)
+        found = Pair(rewrite, (), (), values, (), {}, adversary)
         for _ in range(MOST_CONTEXT):
-            sides = [set(_reads(ops)) for ops in (old, new)]
+            sides = [set(found._frontier(ops, k)) for k, ops in enumerate((old, new))]
             more = [
                 {v for v in sides[k] - sides[1 - k] if found._depends(v, sides[1 - k])}
                 for k in (0, 1)
             ]
             if not any(more):
                 break
-            old, new = (found._pulled(ops, m) for ops, m in zip((old, new), more, strict=True))
+            old, new = (found._pulled(ops, k, more[k]) for k, ops in enumerate((old, new)))
         return found._with(old, new)
 
-    def wider(self) -> _Pair | None:
+    def wider(self) -> Pair | None:
         """The pair with the ops that make its free values; None where there are none, or where
         they are too much work."""
         wanted = set(self.free)
-        old, new = (self._pulled(ops, wanted) for ops in (self.old, self.new))
+        old, new = (self._pulled(ops, k, wanted) for k, ops in enumerate((self.old, self.new)))
         if len(old) == len(self.old) and len(new) == len(self.new):
             return None
         return self._with(old, new)
 
-    def _with(self, old: Sequence[Op], new: Sequence[Op]) -> _Pair | None:
+    def _with(self, old: Sequence[Op], new: Sequence[Op]) -> Pair | None:
         ops = (*old, *new)
         if not all(map(_tried, ops)):
             return None
-        made = {v for op in ops for v in op.results}
-        bounds = dict.fromkeys(v for side in (old, new) for v in _reads(side))
-        bounds.update((v, None) for pair in self.values for v in pair if v not in made)
+        sides = enumerate((old, new))
+        bounds = dict.fromkeys(v for k, side in sides for v in self._frontier(side, k))
         fixed = {v: self.adversary.values[v] for v in bounds if self.adversary.is_constant(v)}
         free = tuple(v for v in bounds if v not in fixed)
         known = all(isinstance(v.type, TensorType) and v.type.is_static for v in bounds)
@@ -236,9 +235,15 @@ class _Pair:
                     stack.append((read, depth + 1))
         return False
 
-    def _pulled(self, ops: Sequence[Op], values: set[Value]) -> list[Op]:
-        """``ops`` with those before them that make ``values`` which they read."""
-        reads = [v for v in _reads(ops) if v in values]
+    def _frontier(self, ops: Sequence[Op], side: int) -> list[Value]:
+        """The values that a side is given: read by its ops, or results, that none of them makes."""
+        made = {v for op in ops for v in op.results}
+        needed = [*(v for op in ops for v in op.uses()), *(pair[side] for pair in self.values)]
+        return list(dict.fromkeys(v for v in needed if v not in made))
+
+    def _pulled(self, ops: Sequence[Op], side: int, values: set[Value]) -> list[Op]:
+        """``ops`` with those before them that make ``values`` which they need."""
+        reads = [v for v in self._frontier(ops, side) if v in values]
         more = dict.fromkeys(op for v in reads if (op := self._maker(v)) is not None)
         return stable_topological([*more, *ops])
 
@@ -328,7 +333,7 @@ class _Pair:
         """Where values are finite in f64: the same in f64, and rounded no worse; else alike."""
         old, new = self._both(given)
         try:
-            wide_old, wide_new = (self._wide(side, given) for side in (0, 1))
+            wide_old, wide_new = (self.wide(side, given) for side in (0, 1))
         except (InternalError, KeyError):
             return None
         for (value, _), want, got, true, other in zip(
@@ -351,6 +356,8 @@ class _Pair:
         return None
 
     def _rounding(self, class_, value, narrow, wide, given) -> Fault | None:
+        if class_ == "denormals":
+            return None  # a tolerance is one of ordinary values
         want, got = narrow
         finite = np.isfinite(want) & np.isfinite(got) & np.isfinite(wide[0]) & np.isfinite(wide[1])
         if not finite.any():
@@ -358,7 +365,7 @@ class _Pair:
         true, other = (np.where(finite, a, 0.0) for a in wide)
         off = distance(true, other)
         allowed = max(ALGEBRA, self.rewrite.in_f64)
-        if off.relative > allowed and off.relative > MOVED * self._moved(given, value, finite):
+        if off.relative > allowed and off.relative > MOVED * self.moved(given, value, finite):
             return _fault(class_, "is another number in f64 too", value, off.index, want, got,
                           off.relative)  # fmt: skip
         if class_ not in _FINITE:
@@ -372,15 +379,15 @@ class _Pair:
                           want, got, after)  # fmt: skip
         return None
 
-    def _moved(self, given, value: Value, finite: np.ndarray) -> float:
+    def moved(self, given, value: Value, finite: Any = True) -> float:
         """How far the sides move in f64 when their inputs move by an ulp, and constants that are a
         single number by an ulp of their own dtype."""
         place = next(i for i, (a, _) in enumerate(self.values) if a is value)
         most = 0.0
         for side in (0, 1):
-            true = np.where(finite, self._wide(side, given)[place], 0.0)
+            true = np.where(finite, self.wide(side, given)[place], 0.0)
             for seed in range(4):
-                other = np.where(finite, self._wide(side, given, seed)[place], 0.0)
+                other = np.where(finite, self.wide(side, given, seed)[place], 0.0)
                 most = max(most, distance(true, other).relative)
         return most
 
@@ -396,7 +403,7 @@ class _Pair:
             sides.append([made[pair[side]] for pair in self.values])
         return sides[0], sides[1]
 
-    def _wide(self, side: int, given, seed: int | None = None) -> list[np.ndarray]:
+    def wide(self, side: int, given, seed: int | None = None) -> list[np.ndarray]:
         wide = Wide(Evaluator(self.adversary.weights, 1 << 28))
         made = {v: widened(a) for v, a in given.items()}
         random = None if seed is None else np.random.default_rng(seed)
@@ -412,12 +419,6 @@ class _Pair:
                 arrays = [made[v] for v in op.operands]
                 made.update(zip(op.results, wide.op(op, arrays, made), strict=True))
         return [made[pair[side]] for pair in self.values]
-
-
-def _reads(ops: Sequence[Op]) -> list[Value]:
-    """The values that ops read and do not make, each once."""
-    made = {v for op in ops for v in op.results}
-    return list(dict.fromkeys(v for op in ops for v in op.uses() if v not in made))
 
 
 def _traits(op: Op) -> frozenset[str]:

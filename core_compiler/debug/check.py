@@ -14,16 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.adversarial import LEAST_SECONDS, PART, Adversary
+from core_compiler.debug.adversarial import ALGEBRA, LEAST_SECONDS, MOVED, PART, Adversary, Pair
 from core_compiler.debug.buffers import contents
 from core_compiler.debug.evaluate import Evaluator, Values
-from core_compiler.debug.metric import farthest
+from core_compiler.debug.metric import distance
 from core_compiler.debug.results import counting
-from core_compiler.debug.wide import Wide, nudged, rerounded, widened
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import BufferType, Module, Op, OpaqueType, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
-from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.replay import differences, unproven
 
 
@@ -86,10 +84,6 @@ def numbers(old: np.ndarray, new: np.ndarray, index: tuple[int, ...]) -> dict[st
 
 #: Types whose values are tensors; those of a frontend's level may turn out to be.
 _TENSORS = (TensorType, OpaqueType)
-#: How far both sides of an inexact rewrite may be apart in f64, of the largest value.
-ALGEBRA = 1e-9
-#: How many times what moving values by an ulp changes two formulas may be apart.
-MOVED = 8.0
 #: How often inputs are moved by an ulp to measure how much they matter.
 SEEDS = 8
 _WRONG_MEMORY = "its memory held other numbers"
@@ -308,7 +302,7 @@ class Checker:
         verdict = "within" if allowed is not None and worst <= allowed else "failed"
         note = "" if verdict == "within" else _complaint(rewrite, worst)
         if verdict == "within" and allowed:
-            wrong = self._algebra(rewrite, pairs)
+            wrong = self._algebra(rewrite)
             if wrong is not None:
                 verdict, note = "failed", wrong
         return record(
@@ -321,55 +315,27 @@ class Checker:
             **there,
         )
 
-    def _algebra(self, rewrite: Rewrite, pairs: Sequence[tuple[Value, Value]]) -> str | None:
+    def _algebra(self, rewrite: Rewrite) -> str | None:
         """What evaluating both sides of an inexact rewrite in f64 says against it: there they are
         equal but for f64's own rounding, unless the rule computes something else."""
+        pair = Pair.of(rewrite, self.adversary)
+        if pair is None:
+            return None  # nothing to vary, or ops of a level that has no meaning in f64
+        given = {v: np.asarray(self.values[v]) for v in (*pair.free, *pair.fixed)}
         try:
-            old = self._local_wide(rewrite.old, [a for a, _ in pairs])
-            new = self._local_wide(rewrite.new, [b for _, b in pairs])
+            old, new = pair.wide(0, given), pair.wide(1, given)
         except (KeyError, InternalError):
-            return None  # ops of a level that has no meaning in f64
-        pairs_of = zip(pairs, old, new, strict=True)
-        _, off = farthest((a, counting(k, m, a, b)) for (k, m), a, b in pairs_of)
-        if off.relative <= max(ALGEBRA, rewrite.in_f64):
             return None
-        moved = 0.0
-        for seed in range(SEEDS):  # ill-conditioned in f64 too, or constants rounded differently?
-            for ops, place, base in ((rewrite.old, 0, old), (rewrite.new, 1, new)):
-                other = self._local_wide(ops, [p[place] for p in pairs], seed)
-                moved = max(moved, farthest(zip(base, other, strict=True))[1].relative)
-            if off.relative <= MOVED * moved:
-                return None
-        return (f"{rewrite.rule} is not the same in f64 either: off by {off.relative:.3g} of the "
-                "largest value, so it is not only rounding that differs")  # fmt: skip
-
-    def _local_wide(
-        self, ops: Sequence[Op], wanted: Sequence[Value], seed: int | None = None
-    ) -> list[np.ndarray]:
-        """As :meth:`_local`, in f64; with a ``seed`` on boundary values that are moved by an ulp of
-        f64 (constants that are a single number: of their own dtype)."""
-        wide, made = Wide(self.evaluator), {}
-        random = None if seed is None else np.random.default_rng(seed)
-        constant = self.adversary.is_constant
-
-        def boundary(value: Value) -> np.ndarray:
-            if value not in made:
-                array = self.values[value]
-                made[value] = widened(array)
-                if random is not None and constant(value):
-                    made[value] = rerounded(array, random)
-                elif random is not None:
-                    made[value] = nudged(made[value], random)
-            return made[value]
-
-        for op in ops:
-            if op.kind in CONSTANTS and random is not None:
-                made[op.results[0]] = rerounded(self.evaluator.op(op, ())[0], random)
+        for (value, made), one, other in zip(pair.values, old, new, strict=True):
+            off = distance(one, counting(value, made, one, other))
+            if off.relative <= max(ALGEBRA, rewrite.in_f64):
                 continue
-            arrays = [boundary(v) for v in op.operands]
-            outer = {v: boundary(v) for v in (op.uses() if op.regions else ())}
-            made.update(zip(op.results, wide.op(op, arrays, outer), strict=True))
-        return [boundary(v) for v in wanted]
+            if off.relative > MOVED * pair.moved(given, value):
+                return (
+                    f"{rewrite.rule} is not the same in f64 either: off by {off.relative:.3g} of "
+                    "the largest value, so it is not only rounding that differs"
+                )
+        return None
 
     def _local(self, ops: Sequence[Op], wanted: Sequence[Value]) -> list[np.ndarray]:
         """``wanted`` evaluated by ``ops`` on the boundary values (those that no op makes)."""

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug.adversarial import ALGEBRA
 from core_compiler.debug.buffers import BufferMachine
-from core_compiler.debug.check import ALGEBRA, SEEDS, Checker, differing, same_bits
+from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
 from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.loops import check_loops
 from core_compiler.debug.memory import complaints
