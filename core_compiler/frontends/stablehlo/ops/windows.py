@@ -194,7 +194,7 @@ def select_and_scatter(b, x, source, start):
         raise NotSupported(f"a window of {prod(windows.size)} elements")
     if not x.type.dtype.is_float:
         raise NotSupported(f"windows of {x.type.dtype}")
-    wide = _padded(b, x, b.scalar_like(0, x), windows)
+    wide = _padded(b, x, b.constant(0, x.type.dtype), windows)
     shape = wide.type.shape
     taps = list(itertools.product(*(windows.taps(n, i) for i, n in enumerate(shape))))
     chosen = _chosen_taps(b, word, x, wide, taps, windows)
