@@ -212,7 +212,9 @@ class Pair:
         known = all(isinstance(v.type, TensorType) and v.type.is_static for v in bounds)
         if not free or not known:
             return None
-        return replace(self, old=tuple(old), new=tuple(new), free=free, fixed=fixed)
+        # The old ops of an event come in the order of the match.
+        sorted_ = (tuple(stable_topological(ops)) for ops in (old, new))
+        return replace(self, **dict(zip(("old", "new"), sorted_, strict=True)), free=free, fixed=fixed)
 
     def _maker(self, value: Value) -> Op | None:
         """The op that makes a value, where it can be evaluated on other values; no constants."""
@@ -245,7 +247,7 @@ class Pair:
         """``ops`` with those before them that make ``values`` which they need."""
         reads = [v for v in self._frontier(ops, side) if v in values]
         more = dict.fromkeys(op for v in reads if (op := self._maker(v)) is not None)
-        return stable_topological([*more, *ops])
+        return [*more, *ops]
 
     # -- identity --------------------------------------------------------------------------------
 
