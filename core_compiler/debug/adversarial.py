@@ -213,8 +213,8 @@ class Pair:
         if not free or not known:
             return None
         # The old ops of an event come in the order of the match.
-        sorted_ = (tuple(stable_topological(ops)) for ops in (old, new))
-        return replace(self, **dict(zip(("old", "new"), sorted_, strict=True)), free=free, fixed=fixed)
+        old, new = stable_topological(old), stable_topological(new)
+        return replace(self, old=tuple(old), new=tuple(new), free=free, fixed=fixed)
 
     def _maker(self, value: Value) -> Op | None:
         """The op that makes a value, where it can be evaluated on other values; no constants."""

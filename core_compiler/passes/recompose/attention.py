@@ -31,7 +31,7 @@ from core_compiler.passes.axes import (
     spread_over,
     whole,
 )
-from core_compiler.passes.recompose.spelling import one
+from core_compiler.passes.recompose.spelling import OVERFLOWS, one
 from core_compiler.passes.rules import (
     MOVES,
     Match,
@@ -391,7 +391,7 @@ def _rows() -> Iterator[Rule]:
             check = all_of(wide, fits(partial(_read, shares_at=at)))
             yield Rule("softmax(q k^T scale + mask) v => attention", op(kind, *operands),
                        _raise(at), check, TOLERANCE,
-                       except_for=("infinities", "largest"))  # fmt: skip
+                       except_for=OVERFLOWS)  # fmt: skip
 
 
 RULES = tuple(_rows())

@@ -25,7 +25,7 @@ from core_compiler.passes.axes import (
     spread_over,
     whole,
 )
-from core_compiler.passes.recompose.spelling import TOLERANCE, number, single, worth
+from core_compiler.passes.recompose.spelling import OVERFLOWS, TOLERANCE, number, single, worth
 from core_compiler.passes.rules import (
     Any_,
     Match,
@@ -227,7 +227,8 @@ def _standardised() -> tuple[Rule, ...]:
             (f"x * a - mean * a, a = rsqrt({said} + eps)", _apart(inverse), max(tolerance, _APART)),
         )  # fmt: skip
         rules += [
-            Rule(f"{form} => {kind}", pattern, _raise(which), _check(which), cost)
+            Rule(f"{form} => {kind}", pattern, _raise(which), _check(which), cost,
+                 except_for=OVERFLOWS)
             for form, pattern, cost in forms for kind, which in kinds
         ]  # fmt: skip
     return tuple(rules)
@@ -242,7 +243,14 @@ def _root_mean_square() -> tuple[Rule, ...]:
     )
     which = _last_axes("rms_norm")
     return tuple(
-        Rule(f"{form} => rms_norm(x)", pattern, _raise(which), _check(which), TOLERANCE)
+        Rule(
+            f"{form} => rms_norm(x)",
+            pattern,
+            _raise(which),
+            _check(which),
+            TOLERANCE,
+            except_for=OVERFLOWS,
+        )
         for form, pattern in forms
     )
 

@@ -143,7 +143,7 @@ RULES = (
          all_of(wide, fits(_softmax_axis)), TOLERANCE),
     Rule("select(is_nan(softmax(x)), 0, softmax(x)) => softmax(x) with empty rows 0",
          op("select", op("is_nan", _SOFT), _ZERO, _SOFT), _zero_rows, _gives_nan, 0.0,
-         except_for=("nan",)),
+         except_for=("nan", "infinities")),
     Rule("select(no x > -inf, 0, softmax(x)) => softmax(x) with empty rows 0",
          op("select", op("not", _SEEN, through=views), _ZERO, _SOFT), _zero_rows,
          all_of(_gives_nan, fits(_rows_of_softmax)), 0.0),

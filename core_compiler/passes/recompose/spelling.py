@@ -11,6 +11,8 @@ from core_compiler.passes.rules import Const, Match, is_float
 
 #: What a composite may differ by from primitives that mean the same, in f32 (some 16 roundings).
 TOLERANCE = 2e-6
+#: Classes of values for which intermediate results overflow in one form and not in the other.
+OVERFLOWS = ("infinities", "largest")
 
 
 #: How far a constant may be from the number that it stands for, relative to it: in f64 one of f32's
