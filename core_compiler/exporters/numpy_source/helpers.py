@@ -162,17 +162,17 @@ def scatter_nd(x, indices, updates, mode):
 
 
 def argmax(x, axis):
-    """The first of the largest; NaN is largest, -0 below +0."""
+    """The first of the largest; NaN is largest, whatever its sign bit, and -0 below +0."""
     best = np.max(x, axis, keepdims=True)
     hit = np.where(np.isnan(best), np.isnan(x), x == best)
-    return np.argmax(hit.astype(np.int8) + (hit & ~np.signbit(x)), axis)
+    return np.argmax(hit.astype(np.int8) + (hit & (x == 0) & ~np.signbit(x)), axis)
 
 
 def argmin(x, axis):
-    """The first of the smallest; NaN is smallest, -0 below +0."""
+    """The first of the smallest; NaN is smallest, whatever its sign bit, and -0 below +0."""
     best = np.min(x, axis, keepdims=True)
     hit = np.where(np.isnan(best), np.isnan(x), x == best)
-    return np.argmax(hit.astype(np.int8) + (hit & np.signbit(x)), axis)
+    return np.argmax(hit.astype(np.int8) + (hit & (x == 0) & np.signbit(x)), axis)
 
 
 def running(function, x, axis, reverse=False, exclusive=False, start=0):
