@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from core_compiler.debug import divisions
 from core_compiler.debug.check import Checker
 from core_compiler.debug.kernels import check_kernels
 from core_compiler.debug.statistics import stage_statistics
 from core_compiler.debug.steps import check_schedules
-from core_compiler.ir import Value
+from core_compiler.ir import Op, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.stage import Stage
 from core_compiler.training.roles import Roles
@@ -74,6 +76,7 @@ class StageChecks:
         done = self._made.stages[:-1]
         first = next((s for s in reversed(done) if anew(s)), done[0])
         self._checker = checker = Checker(first.module, self._inputs)
+        self._tell_divisions(first, checker.evaluator.zero_divisors)
         for before, stage in zip(done[first.index :], done[first.index + 1 :], strict=False):
             if stage.module.main.level == "target":
                 checker.stage(stage.rewrites, True, before.module, stage.module)
@@ -81,6 +84,16 @@ class StageChecks:
                 checker.values.learn(rewrite.new)
         self._tell_values(first, checker.values.known)
         return checker
+
+    def _tell_divisions(self, stage: Stage, zeros: Mapping[Op, tuple[int, int]]) -> None:
+        """Warn of integer divisions by zero on the inputs, those aside that are known already."""
+        noted = {d.where or d.op for d in stage.diagnostics}
+        found = [d for d in divisions.warnings(zeros, " on the example inputs")
+                 if (d.where or d.op) not in noted]  # fmt: skip
+        if found:
+            stages, diagnostics = self._made.stages, (*stage.diagnostics, *found)
+            stages[stage.index] = replace(stage, diagnostics=diagnostics)
+            self._made.observer.diagnostics(stage.index, found)
 
     def _tell_values(self, stage: Stage, known: Mapping[Value, np.ndarray]) -> None:
         """Statistics of the values of a stage that checking has evaluated."""
