@@ -186,9 +186,7 @@ DISAGREE = (
 
 
 def _disagreements() -> list[str]:
-    head = (
-        "| attribute or case | the text | the reference evaluator | onnxruntime | followed here |"
-    )
+    head = "| attribute or case | the text | reference evaluator | onnxruntime | followed here |"
     rows = [f"| {' | '.join(row)} |" for row in DISAGREE]
     return ["", "### Where the sources of ONNX disagree", "", head, "|---|---|---|---|---|", *rows]
 
