@@ -115,7 +115,7 @@ def test_an_export_keeps_our_results_and_its_reader_alive(tmp_path, kind, guards
 
     with jax.enable_x64(True):
         made = cc.compile(function, (a, b))
-    wanted = made(a, b)
+        wanted = made(a, b)
     assert wanted[0][0] == (lowest if lowest else 0) and not wanted[0][[1, 2, 4]].any()
     made.stages[0].export(tmp_path / "made.onnx", guards=guards)
     same(_elsewhere(tmp_path / "made.onnx", [a, b], tmp_path), wanted)
