@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import core_compiler as cc
+from core_compiler.frontends.pytorch import import_module
 from core_compiler.training.optimizers import SGD
 
 
@@ -75,9 +76,9 @@ def test_evaluation_uses_the_statistics_that_are_held():
 
 def test_its_ops_stand_at_the_line_of_the_model():
     model, (batch,) = Model(1).train(), _batches(1)
-    step = cc.compile(model, (batch,), training=cc.Training(loss="own", optimizer=SGD(0.1)))
+    imported = import_module(model, (batch,), training=True)
     _, start = inspect.getsourcelines(Model.forward)
-    files = {(n.file, n.line) for op in step.stages[0].module.main.body.ops if op.origin is not None
+    files = {(n.file, n.line) for op in imported.module.main.body.ops if op.origin is not None
              for n in op.origin.nodes() if n.file}  # fmt: skip
     assert (__file__, start + 1) in files
     assert {file for file, _ in files} == {__file__}

@@ -40,7 +40,8 @@ def test_a_constant_divisor_is_reported_without_running_anything():
     assert "warning: integer division by zero: the divisor is 0 at 1 of 3 elements" in told
 
 
-@pytest.mark.parametrize("function", [jnp.floor_divide, jnp.remainder, jax.lax.div, jax.lax.rem])
+# (jnp.remainder itself puts 1 in the place of a divisor of 0.)
+@pytest.mark.parametrize("function", [jnp.floor_divide, jax.lax.div, jax.lax.rem])
 def test_a_divisor_of_the_example_inputs_is_reported_by_checking(function):
     def operation(x, n):
         return function(x, n)
