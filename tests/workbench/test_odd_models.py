@@ -65,8 +65,7 @@ def test_the_timeline_has_every_iteration(recorded):
 
 
 def test_a_model_that_computes_nothing_has_no_kernels_and_no_hazard(recorded, capsys):
-    found = _said(capsys, "advise", recorded["passing"])["advice"]
-    assert [each["title"] for each in found] == ["No rewrite was checked on real tensors"]
+    assert _said(capsys, "advise", recorded["passing"])["advice"] == []
     for command, said in (("kernels", "the program needs no kernels"),
                           ("lines", "no line costs anything")):  # fmt: skip
         assert main([command, str(recorded["passing"])]) == 2
