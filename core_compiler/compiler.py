@@ -18,6 +18,7 @@ import numpy as np
 
 from core_compiler import targets
 from core_compiler.debug.deadline import Expired, deadline
+from core_compiler.debug.divisions import certain
 from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import CANNOT_HERE, PassRaised, PassTimeout, UserError, raised_at
 from core_compiler.ir import Module, Rewrite
@@ -604,7 +605,8 @@ def start(
     if errors:
         raise InvalidModule("import", errors)
     facts = {} if inputs is None else {EXAMPLES: tuple(inputs)}
-    stage = Stage(0, "import", module, figures=module_figures(module), facts=facts)
+    stage = Stage(0, "import", module, diagnostics=certain(module),
+                  figures=module_figures(module), facts=facts)  # fmt: skip
     steps = build(chosen, options.target, options.edit, module.main.level, options.training)
     made = Compilation(
         chosen, options, [stage], steps, inputs, observer or Observer(), facts=dict(facts),

@@ -10,7 +10,7 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -298,7 +298,7 @@ def pairs(texts: list[str], option: str) -> dict[str, Any]:
 def progress(enabled: bool | None = None):
     """An observer that shows long work on one line of standard error, only on a terminal, and
     each warning of a pass on a line of its own."""
-    from core_compiler.ir.events import WARNING, Observer, StageRecord
+    from core_compiler.ir.events import WARNING, Diagnostic, Observer, StageRecord
 
     class Progress(Observer):
         """At most ten times a second."""
@@ -310,9 +310,12 @@ def progress(enabled: bool | None = None):
             self.told: set[str] = set()
 
         def stage(self, stage: StageRecord) -> None:
-            for found in stage.diagnostics:
-                text = f"{WARNING}: {found.message}"
-                if found.severity == WARNING and text not in self.told:
+            self.diagnostics(stage.index, stage.diagnostics)
+
+        def diagnostics(self, stage_index: int, found: Sequence[Diagnostic]) -> None:
+            for each in found:
+                text = f"{WARNING}: {each.message}" + (f" ({each.where})" if each.where else "")
+                if each.severity == WARNING and text not in self.told:
                     self.told.add(text)
                     self.end("")
                     print(text, file=sys.stderr, flush=True)

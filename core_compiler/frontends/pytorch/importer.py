@@ -27,6 +27,7 @@ from core_compiler.frontends.pytorch.aten import (
     lookup_complex,
 )
 from core_compiler.frontends.pytorch.attributes import told
+from core_compiler.frontends.pytorch.cumulative import averages_on_tensors
 from core_compiler.frontends.pytorch.decompositions import (
     decomposed,
     definition,
@@ -88,8 +89,8 @@ def import_module(
     said = io.StringIO()
     noted = refused() if training else nullcontext()
     try:
-        with (told(module), torch.set_grad_enabled(training), redirect_stdout(said),
-              redirect_stderr(said), noted):  # fmt: skip
+        with (told(module), averages_on_tensors(module), torch.set_grad_enabled(training),
+              redirect_stdout(said), redirect_stderr(said), noted):  # fmt: skip
             program = torch.export.export(module, tuple(inputs), strict=False)
     except UserError:
         raise

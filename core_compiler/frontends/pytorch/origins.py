@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from core_compiler.ir import FrontendNode
@@ -34,8 +35,14 @@ def owner_of(dotted: str, keep_last: bool = False) -> str:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is torch's own, or is none: code that it has generated of a person's."""
-    return "/torch/" in file or "\\torch\\" in file or file.startswith("<eval_with_key>")
+    """Whether a file is torch's own, or ours in the place of a layer of torch's, or is none: code
+    that torch has generated of a person's."""
+    ours = file.startswith(_OURS)
+    return ours or "/torch/" in file or "\\torch\\" in file or file.startswith("<eval_with_key>")
+
+
+#: The folder of this frontend.
+_OURS = os.path.dirname(__file__) + os.sep
 
 
 def identifier(name: str) -> str:

@@ -17,8 +17,9 @@ from core_compiler.targets.cpu import CPU
 from tests.debug import faults
 from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
+from workbench.findings import problems
 from workbench.state import Sight
-from workbench.views import Empty, numerics, overview
+from workbench.views import Empty, numerics
 from workbench.views.reading import Run
 
 VIEW = "#cw-view-numerics"
@@ -149,7 +150,7 @@ def test_a_failed_check_and_nan_come_first(broken):
     assert worst["kind"] == "core.log" and worst["nan"] == NONE and worst["first_bad"]
     bad = [v for v in rest if v["nan"]]
     assert bad and found["values"][1 : 1 + len(bad)] == bad
-    (nan,) = [f for f in overview.findings(run) if "NaN" in f.title]
+    (nan,) = [f for f in problems(run) if "NaN" in f.title]
     assert nan.severity == "error" and nan.sight["op"] == worst["op"]
     run.close()
 
@@ -166,7 +167,7 @@ def test_values_with_inf_come_first_and_stages_stay_in_order(recording, file, tm
     assert found["values"][0]["stage"] == stage and found["values"][0]["inf"] == 3
     assert [s for s, _ in found["value_stages"]] == [0, stage]
     assert found["bad"]["nan"] == 0 < found["bad"]["inf"]
-    (inf,) = [f for f in overview.findings(run) if "Inf" in f.title]
+    (inf,) = [f for f in problems(run) if "Inf" in f.title]
     assert inf.severity == "note" and inf.sight["stage"] == stage
     run.close()
 
