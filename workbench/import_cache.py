@@ -13,7 +13,6 @@ import importlib.metadata
 import io
 import json
 import mmap
-import os
 from collections.abc import Sequence, Set
 from contextlib import suppress
 from functools import lru_cache
@@ -71,10 +70,19 @@ def _file_key(spec: Spec) -> str:
     """What the model file itself and the way to read it decide."""
     state = _state(spec)
     # A .keras file is lowered by the backend that Keras runs on.
-    backend = os.environ.get("KERAS_BACKEND", "") if spec.kind == "keras" else ""
+    backend = _keras_backend() if spec.kind == "keras" else ""
     state.update(json.dumps([spec.kind, spec.trust, backend]).encode())
     _add_file(state, Path(spec.text))
     return state.hexdigest()
+
+
+def _keras_backend() -> str:
+    from core_compiler.frontends.keras.backends import backend
+
+    try:
+        return backend()
+    except UserError:  # the import says what is wrong
+        return ""
 
 
 def _data_files(spec: Spec, own: str) -> list[str] | None:
