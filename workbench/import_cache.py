@@ -28,6 +28,7 @@ from core_compiler.ir import Resource, WeightStore, dtype
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module
 from core_compiler.ops.positions import Positions
+from core_compiler.regular_files import inside, open_regular
 from core_compiler.runtime.cache_folder import CacheFolder
 
 if TYPE_CHECKING:
@@ -107,14 +108,14 @@ def _with_data(own: str, path: Path, names: Sequence[str]) -> str | None:
     try:
         for name in names:
             state.update(json.dumps(name).encode())
-            _add_file(state, path.parent / name)
-    except OSError:
+            _add_file(state, inside(path.parent, name, "external data"))
+    except (OSError, UserError):  # the import says what is wrong
         return None
     return state.hexdigest()
 
 
 def _add_file(state, path: Path) -> None:
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         state.update(hashlib.file_digest(stream, "sha256").digest())
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported, distinct
 from core_compiler.frontends.keras import backends
+from core_compiler.regular_files import need_regular
 
 __all__ = ["example_shapes", "import_model", "on_arrays", "read_file"]
 
@@ -30,6 +31,7 @@ def read_file(path: Path, trust: bool = False) -> Any:
     if importlib.util.find_spec("keras") is None:
         raise UserError("keras is not installed", "frontend",
                         "pip install 'compiler-workbench[keras]'", 3)  # fmt: skip
+    need_regular(path)
     if not zipfile.is_zipfile(path):  # keras would say that there is no such file
         what = "keras cannot read it: it is no zip archive, as .keras files are"
         raise UserError(what, str(path), "save it again with model.save(path)")
