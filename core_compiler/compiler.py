@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ from core_compiler.pipelines import (
     check,
 )
 from core_compiler.runtime import heap
+from core_compiler.runtime.budget import SECONDS, TimeBudget
 from core_compiler.stage import Stage, module_figures
 from core_compiler.stage_checks import StageChecks
 from core_compiler.training.config import Training
@@ -312,9 +314,10 @@ class Compilation:
 
         self.leaves, self.trim = with_state, without_state
 
-    def profile(self, *arrays, repeats: int = 10):
+    def profile(self, *arrays, repeats: int = 10, seconds: float = SECONDS):
         """Execute on ``arrays`` (default: the example inputs), then time every launch ``repeats``
-        times: a :class:`~core_compiler.runtime.profiler.Profile`.  The observer is told both."""
+        times, fewer where that takes more than ``seconds``: a
+        :class:`~core_compiler.runtime.profiler.Profile`.  The observer is told both."""
         from core_compiler.kernels.reference.digest import digest
         from core_compiler.runtime import profiler
         from core_compiler.telemetry import timing_records
@@ -325,9 +328,11 @@ class Compilation:
         self.observer.progress("execute", 0, 0)
         first = [np.array(each) for each in given] if self.written else given
         self.observer.figures({"digest": digest(self(*first))})
-        self.observer.progress("time the kernels", 0, 0)
-        found = profiler.profile(self.executable, given, repeats=repeats)
-        self.observer.timings(*timing_records(found, self.facts["program"][2]))
+        tell = partial(self.observer.progress, "time the kernels")
+        budget = TimeBudget(seconds, tell)
+        found = profiler.profile(self.executable, given, repeats=repeats, budget=budget)
+        records, figures = timing_records(found, self.facts["program"][2])
+        self.observer.timings(records, {**figures, "seconds": seconds})
         return found
 
     def record(self, path: str | Path) -> Path:

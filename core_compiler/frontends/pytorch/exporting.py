@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
@@ -24,6 +25,12 @@ _KNOWN = {
     ),
     "not a known type": ("", "return tensors, or tuples, lists and dictionaries of them"),
 }
+
+
+#: Words of torch's messages that speak of its own machinery.
+_INTERNAL = re.compile(
+    r"Fake|Functional[TM]|Prox[yi]|torch\._|functorch|has no attribute 'constant'"
+)
 
 
 def exported(module: Any, inputs: Sequence, name: str, training: bool) -> Any:
@@ -58,6 +65,12 @@ def _refusal(error: Exception, module: Any, name: str) -> UserError:
     for part, (what, fix) in _KNOWN.items():
         if part in str(error):
             return UserError(f"torch.export failed: {what or text}", where, fix)
+    if _INTERNAL.search(text):
+        place = re.search(r" at (\S+:\d+): ", text)
+        return UserError(
+            "torch.export cannot follow this line", place[1] if place else where,
+            "write it with plain tensor operations, or export the model to ONNX",
+        )  # fmt: skip
     return UserError(f"torch.export failed: {text}", where, _FIX)
 
 
@@ -79,6 +92,7 @@ def _followed() -> Iterator[None]:
 
     kind: Any = torch.Tensor
     inherited = kind.data
+    nn_module = torch.nn.modules.module.__file__
 
     def read(tensor):
         own = not is_library(sys._getframe(1).f_code.co_filename)
@@ -95,7 +109,11 @@ def _followed() -> Iterator[None]:
         inherited.__set__(tensor, value)
 
     def copied(module, name, buffer):
-        known = module._buffers.get(name) is not None
+        frame = sys._getframe(1)  # of nn.Module, called where the attribute is set
+        while frame.f_back is not None and frame.f_code.co_filename == nn_module:
+            frame = frame.f_back
+        own = not is_library(frame.f_code.co_filename)
+        known = own and module._buffers.get(name) is not None
         return buffer.clone() if known and isinstance(buffer, torch.Tensor) else buffer
 
     hook = torch.nn.modules.module.register_module_buffer_registration_hook(copied)

@@ -45,6 +45,8 @@ def spoken(node: Any, target: str) -> str:
         return _TRANSFORMS[target]
     if target in _CALLED:
         return _CALLED[target]
+    if hasattr(node.target, "_schema"):  # an operator: aten's, or one that a library registers
+        return target
     module = str(getattr(node.target, "__module__", "") or "")
     internal = target.startswith("_") or "higher_order" in str(node.target)
     if internal or module.startswith("torch._"):
@@ -63,25 +65,34 @@ def is_transform(node: Any) -> bool:
 def refuse_without_values(program: Any, name: str) -> None:
     """UserError where a tensor that the program keeps has no values: torch computed it while it
     exported the model, within a transform, and kept nothing but its type."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
     states = {**program.state_dict, **program.constants}
     targets = {s.arg.name: s.target for s in program.graph_signature.input_specs
                if s.target and hasattr(s.arg, "name")}  # fmt: skip
     for node in program.graph.nodes:
         held = states.get(targets.get(node.name)) if node.op == "placeholder" else None
-        if held is None or not (isinstance(held, FakeTensor) or held.is_meta):
+        if held is None or _has_values(held):
             continue
         reader = next(_readers(node), None)
         told = None if reader is None else describe(reader)
         if told is not None and told.file and str(targets[node.name]).startswith("lifted"):
             raise UserError(
-                "torch.export does not follow a derivative (torch.func.grad, vjp, jacrev) that is "
-                "part of forward", f"{told.file}:{told.line}",
+                "torch.export does not follow a derivative that is part of forward "
+                "(torch.func.grad, vjp, jacrev)", f"{told.file}:{told.line}",
                 "write the derivative out, or compute it with torch.autograd.grad",
             )  # fmt: skip
         raise UserError(f"{targets[node.name]} has no values (device meta)", name,
                         "load the model's weights before the compile")  # fmt: skip
+
+
+def _has_values(held: Any) -> bool:
+    if not hasattr(held, "is_meta"):  # no tensor
+        return True
+    if held.is_meta or hasattr(held, "fake_mode"):
+        return False
+    try:
+        return str(held.layout) != "torch.strided" or held.untyped_storage() is not None
+    except RuntimeError:  # a tensor within a transform wraps one that is gone
+        return False
 
 
 def _readers(node: Any) -> Iterator[Any]:
