@@ -126,7 +126,8 @@ class Profile:
         ]  # fmt: skip
         return {"program": self.program, "threads": self.threads, **self.repeats,
                 "total": self.total.to_json(), "launches": launches,
-                "kernels": [asdict(k) for k in self.kernels], "limits": asdict(self.limits)}  # fmt: skip
+                "kernels": [asdict(k) for k in self.kernels],
+                "limits": asdict(self.limits)}  # fmt: skip
 
 
 def profile(executable: Executable, arrays: Sequence | None = None, *, repeats: int = 20,
