@@ -49,7 +49,8 @@ COMPUTED = {
 def test_it_computes_what_torch_computes(name):
     function = COMPUTED[name]
     made = cc.compile(Program(function).eval(), (X.clone(),))
-    np.testing.assert_allclose(made(X)[0], function(X.clone()).detach().numpy(), rtol=1e-6)
+    want = function(X.clone()).detach().numpy()
+    assert np.abs(made(X)[0] - want).max() <= 1e-6 * np.abs(want).max()
 
 
 def _flex(x):

@@ -3,11 +3,10 @@ in the words of its documentation: its internal names mean nothing to who wrote 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from core_compiler.errors import UserError
-from core_compiler.frontends.pytorch.origins import describe
+from core_compiler.frontends.pytorch.origins import describe, is_library
 
 #: Names of nodes that ``torch.func`` leaves in a program -> the function that left them.
 _TRANSFORMS = {
@@ -72,12 +71,10 @@ def refuse_without_values(program: Any, name: str) -> None:
         held = states.get(targets.get(node.name)) if node.op == "placeholder" else None
         if held is None or _has_values(held):
             continue
-        reader = next(_readers(node), None)
-        told = None if reader is None else describe(reader)
-        if told is not None and told.file and str(targets[node.name]).startswith("lifted"):
+        if str(targets[node.name]).startswith("lifted"):
             raise UserError(
                 "torch.export does not follow a derivative that is part of forward "
-                "(torch.func.grad, vjp, jacrev)", f"{told.file}:{told.line}",
+                "(torch.func.grad, vjp, jacrev)", _line_of_reader(program, node) or name,
                 "write the derivative out, or compute it with torch.autograd.grad",
             )  # fmt: skip
         raise UserError(f"{targets[node.name]} has no values (device meta)", name,
@@ -95,8 +92,14 @@ def _has_values(held: Any) -> bool:
         return False
 
 
-def _readers(node: Any) -> Iterator[Any]:
-    yield from sorted(node.users, key=lambda user: not user.meta.get("stack_trace"))
+def _line_of_reader(program: Any, node: Any) -> str:
+    """The model's line that reads what a node gives; "" where torch has kept none."""
+    graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
+    for reader in (*node.users, *(each for graph in graphs for each in graph.nodes)):
+        told = describe(reader)
+        if told.file and not is_library(told.file):
+            return f"{told.file}:{told.line}"
+    return ""
 
 
 def failed_at(program: Any, error: BaseException) -> str:
