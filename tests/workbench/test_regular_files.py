@@ -43,7 +43,7 @@ def _made(path: Path, kind: str) -> Path:
     return path
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_that_is_no_regular_file_is_refused(kind, ending, tmp_path, command):
@@ -55,7 +55,7 @@ def test_a_model_that_is_no_regular_file_is_refused(kind, ending, tmp_path, comm
             cc.compile(path, finish=False)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".safetensors"])
 def test_data_that_are_no_regular_file_are_refused(ending, tmp_path, command):
     path = _made(tmp_path / f"data{ending}", "fifo")
@@ -78,7 +78,7 @@ def _with_external(folder: Path, location: str, **facts: str) -> Path:
     return path
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", KINDS)
 def test_external_data_that_are_no_regular_file_are_refused(kind, tmp_path, command):
     path = _with_external(tmp_path, "data.bin")
