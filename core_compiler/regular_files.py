@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,6 +62,8 @@ def inside(folder: Path, location: str, where: str) -> Path:
         root = folder.resolve()
         path = (root / location).resolve()
         within = bool(location) and path.is_relative_to(root)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(path)
     except (OSError, ValueError, RuntimeError):  # a NUL, a name too long, a loop of links
         within = False
     if not within:
