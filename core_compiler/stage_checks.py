@@ -15,6 +15,7 @@ from core_compiler.debug.judge import Judge, described
 from core_compiler.debug.statistics import stage_statistics
 from core_compiler.ir import Op, Value
 from core_compiler.ir.events import CheckRecord
+from core_compiler.legality import levels
 from core_compiler.stage import Stage
 from core_compiler.training.roles import Roles
 
@@ -58,7 +59,9 @@ class StageChecks:
         done, earlier = described(made, stage), judge.fork()
         found = judge.stage(done)
         if made.finding is None and any(r.verdict == "failed" for r in found):
-            made.finding = locate(made, self._inputs, judge, earlier, found)
+            made.finding = locate(
+                made, self._inputs, judge, earlier, found, levels(made.target)
+            )
         if judge.kernels and stage.name.split("#")[0] == "generate_code":
             made.facts["kernel_checks"] = judge.kernels
         if stage.step is not None and "gradients" in stage.step.pass_.ensures:

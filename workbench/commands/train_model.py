@@ -197,10 +197,16 @@ def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
 
 def _recorder(path: Path, step, resumed: bool):
     """Writes a new recording, or goes on with the one of the run that is resumed."""
+    from core_compiler.kernels import CONTRACT_VERSION
+    from core_compiler.kernels.contract import need_current
     from core_compiler.record import Recorder
     from core_compiler.record.resumed import Resumed
 
-    return Resumed(path, step.identity) if resumed else Recorder(path)
+    def accept(meta) -> None:
+        version = meta.get("contract", CONTRACT_VERSION)
+        need_current(version, "the recording was", str(path), "resume")
+
+    return Resumed(path, step.identity, accept) if resumed else Recorder(path)
 
 
 def _watch(arguments):

@@ -3,6 +3,7 @@ refuse or lose: writes through ``.data``, buffers that are replaced, caches as r
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import io
 import re
@@ -136,10 +137,10 @@ def _register_caches() -> None:
     if "transformers" not in sys.modules:
         return
     try:
-        from transformers.integrations.executorch import register_dynamic_cache_export_support
-    except ImportError:  # another version: the model's user sets use_cache=False
+        caches = importlib.import_module("transformers.integrations.executorch")
+        caches.register_dynamic_cache_export_support()
+    except (ImportError, AttributeError):  # another version: its user sets use_cache=False
         return
-    register_dynamic_cache_export_support()
 
 
 def _functorch_depth() -> int | None:
