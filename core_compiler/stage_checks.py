@@ -59,9 +59,7 @@ class StageChecks:
         done, earlier = described(made, stage), judge.fork()
         found = judge.stage(done)
         if made.finding is None and any(r.verdict == "failed" for r in found):
-            made.finding = locate(
-                made, self._inputs, judge, earlier, found, levels(made.target)
-            )
+            made.finding = locate(made, self._inputs, judge, earlier, found, levels(made.target))
         if judge.kernels and stage.name.split("#")[0] == "generate_code":
             made.facts["kernel_checks"] = judge.kernels
         if stage.step is not None and "gradients" in stage.step.pass_.ensures:
