@@ -16,7 +16,7 @@ from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.training import checkpoint, receipts
 from workbench.cli import main
-from workbench.commands.train_model import recorder
+from workbench.commands.train_model import recorder_at
 from workbench.state import Sight
 from workbench.views import Empty, compare, contracts, divergence, overview, training, two_numerics
 from workbench.views.reading import Run
@@ -91,7 +91,7 @@ def test_receipts_alone_and_recordings_are_refused_too(older):
     with pytest.raises(UserError, match=re.escape(REASON)):
         receipts.check_head(path, identity, "fast")
     with pytest.raises(UserError, match=re.escape(REASON)):
-        recorder(older / "run.run", SimpleNamespace(identity=identity), True)
+        recorder_at(older / "run.run", SimpleNamespace(identity=identity), True)
 
 
 @pytest.mark.parametrize("words", [["train", "digits-mlp", "--iterations", "1"],

@@ -151,7 +151,7 @@ def _run(arguments) -> int:
     step, data = training_runs.make(
         arguments, edit, common.progress(), finish=path is None or resumed
     )  # fmt: skip
-    with nullcontext() if path is None else recorder(path, step, resumed) as recorder:
+    with nullcontext() if path is None else recorder_at(path, step, resumed) as recorder:
         history = fit(
             step, data, iterations=plan.iterations, batch=plan.batch, seed=plan.seed,
             folder=plan.folder, every=plan.every, resume=arguments.resume,
@@ -195,7 +195,7 @@ def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
     return UserError(said, arguments.folder, fix, STOPPED)
 
 
-def recorder(path: Path, step, resumed: bool):
+def recorder_at(path: Path, step, resumed: bool):
     """Writes a new recording, or goes on with the one of the run that is resumed."""
     from core_compiler.kernels import CONTRACT_VERSION
     from core_compiler.kernels.contract import need_current
