@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.debug.buffers import contents
+from core_compiler.debug.claims import check_claim
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.metric import farthest
 from core_compiler.debug.results import counting
@@ -244,6 +245,8 @@ class Checker:
         def record(verdict, **facts):
             return CheckRecord(rewrite, verdict, seconds=time.perf_counter() - started, **facts)
 
+        if rewrite.claim is not None:
+            return check_claim(rewrite, self.values, self.evaluator)
         if rewrite.attributes:
             note = "it sets facts of the function; results are compared by them"
             return record("bitwise", note=note)

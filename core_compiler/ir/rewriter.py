@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core_compiler.errors import InternalError
+from core_compiler.ir.claims import Claim
 from core_compiler.ir.core import Block, Op, Value
 from core_compiler.ir.origin import Origin
 
@@ -24,7 +25,7 @@ class Rewrite:
     the new ops maps to itself.  ``tolerance`` is None for an exact rule (bits are kept), else the
     bound ``|new - old| <= tolerance * max|old|`` that the rule states for itself (0.0: equal
     numbers whose bits may differ, as +0 and -0).  ``attributes`` are those of the function that it
-    sets (None: it takes one away).
+    sets (None: it takes one away).  ``claim``: what ops that replace nothing compute.
     """
 
     rule: str
@@ -37,6 +38,7 @@ class Rewrite:
     note: str = ""
     microseconds: float = 0.0
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    claim: Claim | None = None
 
 
 class RewriteLimit(Exception):
@@ -128,12 +130,13 @@ class Rewriter:
         note: str = "",
         reason: str = "",
         at: Op | None = None,
+        claim: Claim | None = None,
     ) -> list[Op]:
         """Put ``new`` in the place of ``old`` and send the users of old values to the new ones.
 
         ``values`` maps old results to new values; a result that a new op makes again needs none.
         ``at`` is the op whose place the new ops take (default: the last of ``old``).  ``reason``
-        explains ops that replace nothing.  Returns the new ops as placed (with their origins).
+        explains ops that replace nothing, ``claim`` says what they compute.  Returns the new ops as placed (with their origins).
         Raises :class:`RewriteLimit` when the pass's budget is spent.
         """
         self.budget.spend()
@@ -171,23 +174,26 @@ class Rewriter:
         elapsed, self._clock = (now - self._clock) * 1e6, now
         self.events.append(
             Rewrite(
-                rule, source, old, tuple(placed), mapping, self.function, tolerance, note, elapsed
+                rule, source, old, tuple(placed), mapping, self.function, tolerance, note, elapsed,
+                claim=claim,
             )
         )
         return placed
 
     def insert(
         self, new: Op | Sequence[Op], *, before: Op | None = None, rule: str, reason: str = "",
-        of: Op | None = None,
+        of: Op | None = None, note: str = "", claim: Claim | None = None,
     ):  # fmt: skip
         """Add ops that replace nothing; they come from the op ``of``, or ``reason`` becomes their
-        origin's explanation.  The event names ``of`` by its values, which stay what they are."""
+        origin's explanation.  The event names ``of`` by its values, which stay what they are;
+        ``claim`` says what the ops compute."""
         if of is not None and of.origin is not None:
             origin = Origin.derived(rule, [of.origin])
             new = (new,) if isinstance(new, Op) else new
             new = [op if op.origin is not None else op.with_(origin=origin) for op in new]
         values = {} if of is None else {v: v for v in of.results}
-        return self.replace((), new, values, rule=rule, reason=reason, at=before)
+        return self.replace((), new, values, rule=rule, reason=reason, at=before, note=note,
+                            claim=claim)  # fmt: skip
 
     def erase(self, op: Op | Sequence[Op], *, rule: str, note: str = "") -> None:
         """Remove ops whose results nobody reads."""
