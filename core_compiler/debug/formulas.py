@@ -40,63 +40,73 @@ class Unknown(Exception):
 
 # -- optimisers ------------------------------------------------------------------------------------
 
+#: Constants of a formula are stored in the dtype of what they meet: rounded once.
+Rounded = Callable[[float], float]
 
-def _sgd(o: Any, p, g, s, n) -> tuple[np.ndarray, Named]:
-    g = g + o.weight_decay * p
+
+def _sgd(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
+    g = g + r(o.weight_decay) * p
     if not o.momentum:
         return p - n["rate"] * g, {}
     first = bool(n["first"]) and o.dampening != 0
-    held = g if first else o.momentum * s["momentum_buffer"] + (1 - o.dampening) * g
-    step = g + o.momentum * held if o.nesterov else held
+    held = g if first else r(o.momentum) * s["momentum_buffer"] + r(1 - o.dampening) * g
+    step = g + r(o.momentum) * held if o.nesterov else held
     return p - n["rate"] * step, {"momentum_buffer": held}
 
 
-def _adam(o: Any, p, g, s, n, decoupled: bool = False) -> tuple[np.ndarray, Named]:
-    first, second = o.betas
+def _mean(r: Rounded, beta: float, old, new) -> np.ndarray:
+    """The moving average ``beta * old + (1 - beta) * new``: the smaller factor is rounded."""
+    if 1 - beta < 0.5:
+        return (1 - r(1 - beta)) * old + r(1 - beta) * new
+    held = r(1 - (1 - beta))
+    return held * old + (1 - held) * new
+
+
+def _adam(o: Any, r: Rounded, p, g, s, n, decoupled: bool = False) -> tuple[np.ndarray, Named]:
     if decoupled:
         p = p - n["rate"] * o.weight_decay * p
     else:
-        g = g + o.weight_decay * p
-    mean = first * s["exp_avg"] + (1 - first) * g
-    square = second * s["exp_avg_sq"] + (1 - second) * g**2
+        g = g + r(o.weight_decay) * p
+    mean = _mean(r, o.betas[0], s["exp_avg"], g)
+    square = r(o.betas[1]) * s["exp_avg_sq"] + r(1 - o.betas[1]) * g**2
     made = {"exp_avg": mean, "exp_avg_sq": square}
     if o.amsgrad:
         square = made["max_exp_avg_sq"] = np.maximum(s["max_exp_avg_sq"], square)
     mean_hat = mean / (1 - n["after.beta1_power"])
     square_hat = square / (1 - n["after.beta2_power"])
-    return p - n["rate"] * mean_hat / (np.sqrt(square_hat) + o.eps), made
+    return p - n["rate"] * mean_hat / (np.sqrt(square_hat) + r(o.eps)), made
 
 
-def _adamw(o: Any, p, g, s, n) -> tuple[np.ndarray, Named]:
-    return _adam(o, p, g, s, n, decoupled=True)
+def _adamw(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
+    return _adam(o, r, p, g, s, n, decoupled=True)
 
 
-def _adagrad(o: Any, p, g, s, n) -> tuple[np.ndarray, Named]:
-    g = g + o.weight_decay * p
+def _adagrad(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
+    g = g + r(o.weight_decay) * p
     total = s["sum"] + g**2
     rate = n["rate"] / (1 + n["before.steps"] * o.rate_decay) if o.rate_decay else n["rate"]
-    return p - rate * g / (np.sqrt(total) + o.eps), {"sum": total}
+    return p - rate * g / (np.sqrt(total) + r(o.eps)), {"sum": total}
 
 
-def _rmsprop(o: Any, p, g, s, n) -> tuple[np.ndarray, Named]:
-    g = g + o.weight_decay * p
-    square = o.alpha * s["square_avg"] + (1 - o.alpha) * g**2
+def _rmsprop(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
+    g = g + r(o.weight_decay) * p
+    square = r(o.alpha) * s["square_avg"] + r(1 - o.alpha) * g**2
     made, below = {"square_avg": square}, square
     if o.centered:
-        made["grad_avg"] = o.alpha * s["grad_avg"] + (1 - o.alpha) * g
+        made["grad_avg"] = _mean(r, o.alpha, s["grad_avg"], g)
         below = square - made["grad_avg"] ** 2
-    step = g / (np.sqrt(below) + o.eps)
+    step = g / (np.sqrt(below) + r(o.eps))
     if o.momentum:
-        step = made["momentum_buffer"] = o.momentum * s["momentum_buffer"] + step
+        step = made["momentum_buffer"] = r(o.momentum) * s["momentum_buffer"] + step
     return p - n["rate"] * step, made
 
 
-def _lion(o: Any, p, g, s, n) -> tuple[np.ndarray, Named]:
+def _lion(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
     first, second = o.betas
     mean = s["exp_avg"]
-    step = np.sign(first * mean + (1 - first) * g)
+    step = np.sign(r(first) * mean + r(1 - first) * g)
     p = p * (1 - n["rate"] * o.weight_decay)
-    return p - n["rate"] * step, {"exp_avg": second * mean + (1 - second) * g}
+    return p - n["rate"] * step, {"exp_avg": r(second) * mean + r(1 - second) * g}
 
 
 _OPTIMIZERS = {"SGD": _sgd, "Adam": _adam, "AdamW": _adamw, "Adagrad": _adagrad,
@@ -117,7 +127,7 @@ def _update(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Name
     formula = _OPTIMIZERS[_ours(o, "optimizers")]
     p, g = given["parameter"], given["gradient"]
     slots = {n.removeprefix("slot."): a for n, a in given.items() if n.startswith("slot.")}
-    made, moved = formula(o, p, g, slots, given)
+    made, moved = formula(o, options["rounded"], p, g, slots, given)
     return {"parameter": made, **{f"slot.{n}": a for n, a in moved.items()}}
 
 
@@ -162,8 +172,13 @@ def _numbers(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Nam
 def _norm(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
     """torch.nn.utils.clip_grad_norm_."""
     total = math.sqrt(sum(float(np.sum(g**2)) for g in given.values()))
-    return {"total": np.asarray(total),
-            "factor": np.asarray(min(1.0, options["norm"] / (total + 1e-6)))}  # fmt: skip
+    rounded = options["rounded"]
+    factor = min(1.0, rounded(options["norm"]) / (total + rounded(1e-6)))
+    return {"total": np.asarray(total), "factor": np.asarray(factor)}
+
+
+def _same(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    return {"made": given["x"]}
 
 
 def _product(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
@@ -223,6 +238,7 @@ FORMULAS: dict[str, Function] = {
     "one over the loss's factor": _inverse,
     "whether all are finite": _all,
     "a guarded update": _guarded,
+    "the value itself": _same,
     "the loss's next factor": _next_scale,
 }
 
@@ -241,13 +257,13 @@ def check_formula(rewrite: Rewrite, values: Mapping[Value, Any], narrow: Any) ->
     assert isinstance(claim, Formula)
     if claim.name not in FORMULAS:
         return record("unchecked", note=f"no formula is known for {claim.name}")
-    worst = 0.0
+    worst, options = 0.0, {**claim.options, "rounded": _rounding(claim)}
     try:
         for inputs in _inputs(claim, values):
             known = {claim.given[name]: array for name, array in inputs.items()}
             with np.errstate(all="ignore"):
                 made = evaluated(Wide(narrow), rewrite, known, values)
-                wanted = FORMULAS[claim.name](inputs, claim.options)
+                wanted = FORMULAS[claim.name](inputs, options)
             for name, want in wanted.items():
                 if name not in claim.made:
                     continue
@@ -269,6 +285,13 @@ def check_formula(rewrite: Rewrite, values: Mapping[Value, Any], narrow: Any) ->
         return record("unchecked", note=f"not compared with a formula: {problem}")
     note = f"{claim.name}, by its formula in f64 on recorded and random values"
     return record("within", worst_error=worst, tolerance=TOLERANCE, note=note)
+
+
+def _rounding(claim: Formula) -> Rounded:
+    """Constants are rounded to the dtype of the first float that is made."""
+    floats = (v.type.dtype for v in claim.made.values() if v.type.dtype.is_float)
+    kind = next(floats, None)
+    return float if kind is None else lambda value: float(np.asarray(value, kind.numpy))
 
 
 def _float(array: Any) -> np.ndarray:

@@ -24,6 +24,7 @@ import numpy as np
 from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import ALGEBRA, SEEDS, Checker, differing, same_bits
 from core_compiler.debug.kernels import KernelCheck, check_kernels
+from core_compiler.debug.loss_slope import check_loss
 from core_compiler.debug.memory import complaints
 from core_compiler.debug.metric import Distance, distance, epsilon
 from core_compiler.debug.results import counting, matched, reference
@@ -154,6 +155,13 @@ class Judge:
             yield replace(_cannot(error), kind="program")
         if made.changed:
             yield from self._results(made, failed)
+        if "gradients" in made.pass_.ensures and made.changed and not failed:
+            yield from self._gradients(made)
+
+    def _gradients(self, made: Made) -> Iterator[CheckRecord]:
+        """The backward pass as a whole, where two more evaluations in f64 are affordable."""
+        if made.flops <= MOST_WIDE:
+            yield from check_loss(made.before, made.module, self.inputs, self.checker.evaluator)
 
     def _rewrites(self, made: Made) -> Iterator[CheckRecord]:
         exact, ours = bool(made.pass_.exact), _is_ours(made.pass_)
