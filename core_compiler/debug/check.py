@@ -370,7 +370,7 @@ def _tensors(pairs, old: Sequence, new: Sequence) -> Iterator[tuple[Value, Any, 
 
 
 def _reads_narrower(rewrite: Rewrite) -> bool:
-    """Whether the new ops of a rewrite read floats that the old ones do not, narrower than theirs."""
+    """Whether the new ops of a rewrite read floats that the old ones do not, and narrower ones."""
 
     def read(ops: Sequence[Op]) -> set[Value]:
         made = {v for op in ops for v in op.results}

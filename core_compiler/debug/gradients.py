@@ -61,7 +61,10 @@ MULTILINEAR = frozenset({
 })  # fmt: skip
 #: Ops of several programs: evaluated alone, all shards hold the same, so a sum over all of them is
 #: the number of shards times the slope of one (`ops.gradients.collective`).
-SHARED = {"core.all_reduce": lambda op: 1 / op["shards"], "core.distribute": lambda op: op["shards"]}
+SHARED = {
+    "core.all_reduce": lambda op: 1 / op["shards"],
+    "core.distribute": lambda op: op["shards"],
+}
 #: Seeds of points, cotangents and directions.
 SEED = 0x67726164
 EPSILON = 2.0**-52
@@ -318,8 +321,7 @@ class GradientCheck:
             if not slope.left_out or not any(b.any() for b in lost.values()):
                 break
             direction = {
-                v: np.where(lost[v], 0.0, d) if v in lost else d
-                for v, d in slope.direction.items()
+                v: np.where(lost[v], 0.0, d) if v in lost else d for v, d in slope.direction.items()
             }
             slope = self.along(point, direction)
         self.sums(point, slope, found)

@@ -155,8 +155,8 @@ def check_loss(
         yield record("unchecked", note=f"the slope of the loss is not evaluated in f64: {problem}")
         return
     if allowed > ROUGH or not math.isfinite(want):
-        yield record("unchecked", note="the loss is not smooth enough near the parameters to compare "
-                     "its slope")  # fmt: skip
+        yield record("unchecked", note="the loss is not smooth enough near the parameters to "
+                     "compare its slope")  # fmt: skip
     elif off <= allowed:
         yield record("within", worst_error=off, tolerance=allowed,
                      note="the gradients together are the slope of the loss in f64")  # fmt: skip

@@ -156,7 +156,9 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
             a, b = np.where(usual, want, 0.0), np.where(usual, found[value], 0.0)
             size = float(np.max(np.abs(a), initial=0.0))
             off = distance(a, b)
-            if off.relative > SLOPE and np.max(np.abs(a - b), initial=0.0) > SLOPE * (size or 1e-12):
+            if off.relative > SLOPE and np.max(np.abs(a - b), initial=0.0) > SLOPE * (
+                size or 1e-12
+            ):
                 return Said(off.relative, "", failure(
                     check, value, off.index, float(a[off.index]), float(b[off.index]),
                     off.relative, f"torch's autograd at {point.name}"))  # fmt: skip

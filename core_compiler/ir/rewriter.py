@@ -136,7 +136,8 @@ class Rewriter:
 
         ``values`` maps old results to new values; a result that a new op makes again needs none.
         ``at`` is the op whose place the new ops take (default: the last of ``old``).  ``reason``
-        explains ops that replace nothing, ``claim`` says what they compute.  Returns the new ops as placed (with their origins).
+        explains ops that replace nothing, ``claim`` says what they compute.  Returns the new ops
+        as placed (with their origins).
         Raises :class:`RewriteLimit` when the pass's budget is spent.
         """
         self.budget.spend()
@@ -174,7 +175,15 @@ class Rewriter:
         elapsed, self._clock = (now - self._clock) * 1e6, now
         self.events.append(
             Rewrite(
-                rule, source, old, tuple(placed), mapping, self.function, tolerance, note, elapsed,
+                rule,
+                source,
+                old,
+                tuple(placed),
+                mapping,
+                self.function,
+                tolerance,
+                note,
+                elapsed,
                 claim=claim,
             )
         )

@@ -80,7 +80,8 @@ class ApplyOptimizer(Pass):
             role, name, _ = roles.arguments[parameter]
             held_by = {f"slot.{n}": arguments[i] for n, i in slots.items()}
             read = {"parameter": arguments[parameter], "gradient": outputs[gradient],
-                    "rate": rate.value, "first": first, **shared, **advanced, **held_by}  # fmt: skip
+                    "rate": rate.value, "first": first, **shared, **advanced,
+                    **held_by}  # fmt: skip
             never_negative = {*shared, *advanced, "rate"}
             never_negative |= {f"slot.{n}" for n in self.optimizer.squares}
             claim = Formula(

@@ -43,8 +43,8 @@ class ClipGradients(Pass):
         total = Term(b, b.sqrt(b.reduce_sum(b.mul(joined, joined), axes=(0,))))
         factor = (self.norm / (total + 1e-6)).call("min", 1.0)
         given = {str(i): main.outputs[place] for i, place in places.items()}
-        claim = Formula("the norm of the gradients", given,
-                        {"total": total.value, "factor": factor.value}, {"norm": self.norm})  # fmt: skip
+        made = {"total": total.value, "factor": factor.value}
+        claim = Formula("the norm of the gradients", given, made, {"norm": self.norm})
         rw.insert(b.ops, rule="the gradients' norm", reason="the configuration clips it",
                   claim=claim)  # fmt: skip
         outputs = list(main.outputs)
