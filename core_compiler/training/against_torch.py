@@ -227,10 +227,10 @@ def _run(
     model.load_state_dict(held, strict=False)
     if wide:
         model = model.double()
-    own = dict(model.named_parameters(remove_duplicate=False))
+    own = dict(model.named_parameters())
     for name, parameter in own.items():
         parameter.requires_grad_(name in trained)
-    parameters = list({id(own[n]): own[n] for n in trained if n in own}.values())
+    parameters = [own[name] for name in trained]
     what = training.optimizer
     optimizer = _optimizer_of(what)(what, parameters)
     compute, rate = _loss_of(losses.loss(training.loss)), rates(what.schedule)
@@ -250,8 +250,8 @@ def _run(
                 torch.nn.utils.clip_grad_norm_(parameters, training.clip_norm)
             if number == 0:
                 made.gradients = {
-                    n: own[n].grad.detach().numpy().copy()
-                    for n in trained if n in own and own[n].grad is not None
+                    name: own[name].grad.detach().numpy().copy()
+                    for name in trained if own[name].grad is not None
                 }  # fmt: skip
             optimizer.step(rate(number))
             made.losses.append(float(loss.detach()))
