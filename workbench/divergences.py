@@ -14,6 +14,7 @@ from workbench.kept_results import Results
 
 def key_of(identity: str, iteration: int, roots: tuple[str, str]) -> str:
     """What a result depends on: the computation, and both runs up to where they part."""
+    # The identity holds the contract's version.
     return hashlib.sha256("\n".join([identity, str(iteration), *roots]).encode()).hexdigest()
 
 

@@ -20,6 +20,7 @@ from core_compiler.compiler import Compilation, Options
 from core_compiler.debug.bisect import Finding, Looked, bisect, made_by, tensor_value
 from core_compiler.errors import UserError
 from core_compiler.ir.text import print_module, print_ops, value_names
+from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.legality import levels
 from workbench import numbers, recorded_model, reducing
 from workbench.kept_results import Result, Results
@@ -237,7 +238,8 @@ def _base64(content: bytes) -> str:
 
 def key_of(identity: str | None, tolerance: float, inputs: str) -> str:
     """What a result depends on: the recording (``Run.identity``: its file may be written anew),
-    and how it was looked; ``inputs``: the path of an ``.npz``, or ""."""
+    the numerics contract's version, and how it was looked; ``inputs``: the path of an ``.npz``,
+    or ""."""
     return f"{_whose(identity)}{tolerance!r} {inputs}"
 
 
@@ -247,7 +249,7 @@ def newest(recording: Path, identity: str | None) -> Result | None:
 
 
 def _whose(identity: str | None) -> str:
-    return f"{identity} "
+    return f"{identity} contract {CONTRACT_VERSION} "
 
 
 _NUMBER = (int, float)

@@ -47,7 +47,7 @@ RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
 #: Kind of a check -> how a fault that it finds was seen.
 SEEN = {
     "rewrite": CHECKED, "unlogged": CHECKED, "schedule": CHECKED, "results": END_TO_END,
-    "memory": CHECKED, "kernel": EXECUTED, "program": EXECUTED,
+    "loops": CHECKED, "memory": CHECKED, "kernel": EXECUTED, "program": EXECUTED,
 }  # fmt: skip
 
 
@@ -230,6 +230,8 @@ class _Search:
         kind = fault.record.kind if fault.record is not None else ""
         if kind == "schedule":
             return self._schedule(fault)
+        if kind == "loops":
+            return self._loops(fault)
         if kind == "kernel":
             bad = next(c for c in self.judge.kernels if c.record.verdict == "failed")
             return self._kernel(bad)
@@ -352,10 +354,22 @@ class _Search:
             return self._of("generate_code", EXECUTED, record.note, **where)
         if found.number:
             return self._step(scheduled, found, EXECUTED, **where)
+        return self._outlined(check.kernel, EXECUTED, found.note, **where)
+
+    def _outlined(self, kernel: str, how: str, note: str, **where) -> Finding:
+        """The rewrite that made a kernel whose plain loops are wrong."""
         rewrites = self._stage_of("outline_kernels").rewrites
-        number = next((i for i, r in enumerate(rewrites) if r.note == check.kernel), None)
+        number = next((i for i, r in enumerate(rewrites) if r.note == kernel), None)
         rewrite = None if number is None else rewrites[number]
-        return self._of("outline_kernels", EXECUTED, found.note, number, rewrite, **where)
+        return self._of("outline_kernels", how, note, number, rewrite, **where)
+
+    def _loops(self, fault: _Fault) -> Finding:
+        """A kernel whose plain loops are not its region: lowering made them."""
+        schedules = self.made.facts["schedules"]
+        launches = first_launches(self.made.module, schedules)
+        kernel = next(op["kernel"] for op in launches if op.operands[op["reads"]] is fault.value)
+        return self._outlined(kernel, CHECKED, fault.note, value=fault.value, index=fault.index,
+                              error=fault.error, numbers=fault.numbers)  # fmt: skip
 
     def _schedule(self, fault: _Fault) -> Finding:
         """The step of the first kernel whose schedule does not keep the bits of its plain loops."""

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug.adversarial import ALGEBRA, LEAST_SECONDS, MOVED, PART, Adversary, Pair
 from core_compiler.debug.buffers import contents
 from core_compiler.debug.claims import check_claim
 from core_compiler.debug.evaluate import Evaluator, Values
-from core_compiler.debug.metric import farthest
+from core_compiler.debug.metric import distance
 from core_compiler.debug.results import counting
-from core_compiler.debug.wide import Wide, nudged, widened
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import BufferType, Module, Op, OpaqueType, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
@@ -85,8 +85,6 @@ def numbers(old: np.ndarray, new: np.ndarray, index: tuple[int, ...]) -> dict[st
 
 #: Types whose values are tensors; those of a frontend's level may turn out to be.
 _TENSORS = (TensorType, OpaqueType)
-#: How far both sides of an inexact rewrite may be apart in f64, of the largest value.
-ALGEBRA = 1e-9
 #: How often inputs are moved by an ulp to measure how much they matter.
 SEEDS = 8
 _WRONG_MEMORY = "its memory held other numbers"
@@ -109,6 +107,8 @@ class Checker:
         self.evaluator = Evaluator(module.weights, keep_bytes, module.functions)
         self.values = Values(self.evaluator, dict(zip(arguments, inputs, strict=True)))
         self.values.learn(module.main.body.ops)
+        self.adversary = Adversary(module.weights, self.values)
+        self._began = time.perf_counter()
         try:
             self.reference = [self.values[v] for v in module.main.outputs]
         except InternalError as problem:
@@ -142,6 +142,7 @@ class Checker:
             return [*self._buffers(rewrites, after), *self.unlogged(before, after, rewrites)]
         for rewrite in rewrites:
             self.values.learn(rewrite.new)
+            self.adversary.learn(rewrite.new)
             if exact and rewrite.tolerance is not None:
                 results.append(CheckRecord(rewrite, "failed", note="an exact pass used a rule that "
                                "may change bits"))  # fmt: skip
@@ -152,12 +153,27 @@ class Checker:
                     f"unproven: one event replaces {len(rewrite.old)} ops; as a whole it is equal"
                 )
                 record = replace(record, verdict="unchecked", note=note)
+            if record.verdict in ("bitwise", "within") and rewrite.claim is None:
+                record = self._tried(rewrite, record)
             stated = rewrite.tolerance is not None or rewrite.claim is not None
             if anew and record.verdict == "failed" and not stated:
                 note = "it computes something else on purpose"
                 record = replace(record, verdict="unchecked", note=note)
             results.append(record)
         return [*results, *self.unlogged(before, after, rewrites)]
+
+    def _tried(self, rewrite: Rewrite, record: CheckRecord) -> CheckRecord:
+        """``record``, or a failed one where the rewrite differs on values made to hurt."""
+        spent = time.perf_counter() - self._began
+        adversary = self.adversary
+        fault = adversary.find(rewrite, max(LEAST_SECONDS, PART * (spent - adversary.seconds)))
+        if fault is None:
+            return record
+        return replace(
+            record, verdict="failed", worst_error=fault.error, value=fault.value,
+            index=fault.index, old=fault.want, new=fault.got,
+            note=f"{rewrite.rule} {fault.note}",
+        )  # fmt: skip
 
     def unlogged(
         self, before: Module, after: Module, rewrites: Sequence[Rewrite]
@@ -290,7 +306,7 @@ class Checker:
         verdict = "within" if allowed is not None and worst <= allowed else "failed"
         note = "" if verdict == "within" else _complaint(rewrite, worst)
         if verdict == "within" and allowed:
-            wrong = self._algebra(rewrite, pairs)
+            wrong = self._algebra(rewrite)
             if wrong is not None:
                 verdict, note = "failed", wrong
         return record(
@@ -303,50 +319,27 @@ class Checker:
             **there,
         )
 
-    def _algebra(self, rewrite: Rewrite, pairs: Sequence[tuple[Value, Value]]) -> str | None:
+    def _algebra(self, rewrite: Rewrite) -> str | None:
         """What evaluating both sides of an inexact rewrite in f64 says against it: there they are
-        equal but for f64's own rounding, unless the rule computes something else.  Where the new
-        ops read narrower values that the old ones do not, both begin with different numbers: the
-        bound that the rule states is all there is."""
-        if _reads_narrower(rewrite):
-            return None
+        equal but for f64's own rounding, unless the rule computes something else."""
+        pair = Pair.of(rewrite, self.adversary)
+        if pair is None:
+            return None  # nothing to vary, or ops of a level that has no meaning in f64
+        given = {v: np.asarray(self.values[v]) for v in (*pair.free, *pair.fixed)}
         try:
-            old = self._local_wide(rewrite.old, [a for a, _ in pairs])
-            new = self._local_wide(rewrite.new, [b for _, b in pairs])
+            old, new = pair.wide(0, given), pair.wide(1, given)
         except (KeyError, InternalError):
-            return None  # ops of a level that has no meaning in f64
-        _, off = farthest((a, counting(k, m, a, b)) for (k, m), a, b in zip(
-            pairs, old, new, strict=True))  # fmt: skip
-        if off.relative <= ALGEBRA:
             return None
-        moved = 0.0
-        for seed in range(SEEDS):  # ill-conditioned in f64 too?
-            other = self._local_wide(rewrite.old, [a for a, _ in pairs], seed)
-            moved = max(moved, farthest(zip(old, other, strict=True))[1].relative)
-            if off.relative <= 16 * moved:
-                return None
-        return (f"{rewrite.rule} is not the same in f64 either: off by {off.relative:.3g} of the "
-                "largest value, so it is not only rounding that differs")  # fmt: skip
-
-    def _local_wide(
-        self, ops: Sequence[Op], wanted: Sequence[Value], seed: int | None = None
-    ) -> list[np.ndarray]:
-        """As :meth:`_local`, in f64; with a ``seed`` on boundary values that are moved by an ulp of
-        f64."""
-        wide, made = Wide(self.evaluator), {}
-        random = None if seed is None else np.random.default_rng(seed)
-
-        def boundary(value: Value) -> np.ndarray:
-            if value not in made:
-                array = widened(self.values[value])
-                made[value] = array if random is None else nudged(array, random)
-            return made[value]
-
-        for op in ops:
-            arrays = [boundary(v) for v in op.operands]
-            outer = {v: boundary(v) for v in (op.uses() if op.regions else ())}
-            made.update(zip(op.results, wide.op(op, arrays, outer), strict=True))
-        return [boundary(v) for v in wanted]
+        for (value, made), one, other in zip(pair.values, old, new, strict=True):
+            off = distance(one, counting(value, made, one, other))
+            if off.relative <= max(ALGEBRA, rewrite.in_f64):
+                continue
+            if off.relative > MOVED * pair.moved(given, value):
+                return (
+                    f"{rewrite.rule} is not the same in f64 either: off by {off.relative:.3g} of "
+                    "the largest value, so it is not only rounding that differs"
+                )
+        return None
 
     def _local(self, ops: Sequence[Op], wanted: Sequence[Value]) -> list[np.ndarray]:
         """``wanted`` evaluated by ``ops`` on the boundary values (those that no op makes)."""
@@ -367,19 +360,6 @@ def _tensors(pairs, old: Sequence, new: Sequence) -> Iterator[tuple[Value, Any, 
             yield from ((kept, x, y) for x, y in zip(a, b, strict=False))
         else:
             yield kept, a, counting(kept, made, a, b)
-
-
-def _reads_narrower(rewrite: Rewrite) -> bool:
-    """Whether the new ops of a rewrite read floats that the old ones do not, and narrower ones."""
-
-    def read(ops: Sequence[Op]) -> set[Value]:
-        made = {v for op in ops for v in op.results}
-        floats = {v for op in ops for v in op.uses() if isinstance(v.type, TensorType)}
-        return {v for v in floats - made if v.type.dtype.is_float}
-
-    old = read(rewrite.old)
-    widest = max((v.type.dtype.bits for v in old), default=0)
-    return any(v.type.dtype.bits < widest for v in read(rewrite.new) - old)
 
 
 def _complaint(rewrite: Rewrite, worst: float) -> str:

@@ -47,10 +47,11 @@ from core_compiler.runtime.kernel_cache import digest_of
 SLOPE = 1e-6
 #: Steps h, the first one that leaves most elements smooth is taken.
 STEPS = (1e-4, 1e-6)
-#: How far the differences of h and h/2 of a smooth function may be apart, of the largest one.
+#: How far the differences of h and h/2 of a smooth function may be apart, of the larger one.
 KINK = 1e-5
-#: Ops of more flops (a loop: bytes) than this are checked at one point in one direction.
-HEAVY = 20_000_000
+#: Ops of more flops (a loop: bytes), or on more elements, are checked at one point: so many
+#: elements are points enough.
+HEAVY, MANY = 20_000_000, 65_536
 #: Ops that are linear in each of their operands: any step is exact.
 MULTILINEAR = frozenset({
     "core.conv", "core.conv_transpose", "core.conv_weight_gradient", "core.matmul", "core.contract",
@@ -147,6 +148,10 @@ class GradientCheck:
     def _is_heavy(self) -> bool:
         work = 0
         for op in self.claim.forward:
+            sizes = [v.type.elements for v in (*op.uses(), *op.results)
+                     if isinstance(v.type, TensorType)]  # fmt: skip
+            if max(sizes, default=0) > MANY:
+                return True
             try:
                 work += cost(op).flops
             except (InternalError, KeyError):
@@ -281,14 +286,15 @@ class GradientCheck:
         for result, _ in self.claim.given:
             (a, bend), (b, half_bend) = wide[result], half[result]
             with np.errstate(all="ignore"):
-                size = np.max(np.abs(b), where=np.isfinite(b), initial=0.0)
-                noise = 64 * EPSILON * np.abs(point.made[result]) / step
+                y = point.made[result]
+                size = np.max(np.abs(y), where=np.isfinite(y), initial=0.0)
+                allowed = KINK * np.maximum(np.abs(a), np.abs(b)) + 64 * EPSILON * size / step
                 kink = ~np.isfinite(a) | ~np.isfinite(b)
                 if not exact:
                     # A kink within the step shows in the slopes, one at x itself in the bends: of
                     # a smooth function they halve with the step, at a kink they stay.
-                    kink |= np.abs(a - b) > KINK * size + noise
-                    kink |= np.abs(bend - 2 * half_bend) > KINK * size + noise
+                    kink |= np.abs(a - b) > allowed
+                    kink |= np.abs(bend - 2 * half_bend) > allowed
                 slopes[result] = np.where(kink, 0.0, b + (b - a) / 3)
             bad[result] = kink
         count = sum(b.size for b in bad.values())

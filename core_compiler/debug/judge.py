@@ -21,9 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug.adversarial import ALGEBRA
 from core_compiler.debug.buffers import BufferMachine
-from core_compiler.debug.check import ALGEBRA, SEEDS, Checker, differing, same_bits
+from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
 from core_compiler.debug.kernels import KernelCheck, check_kernels
+from core_compiler.debug.loops import check_loops
 from core_compiler.debug.loss_slope import check_loss
 from core_compiler.debug.memory import complaints
 from core_compiler.debug.metric import Distance, distance, epsilon
@@ -108,6 +110,7 @@ class Judge:
         self.checker = Checker(module, self.inputs, self.keep_bytes)
         self.outputs: list[np.ndarray] = list(self.checker.reference)
         self.reference: list[np.ndarray] = list(self.checker.reference)
+        self._imported: list[np.ndarray] = list(self.checker.reference)
         self.error: float | None = None
         self.condition: float | None = None
         #: For each result of the reference the module and place that it comes from.
@@ -188,6 +191,7 @@ class Judge:
             for complaint in complaints(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         if name == "schedule_kernels":
+            yield from check_loops(made.module, facts["schedules"], self.checker.evaluator)
             for record in check_schedules(made.module, facts["schedules"]):
                 yield replace(record, kind="schedule")
         if name == "generate_code" and self.target is not None and not self.target.available():
@@ -215,7 +219,8 @@ class Judge:
         # A result that nobody writes must not find the right values in memory used before.
         execute(*(np.ascontiguousarray(np.roll(a, 1)).reshape(a.shape) for a in self.inputs))
         for time_ in ("", " when it is executed again"):
-            outputs = execute(*self.inputs)
+            # Copies: a training step updates its state where it lies.
+            outputs = execute(*(np.array(a) for a in self.inputs))
             for place, (value, want, got) in enumerate(
                 zip(made.module.main.outputs, self.outputs, outputs, strict=True)
             ):
@@ -242,15 +247,14 @@ class Judge:
             note = f"{len(self.outputs)} results became {len(outputs)}"
             yield CheckRecord(None, "failed", note=note, kind="results")
             return
-        if not made.pass_.anew:
-            for there, here in same:
-                record = self._same_type(made, there, here, outputs)
-                if record is not None:
-                    yield record
-                    return
-            judged = self._bits if made.exact else self._arithmetic
-            yield from judged(made, same, outputs, started)
+        if not made.pass_.anew and not failed:  # else the cause is known
+            records = list(self._judged(made, same, outputs, started))
+            failed = any(r.verdict == "failed" for r in records)
+            yield from records
         self._go_on(made, outputs)
+        if failed:  # what comes is not blamed for it
+            self.reference = list(outputs)
+            self._sources = [(made.module, place) for place in range(len(outputs))]
 
     def _go_on(self, made: Made, outputs: list[np.ndarray]) -> None:
         """The next stage is compared with this one, and with what this one was compared with."""
@@ -259,10 +263,20 @@ class Judge:
             if self.reference[there].shape == outputs[here].shape:
                 sources[here] = self._sources[there]
         self.reference = reference(made.before, made.module, self.reference, outputs)
+        self._imported = reference(made.before, made.module, self._imported, outputs)
         self.outputs, self._sources = outputs, sources
-        pairs = zip(self.reference, outputs, strict=True)
+        pairs = zip(self._imported, outputs, strict=True)
         if made.module is not made.before and not made.anew:
             self.error = max((distance(a, b).relative for a, b in pairs if a is not b), default=0.0)
+
+    def _judged(self, made, same, outputs, started) -> Iterator[CheckRecord]:
+        for there, here in same:
+            record = self._same_type(made, there, here, outputs)
+            if record is not None:
+                yield record
+                return
+        judged = self._bits if made.exact else self._arithmetic
+        yield from judged(made, same, outputs, started)
 
     def _same_type(self, made, there: int, here: int, outputs) -> CheckRecord | None:
         kept, value = made.before.main.outputs[there], made.module.main.outputs[here]

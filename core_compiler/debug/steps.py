@@ -46,7 +46,7 @@ def check_schedules(module: Module, schedules: Mapping[str, Any]) -> Iterator[Ch
         kernel = launch["kernel"]
         started = time.perf_counter()
         scheduled = schedules[kernel]
-        case = _Case(launch, scheduled)
+        case = LaunchCase(launch, scheduled)
         found = _first_bad(case, case.loops())
         value = launch.operands[launch["reads"]]
         spent = time.perf_counter() - started
@@ -89,13 +89,13 @@ def first_bad_step(
     """
     flops = sum(cost(op).flops for op in launch.regions[0].ops if op.kind != "core.constant")
     if evaluator is not None and flops <= MOST_FLOPS:
-        case = _Case(launch, scheduled, whole=True)
+        case = LaunchCase(launch, scheduled, whole=True)
         return _first_bad(case, case.meaning(evaluator))
-    case = _Case(launch, scheduled)
+    case = LaunchCase(launch, scheduled)
     return _first_bad(case, case.loops())
 
 
-def _first_bad(case: _Case, wanted: list[np.ndarray] | KernelFault) -> BadStep | None:
+def _first_bad(case: LaunchCase, wanted: list[np.ndarray] | KernelFault) -> BadStep | None:
     scheduled = case.scheduled
     states = _states(scheduled)
     told = f"kernel {scheduled.function.name}"
@@ -181,7 +181,7 @@ def _states(scheduled) -> list[tuple[Function, dict[str, Function]]]:
     return [*states, (scheduled.function, dict(scheduled.cores))]
 
 
-class _Case:
+class LaunchCase:
     """The data of one launch: each buffer's memory in its own layout."""
 
     def __init__(self, launch: Op, scheduled, whole: bool = False):
@@ -218,6 +218,17 @@ class _Case:
             return self.interpreted(*_states(self.scheduled)[0])
         except KernelFault as error:
             return error
+
+    def loops_over(self, pattern: int) -> list[np.ndarray]:
+        """The results by the plain loops, in memory that holds bytes of ``pattern`` beforehand."""
+        buffers = [
+            np.full(self.memory[v].nbytes, pattern, np.uint8).view(self.memory[v].dtype)
+            if i in self.outputs and v not in self.over else self._fresh(v)
+            if i in self.outputs else self.memory[v]
+            for i, v in enumerate(self.buffers)
+        ]  # fmt: skip
+        interpret(self.first, buffers, self.sizes[: len(index_arguments(self.first))])
+        return [buffers[i] for i in self.outputs]
 
     def meaning(self, evaluator: Evaluator) -> list[np.ndarray]:
         """The results by the launch's region, as they would lie in memory."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.debug.evaluate import Evaluator
+from core_compiler.debug.metric import epsilon
 from core_compiler.errors import InternalError
 from core_compiler.ir import Block, DType, Op, TensorType, Value, dtype
 from core_compiler.ir.kinds import MEANING_IN_REGION
@@ -40,6 +41,15 @@ def nudged(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     if array.dtype != np.float64:
         return array
     return array * (1 + 2.0**-52 * random.integers(-1, 2, array.shape))
+
+
+def rerounded(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """A constant in f64; one that is a single number (1/n, sqrt(2), an epsilon) moved up or down by
+    an ulp of its own dtype: formulas that mean the same round such numbers differently."""
+    wide = widened(array)
+    if wide.dtype != np.float64 or not wide.size or not np.all(wide == wide.flat[0]):
+        return wide
+    return wide * (1 + epsilon(array.dtype) * random.choice([-1, 1]))
 
 
 def _is_float(kind: np.dtype) -> bool:

@@ -51,7 +51,7 @@ def _weight_gradient(b: Builder, op: Op) -> Value:
 
 
 def _positions(b: Builder, op: Op) -> Value:
-    """Tap by tap: the first position of the largest so far."""
+    """Tap by tap: the first position of the largest so far, or that of the last NaN."""
     (x,) = op.operands
     kind, lead, sizes = x.type.dtype, x.type.shape[:2], x.type.shape[2:]
     low, high, none = (0, 0, *op["low"]), (0, 0, *op["high"]), (0,) * x.type.rank
@@ -77,7 +77,7 @@ def _positions(b: Builder, op: Op) -> Value:
             continue
         better = b.gt(value, best)
         if kind.is_float:
-            better = b.or_(better, b.and_(b.is_nan(value), b.not_(b.is_nan(best))))
+            better = b.or_(better, b.is_nan(value))
         better = b.or_(better, b.lt(place, b.scalar_like(0, place)))
         better = b.and_(better, b.ge(here, b.scalar_like(0, here)))
         best, place = b.select(better, value, best), b.select(better, here, place)

@@ -354,7 +354,15 @@ def _norm(b, kind, operands, found, attributes):
     return b.plain(kind, operands, attributes), [found[0]]
 
 
-@_for("conv", "max_pool", "avg_pool", "batch_norm", "group_norm", "instance_norm")
+@_for(
+    "conv",
+    "max_pool",
+    "max_pool_positions",
+    "avg_pool",
+    "batch_norm",
+    "group_norm",
+    "instance_norm",
+)
 def _image(b, kind, operands, found, attributes):
     """Whole images: only how many there are may depend on data."""
     if any(found[1:]) or set(found[0]) - {0}:

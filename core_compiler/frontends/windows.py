@@ -6,7 +6,6 @@ A ``pool`` is the attributes of ``core.max_pool``: window, strides, low, high, d
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.frontends.base import WRITTEN_OUT, need_small
+from core_compiler.frontends.base import need_small
 from core_compiler.ir import Value, dtype
 from core_compiler.ops.builder import Builder
 
@@ -37,37 +36,53 @@ def places_of_largest(
     b: Builder, x: Value, pool: Mapping[str, Any], column_major: bool = False
 ) -> Value:
     """Where in its plane of x (N, C, *sizes) the largest element of each window lies, as i64: the
-    first of equals, the plane's elements counted row-major or column-major."""
-    batch, channels, *sizes = x.type.shape
-    wide = _padded(b, x, least(x.type.dtype), pool["low"], pool["high"])
-    out = [
-        (size - dilation * (window - 1) - 1) // stride + 1
-        for size, window, stride, dilation in zip(
-            wide.type.shape[2:], pool["window"], pool["strides"], pool["dilations"], strict=True)
-    ]  # fmt: skip
-    if column_major:
-        steps = [prod(sizes[:i]) for i in range(len(sizes))]
-    else:
-        steps = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    need_small(prod(pool["window"]), "elements of a window", WRITTEN_OUT)
-    need_small(prod(out), "windows")
-    parts, offsets = [], []
-    for taps in itertools.product(*map(range, pool["window"])):
-        start = [tap * dilation for tap, dilation in zip(taps, pool["dilations"], strict=True)]
-        limit = [s + (n - 1) * stride + 1
-                 for s, n, stride in zip(start, out, pool["strides"], strict=True)]  # fmt: skip
-        part = b.slice(wide, starts=(0, 0, *start), limits=(batch, channels, *limit),
-                       strides=(1, 1, *pool["strides"]))  # fmt: skip
-        parts.append(b.reshape(part, shape=(1, *part.type.shape)))
-        offsets.append(sum(s * step for s, step in zip(start, steps, strict=True)))
-    chosen = b.argmax(b.concat(*parts, axis=0), axis=0, dtype=I64)
-    first = np.zeros([1] * len(out), np.int64)
-    for axis, (n, step) in enumerate(zip(out, steps, strict=True)):
-        at = (np.arange(n) * pool["strides"][axis] - pool["low"][axis]) * step
-        first = first + at.reshape(-1, *(1,) * (len(out) - 1 - axis))
-    corner = b.broadcast(b.constant(np.broadcast_to(first, out)), shape=chosen.type.shape,
-                         dims=tuple(range(2, chosen.type.rank)))  # fmt: skip
-    return b.add(b.take(b.constant(np.array(offsets, np.int64)), chosen, axis=0), corner)
+    first of equals or the last NaN (``core.max_pool_positions``), the plane's elements counted
+    row-major or column-major.  -1 for a window of padding alone."""
+    place = b.max_pool_positions(x, **pool)
+    sizes = x.type.shape[2:]
+    if not column_major or len(sizes) == 1:
+        return place
+    steps = [prod(sizes[:i]) for i in range(len(sizes))]
+    counted = _weighted(b, _coordinates(b, place, sizes), steps)
+    return b.select(b.lt(place, b.scalar_like(0, place)), place, counted)
+
+
+def largest_at(b: Builder, x: Value, places: Value, pool: Mapping[str, Any]) -> Value:
+    """The elements of x at the row-major ``places`` in their planes: what stands beside an index is
+    the element there.  A window of padding alone has the lowest value."""
+    lead, sizes, out = x.type.shape[:2], x.type.shape[2:], places.type.shape
+    flat = b.reshape(x, shape=(*lead, prod(sizes)))
+    at = b.reshape(places, shape=(*lead, prod(out[2:])))
+    found = b.reshape(b.take_along(flat, at, axis=2), shape=out)
+    if all(_meets_all(pool, axis, size, out[2 + axis]) for axis, size in enumerate(sizes)):
+        return found
+    lowest = b.scalar_like(least(x.type.dtype), found)
+    return b.select(b.lt(places, b.scalar_like(0, places)), lowest, found)
+
+
+def _meets_all(pool: Mapping[str, Any], axis: int, size: int, count: int) -> bool:
+    """Whether every window has a position inside along a spatial axis."""
+    starts = np.arange(count)[:, None] * pool["strides"][axis] - pool["low"][axis]
+    reach = starts + np.arange(pool["window"][axis]) * pool["dilations"][axis]
+    return bool(((reach >= 0) & (reach < size)).any(1).all())
+
+
+def _coordinates(b: Builder, place: Value, sizes: Sequence[int]) -> list[Value]:
+    """The coordinates of row-major positions in a box of ``sizes``."""
+    found = []
+    for axis, size in enumerate(sizes):
+        at = b.div(place, b.scalar_like(prod(sizes[axis + 1 :]), place))
+        found.append(b.rem(at, b.scalar_like(size, at)))
+    return found
+
+
+def _weighted(b: Builder, coordinates: Sequence[Value], steps: Sequence[int]) -> Value:
+    """The sum of coordinates times their steps."""
+    terms = [b.mul(c, b.scalar_like(n, c)) for c, n in zip(coordinates, steps, strict=True)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = b.add(total, term)
+    return total
 
 
 def average(
@@ -97,19 +112,44 @@ def first_largest(b: Builder, x: Value, axis: int, name: str = "max") -> tuple[V
     return b.reshape(found, shape=at.type.shape), at
 
 
-def adaptive(
-    b: Builder, x: Value, sizes: Sequence[int], kind: str, first: bool = False
-) -> Value:  # fmt: skip
+def adaptive_places(b: Builder, x: Value, sizes: Sequence[int]) -> Value:
+    """Where in its plane of x (N, C, *spatial) the largest of each of ``sizes`` windows lies, the
+    windows as :func:`adaptive` has them.
+
+    Windows that are shorter than the longest repeat their last position: of equals that is not the
+    first, and a NaN is at the same place.
+    """
+    spatial, tables = x.type.shape[2:], []
+    for axis, (size, n) in enumerate(zip(spatial, sizes, strict=True)):
+        start, length = _windows_along(size, n)
+        reach = np.minimum(np.arange(length.max()), length[:, None] - 1)
+        tables.append((start[:, None] + reach).astype(np.int64))
+        x = b.take(x, b.constant(tables[-1].reshape(-1)), axis=axis + 2)
+    window = tuple(table.shape[1] for table in tables)
+    zero, one = (0,) * len(window), (1,) * len(window)
+    place = b.max_pool_positions(x, window=window, strides=window, low=zero, high=zero,
+                                 dilations=one)  # fmt: skip
+    counted = _coordinates(b, place, x.type.shape[2:])
+    at = [b.take(b.constant(table.reshape(-1)), c, axis=0)
+          for table, c in zip(tables, counted, strict=True)]  # fmt: skip
+    return _weighted(b, at, [prod(spatial[i + 1 :]) for i in range(len(spatial))])
+
+
+def _windows_along(size: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where ``n`` windows begin, from floor(i size / n), and how long they are, to ceil((i + 1)
+    size / n)."""
+    need_small(max(n, size, -(-size // max(n, 1)) * n), "positions of windows")
+    start = np.arange(n) * size // n
+    return start, -(-(np.arange(1, n + 1) * size) // n) - start
+
+
+def adaptive(b: Builder, x: Value, sizes: Sequence[int], kind: str) -> Value:
     """``sizes`` windows along each of the last axes, from floor(i size / n) to ceil((i + 1) size /
-    n): their mean or max (``kind``); ``first``: the gradient of a max goes to the first of
-    equals, in row-major order."""
+    n): their mean or max (``kind``)."""
     count = 1.0
-    along = list(zip(range(x.type.rank - len(sizes), x.type.rank), sizes, strict=True))
-    for axis, n in reversed(along) if first else along:
+    for axis, n in zip(range(x.type.rank - len(sizes), x.type.rank), sizes, strict=True):
         size = x.type.shape[axis]
-        need_small(max(n, size, -(-size // max(n, 1)) * n), "positions of windows")
-        start = np.arange(n) * size // n
-        length = -(-(np.arange(1, n + 1) * size) // n) - start
+        start, length = _windows_along(size, n)
         reach = np.arange(length.max())
         places = np.minimum(start[:, None] + reach, size - 1).astype(np.int64)
         parts = b.take(x, b.constant(places), axis=axis)  # ..., n, reach, ...
@@ -117,10 +157,7 @@ def adaptive(
                            dims=(axis, axis + 1))  # fmt: skip
         rest = b.scalar_like(0 if kind == "mean" else least(x.type.dtype), parts)
         parts = b.select(held, parts, rest)
-        if kind == "max" and first:
-            x, _ = first_largest(b, parts, axis + 1)
-        else:
-            x = (b.reduce_sum if kind == "mean" else b.reduce_max)(parts, axes=(axis + 1,))
+        x = (b.reduce_sum if kind == "mean" else b.reduce_max)(parts, axes=(axis + 1,))
         shape = [1] * len(sizes)
         shape[axis - x.type.rank + len(sizes)] = n
         count = count * length.reshape(shape)

@@ -20,8 +20,11 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 #: Verdicts of a check, best first.
 VERDICTS = ("bitwise", "within", "unchecked", "failed")
 #: What a check is about: one rewrite; a change that no event speaks of; the results of the stage as
-#: a whole; a scheduled kernel; planned memory; a launch of machine code; the linked program.
-CHECKS = ("rewrite", "unlogged", "results", "schedule", "memory", "kernel", "program")
+#: a whole; a kernel's plain loops; a scheduled kernel; planned memory; a launch of machine code;
+#: the linked program.
+CHECKS = (
+    "rewrite", "unlogged", "results", "loops", "schedule", "memory", "kernel", "program",
+)  # fmt: skip
 #: How a compile ends.
 STATUSES = ("finished", "failed", "cancelled")
 

@@ -98,7 +98,7 @@ class _Replay:
         self.replaced: set[object] = set()
         self.named: set[object] = set()
         for rewrite in rewrites:
-            self.replaced.update(_key(op) for op in rewrite.old)
+            self.replaced.update(_key(part) for op in rewrite.old for part in _parts(op))
             for op in rewrite.new:
                 self.named.add(_key(op))
                 for part in _parts(op):

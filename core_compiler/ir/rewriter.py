@@ -25,7 +25,10 @@ class Rewrite:
     the new ops maps to itself.  ``tolerance`` is None for an exact rule (bits are kept), else the
     bound ``|new - old| <= tolerance * max|old|`` that the rule states for itself (0.0: equal
     numbers whose bits may differ, as +0 and -0).  ``attributes`` are those of the function that it
-    sets (None: it takes one away).  ``claim``: what ops that replace nothing compute.
+    sets (None: it takes one away).  ``except_for``: classes of values (`debug.adversarial.CLASSES`)
+    for which the rule says that it differs.  ``in_f64``: how far both sides are apart in f64, of
+    the largest value, where one approximates the other (0.0: they are the same function).
+    ``claim``: what ops that replace nothing compute.
     """
 
     rule: str
@@ -38,6 +41,8 @@ class Rewrite:
     note: str = ""
     microseconds: float = 0.0
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    except_for: tuple[str, ...] = ()
+    in_f64: float = 0.0
     claim: Claim | None = None
 
 
@@ -130,6 +135,8 @@ class Rewriter:
         note: str = "",
         reason: str = "",
         at: Op | None = None,
+        except_for: tuple[str, ...] = (),
+        in_f64: float = 0.0,
         claim: Claim | None = None,
     ) -> list[Op]:
         """Put ``new`` in the place of ``old`` and send the users of old values to the new ones.
@@ -184,6 +191,8 @@ class Rewriter:
                 tolerance,
                 note,
                 elapsed,
+                except_for=except_for,
+                in_f64=in_f64,
                 claim=claim,
             )
         )

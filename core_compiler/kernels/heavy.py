@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from core_compiler.ir import DType, Value, dtype
+from core_compiler.ir import DType, Value
 from core_compiler.kernels.affine import Axis
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.planning import Phase, Plan
@@ -122,16 +122,12 @@ class HeavyLoops(Writing):
             with self.bound({axis: k}):
                 x = self.emit(term)
                 here = kb.cast(kb.cast(k, "i64"), heavy.dtype)
-                extreme = kb.op(kind, best, x)  # the contract's order: -0 < +0, NaN wins
-                better = kb.ne(self.pattern(extreme), self.pattern(best))
-                kb.carry(extreme, kb.select(better, here, place))
+                # Of equals, zeros of both signs among them, the first; the first NaN before all.
+                better = kb.op("gt" if kind == "max" else "lt", x, best)
+                if term.dtype.is_float:
+                    better = kb.or_(better, kb.and_(kb.ne(x, x), kb.eq(best, best)))
+                kb.carry(kb.select(better, x, best), kb.select(better, here, place))
         return kb.results[1]
-
-    def pattern(self, value: Value) -> Value:
-        """A value's bits as an integer (integers as they are)."""
-        if not value.type.is_float:
-            return value
-        return self.kb.op("bitcast", value, dtype=dtype(f"i{value.type.bits}"))
 
     def _contraction(self, node: Node) -> Value:
         (axis,) = node.heavy.axes
@@ -229,13 +225,13 @@ class HeavyLoops(Writing):
         return self._where(node, None, [made], carried)
 
     def _place_of_largest(self, node: Node, carried: list[Value]) -> list[Value]:
-        """The first position counts whatever its value."""
+        """The first position counts whatever its value, and so does a NaN (the last one stays)."""
         kb, (best, place) = self.kb, carried
         x, here = (self.emit(t) for t in node.heavy.terms)
-        extreme = kb.op("max", best, x)
-        better = kb.or_(kb.ne(self.pattern(extreme), self.pattern(best)),
-                        kb.lt(place, kb.number(0, place.type)))  # fmt: skip
-        return self._where(node, better, [extreme, here], carried)
+        better = kb.or_(kb.gt(x, best), kb.lt(place, kb.number(0, place.type)))
+        if x.type.is_float:
+            better = kb.or_(better, kb.ne(x, x))
+        return self._where(node, better, [x, here], carried)
 
     def _contribution(self, node: Node, carried: list[Value]) -> list[Value]:
         """One more term from +0; ``terms``: the element, and whether it belongs here."""

@@ -88,11 +88,15 @@ def _builder_op(method):
 
 
 def _shift(method):
-    """Shifts by the width or more give 0, also arithmetic ones; negative counts are such shifts."""
+    """Shifts by the width or more give 0; negative counts are such shifts.  Arithmetic ones fill
+    with the sign: 0 or -1."""
 
     def emit(builder, dtype, a, count):
         width = _constant(a.type, _BITS[dtype])
         inside = builder.icmp_unsigned("<", count, width)
+        if method == "ashr":
+            last = _constant(a.type, _BITS[dtype] - 1)
+            return builder.ashr(a, builder.select(inside, count, last))
         zero = _constant(a.type, 0)
         shifted = getattr(builder, method)(a, builder.select(inside, count, zero))
         return builder.select(inside, shifted, zero)

@@ -250,6 +250,9 @@ class Puller:
             node = self.compute("cast", wide, node, op=op)
         for axis, order in reversed(list(zip(loops, orders, strict=True))):
             node = self.heavy(order, hook.kind, (axis,), (node,), wide, op)
+        if hook.kind == "sum" and op["axes"] and not loops and wide.is_float:
+            # One term: a sum starts from +0, so that of -0 alone is +0.
+            node = self.compute("add", wide, node, self._zero(wide, op), op=op)
         if wide is not kind:
             node = self.compute("cast", kind, node, op=op)
         return node
@@ -377,8 +380,10 @@ class Puller:
         """``source`` where it is inside, else 0: padding is executed terms."""
         if not inside:
             return source
-        zero = Node("number", source.dtype, op=op, number=source.dtype.numpy.type(0))
-        return self.choose(inside, source, zero, op)
+        return self.choose(inside, source, self._zero(source.dtype, op), op)
+
+    def _zero(self, kind: DType, op) -> Node:
+        return Node("number", kind, op=op, number=kind.numpy.type(0))
 
     def _window(self, op, hook, index) -> Node:
         (x,) = op.operands

@@ -95,7 +95,7 @@ BINARY = (
     ("or", "bitwise or", LOGICAL, True),
     ("xor", "bitwise exclusive or", LOGICAL, True),
     ("shl", "a shifted left by b bits; 0 where b is not in 0..width-1", INTEGERS, False),
-    ("shr", "a shifted right by b bits, arithmetic if signed; 0 where b is not in 0..width-1",
+    ("shr", "a shifted right by b bits; b outside 0..width-1 gives 0, or -1 where a is negative",
      INTEGERS, False),
 )  # fmt: skip
 

@@ -37,7 +37,7 @@ ORDERS = Attr(
 
 #: name, what it computes, dtypes, result of no elements (None: refused).
 REDUCTIONS = (
-    ("reduce_sum", "Sum over the axes, in the contract's order; 0 of nothing; integers wrap",
+    ("reduce_sum", "Sum over the axes from +0, in the contract's order; integers wrap",
      NUMBERS, True),
     ("reduce_prod", "Product over the axes, always in sequence order; 1 of nothing; integers wrap",
      NUMBERS, True),
@@ -175,7 +175,8 @@ for _name, _word in (("argmax", "largest"), ("argmin", "smallest")):
     declare(
         OpDef(
             f"core.{_name}",
-            f"Position of the {_word} along an axis; the first of equals, the first NaN if any",
+            f"Position of the {_word} along an axis; the first of equals, -0 equals +0; the first "
+            "NaN if any",
             ("x",),
             _arg_rule,
             _arg(_name),

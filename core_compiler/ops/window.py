@@ -116,8 +116,8 @@ def _positions(arrays, attributes, types):
 declare(
     OpDef(
         "core.max_pool_positions",
-        "Where max_pool finds its result: the row-major spatial position in x, of equals the "
-        "first; -1 for a window of padding alone",
+        "Where the largest of each window lies: the row-major spatial position in x; of equals "
+        "the first, -0 equals +0; the last NaN, if any; -1 for a window of padding alone",
         ("x",),
         _positions_rule,
         _positions,

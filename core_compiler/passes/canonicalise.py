@@ -11,7 +11,7 @@ from core_compiler.passes.rules import Const, Match, Rule, apply_rules, is_all, 
 
 _ONE = Const("c", is_all(1), "all ones")
 _PLUS_ZERO = Const("c", is_all(0.0), "all +0")
-_MINUS_ZERO = Const("c", is_all(-0.0), "all -0")
+_MINUS_ZERO = Const("c", lambda a: is_float(a) and is_all(-0.0)(a), "all -0")
 
 
 def _same(b, m: Match):
@@ -20,6 +20,25 @@ def _same(b, m: Match):
 
 def _no_float(m: Match) -> str | None:
     return "a NaN would lose its canonical form" if m["x"].type.dtype.is_float else None
+
+
+#: Ops whose result is never -0: sums from +0 (a sum of floats never underflows), and values that
+#: are not below +0.
+_NEVER_MINUS_ZERO = frozenset(
+    f"core.{name}" for name in ("reduce_sum", "abs", "exp", "exp2", "sigmoid", "relu")
+)
+
+
+def _no_minus_zero(m: Match) -> str | None:
+    """-0 + (+0) is +0: only what is never -0 stays as it is."""
+    maker = m.view.producer(m["x"])
+    if not m["x"].type.dtype.is_float:
+        return None
+    if maker is not None and maker.kind == "core.reduce_sum" and not maker["axes"]:
+        maker = None  # over no axes: the element itself
+    if maker is not None and maker.kind in _NEVER_MINUS_ZERO:
+        return None
+    return "-0 + (+0) is +0"
 
 
 _LARGEST = frozenset({"core.reduce_max", "core.reduce_min", "core.max", "core.min"})
@@ -85,7 +104,7 @@ RULES = (
     Rule("x / 1 => x", op("div", "x", _ONE), _same),
     Rule("x - (+0) => x", op("sub", "x", _PLUS_ZERO), _same),
     Rule("x + (-0) => x", op("add", "x", _MINUS_ZERO), _same),
-    Rule("x + (+0) => x", op("add", "x", _PLUS_ZERO), _same, tolerance=0.0),
+    Rule("x + (+0) => x", op("add", "x", _PLUS_ZERO), _same, check=_no_minus_zero),
     Rule("x ** 1 => x", op("pow", "x", _ONE), _same),
     Rule("x ** 2 => x * x", op("pow", "x", Const("c", is_all(2), "all twos")),
          lambda b, m: b.mul(m["x"], m["x"]), tolerance=1e-6),
@@ -126,11 +145,12 @@ RULES = (
 class Canonicalise(Pass):
     """Rewrites small algebraic identities to one form.
 
-    Rules that may change bits state it: ``x + (+0) => x`` turns -0 + 0 into -0.
+    One rule changes bits and states it: ``x ** 2 => x * x``.  Zeros keep their signs: ``x + (-0)``
+    and ``x - (+0)`` are x, ``x + (+0)`` only of integers and of what is never -0.
     """
 
     exact = False
-    tolerance = "signs of zero, and one rounding where a power becomes a product"
+    tolerance = "one rounding where a power becomes a product"
 
     def table(self):
         return RULES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import Any_, Const, Match, Rule, apply_rules, op
+from core_compiler.passes.rules import Any_, Const, Match, Rule, all_of, apply_rules, op, wide
 
 _STATISTICS = (Const("scale"), Const("bias"), Const("mean"), Const("variance"))
 
@@ -41,19 +41,27 @@ def _shift_is_per_channel(m: Match) -> str | None:
 
 _CONV = op("conv", "x", Const("w"), name="conv", once=True)
 
+#: The scaled weights are smaller or larger: sums overflow for other inputs.
+_OVERFLOWS = ("infinities", "largest")
+
 RULES = (
     Rule("batch_norm(conv(x, w)) => conv(x, w * s) + b",
-         op("batch_norm", _CONV, *_STATISTICS, where=_channel_is_axis_1), _folded, tolerance=2e-5),
+         op("batch_norm", _CONV, *_STATISTICS, where=_channel_is_axis_1), _folded, wide,
+         tolerance=2e-5, except_for=_OVERFLOWS),
     Rule("batch_norm(conv(x, w) + shift) => conv(x, w * s) + b",
          op("batch_norm", op("add", _CONV, op("broadcast", Any_("shift"), name="cast"), once=True),
             *_STATISTICS, where=_channel_is_axis_1),
-         _with_shift, check=_shift_is_per_channel, tolerance=2e-5),
+         _with_shift, check=all_of(wide, _shift_is_per_channel), tolerance=2e-5,
+         except_for=_OVERFLOWS),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class FoldBatchNorm(Pass):
-    """Folds inference batch normalisation into the weights of the convolution before it."""
+    """Folds inference batch normalisation into the weights of the convolution before it.
+
+    Weights of bf16 or f16 stay as they are: scaled and rounded again they would be other weights.
+    """
 
     exact = False
     tolerance = "the weights are scaled and rounded once: 2e-5 of the largest output a layer"

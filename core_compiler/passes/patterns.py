@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.ir import Op, Rewriter, Value, WeightStore, as_array, attributes_key
+from core_compiler.ir import (
+    DType,
+    Op,
+    Rewriter,
+    Value,
+    WeightStore,
+    as_array,
+    attributes_key,
+    dtype,
+)
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
@@ -106,8 +115,9 @@ def _pattern(of):
 
 
 def is_float(array: np.ndarray) -> bool:
-    """Whether an array holds floats (those of ml_dtypes are not of NumPy's kind ``f``)."""
-    return array.dtype.kind not in "biuc"
+    """Whether an array holds floats (NumPy's kind ``f`` leaves out those of ml_dtypes, and calls
+    the integers of 4 bits by the same kind as them)."""
+    return dtype(array.dtype).is_float
 
 
 def is_all(number) -> Callable[[np.ndarray], bool]:
@@ -407,6 +417,52 @@ class _Told:
 
 
 # -- checks ------------------------------------------------------------------------------------
+
+
+#: What a rule asks of a match: None, or the reason to refuse.
+Check = Callable[[Match], str | None]
+
+
+def all_of(*checks: Check) -> Check:
+    """Return the first refusal of several checks."""
+
+    def check(m: Match) -> str | None:
+        return next(filter(None, (each(m) for each in checks)), None)
+
+    return check
+
+
+def floats_of(ops: Sequence[Op]) -> dict[DType, Op]:
+    """The dtypes of the floats that ops read and make, each with an op that does."""
+    found: dict[DType, Op] = {}
+    for op_ in ops:
+        for value in (*op_.results, *op_.operands):
+            if value.type.dtype.is_float:
+                found.setdefault(value.type.dtype, op_)
+    return found
+
+
+def wide(m: Match) -> str | None:
+    """Refuse unless all floats of the matched ops are of one dtype, f32 or f64.
+
+    Narrower floats are rounded after each op of the program, but once by what replaces the ops,
+    which is more than the tolerances of rules allow for.  Where dtypes differ (an f32 sum of bf16
+    products, an f32 scale of a bf16 value) each op rounds to its own, and what replaces them has
+    only one.
+    """
+    return one_wide_float(m.root.result.type.dtype, m.ops)
+
+
+def one_wide_float(found: DType, ops: Sequence[Op]) -> str | None:
+    """The refusal of :func:`wide` for ``ops`` whose result has the dtype ``found``."""
+    if not found.is_float:
+        return "it is not floating point"
+    if found.bits < 32:
+        return f"{found.name} is rounded after each of these ops"
+    other = next((d for d in floats_of(ops) if d is not found), None)
+    if other is None:
+        return None
+    return f"these ops compute in {other.name} and in {found.name}; the rule has one dtype for all"
 
 
 class Unfit(Exception):

@@ -22,12 +22,14 @@ from core_compiler.passes.patterns import (
     LEVELS,
     MOVES,
     Any_,
+    Check,
     Const,
     Either,
     Match,
     Node,
     Unfit,
     View,
+    all_of,
     code_of,
     either,
     fits,
@@ -35,15 +37,17 @@ from core_compiler.passes.patterns import (
     is_all,
     is_float,
     matches,
+    one_wide_float,
     op,
     view_of,
     views,
+    wide,
 )
 
 __all__ = [  # the vocabulary of a table of rules
-    "LEVELS", "MOVES", "Any_", "Const", "Either", "Match", "Node", "Rule", "Unfit", "View", "adopt",
-    "apply_at", "apply_rules", "dying", "either", "explain", "fits", "is_all", "is_float", "op",
-    "view_of", "views",
+    "LEVELS", "MOVES", "Any_", "Check", "Const", "Either", "Match", "Node", "Rule", "Unfit", "View",
+    "adopt", "all_of", "apply_at", "apply_rules", "dying", "either", "explain", "fits", "is_all",
+    "is_float", "one_wide_float", "op", "view_of", "views", "wide",
 ]  # fmt: skip
 
 
@@ -60,6 +64,9 @@ class Rule:
     ``check(match)`` answers None, or the reason to refuse.  ``tolerance`` is the relative bound of
     a rule that changes values (None: exact, bit for bit; 0.0: equal numbers, as +0 and -0).
     ``kink``: what it makes has another slope where the branches of what was there meet.
+    ``except_for``: classes of values for which it differs (``nan``, ``infinities``, ``largest``:
+    see `debug.adversarial.CLASSES`); every other class is tried wherever the rule fires.
+    ``in_f64``: how far the sides are apart in f64 where one approximates the other.
     """
 
     name: str
@@ -68,6 +75,8 @@ class Rule:
     check: Callable[[Match], str | None] | None = None
     tolerance: float | None = None
     kink: bool = False
+    except_for: tuple[str, ...] = ()
+    in_f64: float = 0.0
     #: Where the row stands: code and instruction.
     row: tuple[CodeType, int] | str = field(default_factory=_row, compare=False, repr=False)
 
@@ -115,6 +124,7 @@ def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] |
     return rewriter.replace(
         dying(found.ops, rewriter, needed), new, values,
         rule=rule.name, source=rule.source, tolerance=rule.tolerance, at=root,
+        except_for=rule.except_for, in_f64=rule.in_f64,
     )  # fmt: skip
 
 

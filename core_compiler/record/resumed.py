@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
+from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.kernels.contract import need_current
 from core_compiler.record import schema
 from core_compiler.record.file import RecordingFile, is_running
 from core_compiler.record.recorder import Recorder, machine_id
@@ -41,6 +43,7 @@ class Resumed(Recorder):
         if not recorded:
             raise UserError("the recording ends before its compile did", where,
                             f"delete it and record again, {elsewhere}")  # fmt: skip
+        need_current(meta.get("contract", CONTRACT_VERSION), "the recording was", where, "resume")
         if recorded[-1:] != [(self._identity,)]:
             raise UserError("the recording is of another training step", where,
                             f"name the recording of the run that goes on, {elsewhere}")  # fmt: skip

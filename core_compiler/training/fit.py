@@ -15,6 +15,7 @@ from core_compiler.errors import UserError
 from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels._numba import assert_no_flush_to_zero
+from core_compiler.kernels.contract import need_current
 from core_compiler.runtime.interrupts import held_back
 from core_compiler.training import checkpoint, files, receipts, run_file
 from core_compiler.training.data import Data, for_step
@@ -412,6 +413,8 @@ def begin_at(step: TrainingStep, path: Path) -> dict[str, Any]:
 def _taken(
     step: TrainingStep, state: Mapping[str, np.ndarray], receipt: dict[str, Any], path: Path
 ) -> dict[str, Any]:
+    need_current(receipt.get("contract", CONTRACT_VERSION), "the checkpoint was", str(path),
+                 "begin at it")  # fmt: skip
     if receipt.get("identity") != step.identity:
         raise UserError("the checkpoint is of another training step", str(path),
                         "resume with the model and the configuration that it was written "
@@ -434,8 +437,8 @@ def _compare(
 ) -> None:
     """UserError where a run was begun with something else than it would go on with.  What receipts
     of before do not say is not compared."""
+    need_current(receipt.get("contract", CONTRACT_VERSION), "the checkpoint was", where, "resume")
     given = {
-        "contract": ("version of the numerics contract", CONTRACT_VERSION),
         "seed": ("seed of the training", step.seed),
         "data_seed": ("seed of the data's order", data_seed),
         "shards": ("shards", step.shards),
@@ -446,7 +449,6 @@ def _compare(
     ]  # fmt: skip
     if not other:
         return
-    fix = "resume with what the run was begun with, or begin another in another folder"
-    if receipt.get("contract", CONTRACT_VERSION) != CONTRACT_VERSION:
-        fix = "resume with the release that wrote it, or begin another run in another folder"
-    raise UserError(f"the checkpoint has {'; '.join(other)}", where, fix)
+    raise UserError(f"the checkpoint has {'; '.join(other)}", where,
+                    "resume with what the run was begun with, or begin another in another "
+                    "folder")  # fmt: skip

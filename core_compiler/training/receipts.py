@@ -21,6 +21,7 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.kernels.contract import need_current
 from core_compiler.kernels.reference.digest import digest, leaf
 from core_compiler.runtime.team import default_threads
 from core_compiler.training import files
@@ -250,11 +251,7 @@ class Book:
         except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
             raise UserError(f"these are no receipts ({error})", where,
                             "give the folder of a run") from None  # fmt: skip
-        if contract != CONTRACT_VERSION:
-            raise UserError(
-                f"they are of version {contract} of the numerics contract", where,
-                f"this is version {CONTRACT_VERSION}: read them with the release that has theirs",
-            )  # fmt: skip
+        need_current(contract, "the receipts were", where, "compare them")
         found, last = {}, ""
         for row in rows:
             try:
@@ -296,6 +293,8 @@ def check_head(path: Path, identity: str, leaves: str) -> None:
     with suppress(OSError, ValueError, AttributeError):  # what is damaged is said by who reads it
         with open(path) as file:
             head = json.loads(file.readline())
+        need_current(head.get("contract", CONTRACT_VERSION), "the receipts there were", str(path),
+                     "resume")  # fmt: skip
         if head.get("identity", identity) != identity:
             raise UserError("the receipts there are of another training step", str(path),
                             "choose another folder")  # fmt: skip

@@ -58,8 +58,8 @@ def main(x):
     reduce_sum = mul.sum(1)  # model.py:9
     sub = mul - reduce_sum[:, None]  # model.py:11
     softmax_1 = softmax(sub, 1)  # model.py:12
-    argmax_1 = argmax(softmax_1, 1)  # model.py:13
-    take = np.take(np.array([7, 8, 9]), argmax_1, 0, mode="clip")  # model.py:15
+    argmax = softmax_1.argmax(1)  # model.py:13
+    take = np.take(np.array([7, 8, 9]), argmax, 0, mode="clip")  # model.py:15
     return softmax_1, take'''
     )
 

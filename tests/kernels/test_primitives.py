@@ -127,10 +127,12 @@ def vectorised_i32(name):
     return _I32[name]
 
 
-def test_shifts_by_the_width_or_more_give_zero():
-    for name in ("shl_i32", "shr_i32"):
-        assert call(name, np.int32(-5), np.int32(32)) == 0
-        assert call(name, np.int32(-5), np.int32(-1)) == 0
+def test_shifts_by_the_width_or_more_give_zero_or_the_sign():
+    for count in (32, -1):
+        assert call("shl_i32", np.int32(-5), np.int32(count)) == 0
+        assert call("shr_i32", np.int32(-5), np.int32(count)) == -1
+        assert call("shr_i32", np.int32(5), np.int32(count)) == 0
+    assert call("shr_u32", np.uint32(2**32 - 5), np.uint32(32)) == 0
     assert call("shr_i32", np.int32(-5), np.int32(1)) == -3
     assert call("shl_u8", np.uint8(0x81), np.uint8(1)) == 2
     assert call("shr_u64", np.uint64(2**63), np.uint64(63)) == 1

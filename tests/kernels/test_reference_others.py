@@ -222,7 +222,7 @@ def test_integer_semantics():
         "add": lambda x, y: x + y,
         "mul": lambda x, y: x * y,
         "shift_left": lambda x, y: x << y if 0 <= y < 8 else 0,
-        "shift_right": lambda x, y: x >> y if 0 <= y < 8 else 0,
+        "shift_right": lambda x, y: x >> (y if 0 <= y < 8 else 7),
         "shift_right_logical": lambda x, y: (x % 256) >> y if 0 <= y < 8 else 0,
         "pow": lambda x, y: x**y if y >= 0 else {1: 1, -1: 1 if y % 2 == 0 else -1}.get(x, 0),
     }.items():

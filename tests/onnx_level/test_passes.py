@@ -360,6 +360,43 @@ REFUSED = {
 }  # fmt: skip
 
 
+def _normalised(conv: str, norm: str) -> onnx.ModelProto:
+    """A convolution in one dtype, its normalisation with parameters of another."""
+    names = {"float16": np.float16, "float": np.float32, "double": np.float64}
+    held = [numpy_helper.from_array(numpy_helper.to_array(c).astype(names[t]), c.name)
+            for c, t in ((_const("w", 4, 3, 3, 3), conv), *((c, norm) for c in _NORM))]  # fmt: skip
+    shown = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 18]>
+    norm ({conv}[2, 3, 8, 8] x) => ({conv}[2, 4, 6, 6] y)
+    {{ h = Conv(x, w)  y = BatchNormalization(h, s, b, m, v) }}""")
+    shown.graph.initializer.extend(held)
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("conv", "norm", "reason"),
+    [
+        ("float", "float", ""), ("double", "double", ""),
+        ("float16", "float16", "the weights are f16: scaled they would be rounded again"),
+        ("float16", "float", "the weights are f16: scaled they would be rounded again"),
+        ("float", "double", "the weights are f32, but others are f64"),
+    ],
+)  # fmt: skip
+def test_a_normalisation_is_folded_where_weights_are_wide_and_alike(conv, norm, reason) -> None:
+    model = _normalised(conv, norm)
+    module, context = applied(read(model), InferShapes()), PassContext()
+    made = RewriteNodes().run(module, context)
+    name = "BatchNormalization(Conv(x)) => Conv(x)"
+    assert (name in {r.rule for r in context.rewrites}) == (not reason)
+    rules = [rule for rule in RULES if rule.name == name]
+    root = next(op for op in module.main.body.ops if op.kind == rules[0].pattern.kind)
+    assert (reason or "fires here") in explain(rules, module, root)[0][1]
+    arrays = [DRAW.standard_normal((2, 3, 8, 8)).astype(module.main.arguments[0].type.dtype.numpy)]
+    (old,), (new,) = run(module, arrays), run(made, arrays)
+    assert old.dtype == new.dtype
+    bound = 2e-5 * np.abs(old).max() if not reason else 0
+    np.testing.assert_allclose(new.astype(np.float64), old.astype(np.float64), rtol=0, atol=bound)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_near_miss_is_refused_with_the_reason(name: str) -> None:
     nodes, constants, reason = REFUSED[name]

@@ -423,12 +423,12 @@ def test_exact_rules_do_not_take_what_changes_bits():
 
 
 def test_tolerances_of_all_that_lies_between_are_added():
-    """silu from x / (1 + exp(-x)) times 1: two composites are found, one upon the other."""
+    """silu from x / (1 + exp(-x)) plus -0: two composites are found, one upon the other."""
 
     def build_(b, x):
         one = b.scalar_like(1, x)
         gate = b.div(one, b.add(one, b.exp(b.neg(x))))
-        return b.mul(x, b.add(gate, b.scalar_like(0.0, x)))
+        return b.mul(x, b.add(gate, b.scalar_like(-0.0, x)))
 
     module = program(build_, X)
     after, rewrites, figures, _ = saturated(module, rules="tolerant")

@@ -69,6 +69,7 @@ def test_a_variance_far_from_zero_gets_its_digits_back():
     edit = PipelineEdit(insert=(("before:lower_control_flow", WidenSums()),))
     made = compiler.start(module, "cpu", Options(check=True, edit=edit), (x,)).finish()
     (wide,) = made(x)
+    assert made.finding is None, made.finding.note
     assert summary(made.checks)["failed"] == 0
     assert np.abs(narrow - wanted).max() > 1e-2
     np.testing.assert_allclose(wide, wanted, rtol=1e-6)

@@ -25,6 +25,9 @@ GOLDEN = {
             "c0494707a0d7596a18308f9e0a732b9216cc611258051fc4c9fee29b30a3041d",
     },
 }  # fmt: skip
+# These runs meet none of the clauses that version 2 changed: no zero is chosen among zeros, no -0
+# is summed alone, nothing is shifted beyond its width.
+GOLDEN[2] = GOLDEN[1]
 
 
 QUICK = ("digits-mlp",)

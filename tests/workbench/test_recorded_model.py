@@ -101,8 +101,8 @@ def test_a_wrong_gradient_is_found(tmp_path, command):
     edit = PipelineEdit(insert=(("after:differentiate", doubles),))
     path = of_training(tmp_path / "step.run", edit)
     found = command.json("bisect", path, "--trust", "--no-execute", code=1)
-    assert (found["first_bad_pass"], found["how"]) == ("doubles", "end to end")
-    assert "changed though the pass keeps bits" in found["note"]
+    assert (found["first_bad_pass"], found["how"]) == ("doubles", "check")
+    assert "unlogged change" in found["note"]
 
 
 @pytest.mark.slow

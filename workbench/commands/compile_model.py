@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from core_compiler.errors import UserError
+from core_compiler.kernels import CONTRACT_VERSION
 from workbench.commands import common
 from workbench.commands.printing import emit, table
 
@@ -70,6 +71,7 @@ def run(arguments) -> int:
         "model": model.name,
         "target": made.target.name,
         "identity": made.identity,
+        "contract": CONTRACT_VERSION,
         "recording": None if path is None else str(path),
         "not_executed": made.not_executed if arguments.execute else None,
         "against": beside.told(),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from core_compiler.errors import UserError
+from core_compiler.kernels import CONTRACT_VERSION
 from workbench import peers
 from workbench.commands import common
 from workbench.commands.compile_model import output
@@ -90,6 +91,7 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
         "worst_ulp": None,
         "digest": digest(ours),
         "identity": made.identity,
+        "contract": CONTRACT_VERSION,
         "frontend": model.spec.frontend,
         "against": arguments.against,
     }

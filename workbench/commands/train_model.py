@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from core_compiler.errors import STOPPED, UserError
+from core_compiler.kernels import CONTRACT_VERSION
 from workbench.commands import common
 from workbench.commands.compile_model import counted, listed, output
 from workbench.commands.printing import emit
@@ -179,6 +180,7 @@ def _run(arguments) -> int:
     found = {
         "model": arguments.model, "target": arguments.target, "first": history.first,
         "loss": history.loss, "digest": step.digest, "identity": step.identity,
+        "contract": CONTRACT_VERSION,
         "seconds_per_iteration": seconds[len(seconds) // 2] if seconds else None,
         "peak_bytes": history.peak_bytes,
     }  # fmt: skip

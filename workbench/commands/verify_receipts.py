@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.kernels import CONTRACT_VERSION
 from workbench.commands.printing import emit
 
 
@@ -44,7 +45,8 @@ def run(arguments) -> int:
             "iteration": iteration, "mismatch": _told(held, differs), "compared": shared,
             "root": wanted.root, "not_done_again": why,
         })  # fmt: skip
-    emit(arguments, {"identity": held.book.identity, "iterations": rows}, lambda: _text(rows))
+    told = {"identity": held.book.identity, "contract": CONTRACT_VERSION, "iterations": rows}
+    emit(arguments, told, lambda: _text(rows))
     if any(row["mismatch"] for row in rows):
         return 1
     return CANNOT_HERE if any(row["not_done_again"] for row in rows) else 0

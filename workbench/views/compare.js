@@ -112,12 +112,12 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
 
   function drawFacts() {
     const short = (text) => (/^[0-9a-f]{40,}$/.test(text) ? text.slice(0, 12) : text);
-    const csv = h('button', { title: 'Download as CSV', click: () => download('compare-facts.csv', csvText(['fact', 'A', 'B', 'equal'], data.facts.map((row) => [row.name, row.a, row.b, row.a && row.b ? row.equal : ''])), 'text/csv') }, 'CSV');
+    const csv = h('button', { title: 'Download as CSV', click: () => download('compare-facts.csv', csvText(['fact', 'A', 'B', 'equal'], data.facts.map((row) => [row.name, row.a, row.b, row.why ? 'not compared' : row.a && row.b ? row.equal : ''])), 'text/csv') }, 'CSV');
     const node = h('div', { class: 'wide' }, h('table', { 'data-table': 'facts' },
       h('thead', {}, h('tr', {}, h('th', { class: 'text' }, ''), h('th', { class: 'text' }, 'A'), h('th', { class: 'text' }, 'B'), h('th', {}, ''))),
       h('tbody', {}, data.facts.map((row) => h('tr', { 'data-fact': row.name }, h('td', { class: 'text', title: row.hint }, row.name),
         h('td', { class: 'text part', title: row.a }, short(row.a) || '–'), h('td', { class: 'text part', title: row.b }, short(row.b) || '–'),
-        h('td', {}, row.a && row.b ? h('span', { class: row.equal ? 'same' : 'differs' }, row.equal ? 'equal' : 'differs') : ''))))));
+        h('td', {}, row.why && row.a && row.b ? h('span', { class: 'faint', title: row.why }, 'not compared') : row.a && row.b ? h('span', { class: row.equal ? 'same' : 'differs' }, row.equal ? 'equal' : 'differs') : ''))))));
     return [node, csv];
   }
 

@@ -10,6 +10,7 @@ from core_compiler.record.reader import Kernel, Stage
 from workbench.glossary import GLOSSARY
 from workbench.numbers import said
 from workbench.state import Sight
+from workbench.views import contracts
 from workbench.views.kernels import GPU_FACTS
 from workbench.views.links import linked
 from workbench.views.pairs import Launched, Pair, launched, pairs
@@ -26,9 +27,10 @@ def key(run: Run, sight: Sight, other: Run | None) -> tuple:
 
 def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     """``a`` and ``b``: the two recordings; sections of rows with a value for each: ``facts``
-    (texts), ``figures``, ``passes``, ``kernels`` (pairs of kernels), ``launches`` (pairs of
-    launches); ``by_work``: how many of these pairs only their work tells, ``by_nodes``: how many
-    the framework's nodes.  Without a second recording there is only ``a``."""
+    (texts; ``why`` says that one is not compared), ``figures``, ``passes``, ``kernels`` (pairs of
+    kernels), ``launches`` (pairs of launches); ``by_work``: how many of these pairs only their work
+    tells, ``by_nodes``: how many the framework's nodes.  Without a second recording there is only
+    ``a``."""
     if other is None:
         return {"a": about(run), "b": None}
     found = pairs(run, other)
@@ -70,7 +72,7 @@ def _facts(run: Run, other: Run) -> list[dict[str, Any]]:
     def row(name: str, hint: str, read: Callable[[Run], Any]) -> None:
         a, b = str(read(run) or ""), str(read(other) or "")
         if a or b:
-            rows.append({"name": name, "hint": hint, "a": a, "b": b, "equal": a == b})
+            rows.append({"name": name, "hint": hint, "a": a, "b": b, "equal": a == b, "why": ""})
 
     def meta(name: str) -> Callable[[Run], Any]:
         return lambda each: each.meta().get(name)
@@ -81,14 +83,18 @@ def _facts(run: Run, other: Run) -> list[dict[str, Any]]:
     row("frontend", "", meta("frontend"))
     row("sizes", "", lambda each: _listed(each.meta().get("sizes")))
     row("pipeline", "what was edited", lambda each: _edited(each.meta().get("edit")))
+    row("numerics contract", "the version under which the bits were made", contracts.version)
+    bits = len(rows)
     row("identity", "what the bits of the result depend on",
         lambda each: each.figures().get("identity"))  # fmt: skip
     row("output digest", "the bits of the outputs on the example inputs",
         lambda each: each.figures().get("digest"))  # fmt: skip
+    for each in rows[bits:]:
+        each["why"] = contracts.refusal(run, other)
     a, b = (each.meta().get("versions") or {} for each in (run, other))
     rows += [
         {"name": name, "hint": "its version", "a": str(a.get(name) or ""),
-         "b": str(b.get(name) or ""), "equal": False}
+         "b": str(b.get(name) or ""), "equal": False, "why": ""}
         for name in dict.fromkeys((*a, *b)) if a.get(name) != b.get(name)
     ]  # fmt: skip
     return rows

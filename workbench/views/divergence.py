@@ -14,7 +14,7 @@ from core_compiler.training.diverge import Parting, part
 from core_compiler.training.receipts import Book
 from workbench import divergences, edits, own_pass, training_runs
 from workbench.state import Sight
-from workbench.views import training
+from workbench.views import contracts, training
 from workbench.views.links import kernel_by_name
 from workbench.views.reading import Run
 
@@ -49,6 +49,7 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
         "command": _command(a["folder"], b["folder"]) if a["folder"] and b["folder"] else "",
     }  # fmt: skip
     try:
+        _need_one_contract(run, other)
         books = _book(run), _book(other)
         found = part(*books)
         made["compared"] = len(books[0].receipts.keys() & books[1].receipts.keys())
@@ -62,6 +63,7 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
 
 def job(run: Run, other: Run) -> dict[str, Any]:
     """The worker's job that finds the op; UserError where there is nothing to look for."""
+    _need_one_contract(run, other)
     books = _book(run), _book(other)
     found = part(*books)
     if found is None:
@@ -72,6 +74,11 @@ def job(run: Run, other: Run) -> dict[str, Any]:
         "out": str(divergences.RESULTS.path_of(run.path)), "recording": str(run.path),
         "other": str(other.path), "key": _key(books, found),
     }  # fmt: skip
+
+
+def _need_one_contract(run: Run, other: Run) -> None:
+    if why := contracts.refusal(run, other):
+        raise UserError(why.rstrip("."), "diverge", contracts.remedy(run, other).rstrip("."))
 
 
 def code_of(run: Run) -> list[str]:

@@ -14,7 +14,7 @@ from workbench import numbers
 from workbench.advice import advise
 from workbench.advice.finding import ERROR, NOTE, WARNING, Finding
 from workbench.state import Sight
-from workbench.views import joint, training
+from workbench.views import contracts, joint, training
 from workbench.views.kernels import table
 from workbench.views.reading import Run
 from workbench.views.work import work
@@ -140,7 +140,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     else:
         yield _figure("compile time", figures.get("compile_seconds") or run.meta().get("seconds"),
                       "s", "recording included", "")  # fmt: skip
-    yield {**_figure("identity", None, "", "what the bits of the result depend on", ""),
+    hint = f"what the bits of the result depend on; numerics contract {contracts.version(run)}"
+    yield {**_figure("identity", None, "", hint, ""),
            "text": str(figures.get("identity", ""))[:16]}  # fmt: skip
     if "not_executed" in figures:
         yield {**_figure("not executed", None, "", "what this machine lacks", ""),

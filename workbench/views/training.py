@@ -11,7 +11,7 @@ from typing import Any
 from core_compiler.ir.events import IterationRecord
 from core_compiler.training.telling import KEY
 from workbench.state import Sight
-from workbench.views import Empty, missing
+from workbench.views import Empty, contracts, missing
 from workbench.views.reading import Run
 
 #: Iterations of one answer: some 2 MB.
@@ -149,6 +149,8 @@ def _together(run: Run, other: Run) -> dict[str, Any]:
     made: dict[str, Any] = {"by": "", "why": "", "first": None, "last": None, "parts": None}
     if not shared:
         return {**made, "why": "the runs have no iteration in common"}
+    if why := contracts.refusal(run, other):
+        return {**made, "why": why}
     if identity(run) != identity(other):
         return {**made, "why": "they compute different things (other numerics identities)"}
     rooted = [n for n in shared if a[n].root and b[n].root]

@@ -17,7 +17,7 @@ from core_compiler.ir.events import TensorStats
 from workbench import numbers
 from workbench.numbers import Row
 from workbench.state import Sight
-from workbench.views import matching, missing, numerics
+from workbench.views import Empty, contracts, matching, missing, numerics
 from workbench.views.matching import Same
 from workbench.views.reading import Run
 
@@ -46,6 +46,8 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
     the largest ``difference`` of a statistic (or of an element, where both kept the tensor:
     ``exact``, with ``ulps`` and how many elements are ``unequal``); ``first`` of them that differs.
     ``outputs``: the digests of the results as they were executed."""
+    if why := contracts.refusal(run, other):
+        raise Empty(why, contracts.remedy(run, other))
     rows, parts = values(run, other)
     first = next((row for row in rows if row["differs"]), None)
     digests = [str(each.figures().get("digest", "")) for each in (run, other)]

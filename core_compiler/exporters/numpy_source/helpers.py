@@ -44,9 +44,10 @@ def power(a, b):
 
 
 def shift_right(a, b):
-    """0 where b is not in 0..width-1."""
-    inside = (b >= 0) & (b < 8 * a.dtype.itemsize)
-    return np.where(inside, a >> np.where(inside, b, np.zeros_like(b)), np.zeros_like(a))
+    """Where b is not in 0..width-1: 0, and -1 of a negative number."""
+    last = 8 * a.dtype.itemsize - 1
+    inside = (b >= 0) & (b <= last)
+    return np.where(inside, a, -(a < 0).astype(a.dtype)) >> np.where(inside, b, np.zeros_like(b))
 
 
 def to_integer(x, dtype, low, high):
@@ -159,20 +160,6 @@ def scatter_nd(x, indices, updates, mode):
 
 
 # -- reductions, sorts -----------------------------------------------------------------------------
-
-
-def argmax(x, axis):
-    """The first of the largest; NaN is largest, -0 below +0."""
-    best = np.max(x, axis, keepdims=True)
-    hit = np.where(np.isnan(best), np.isnan(x), x == best)
-    return np.argmax(hit.astype(np.int8) + (hit & ~np.signbit(x)), axis)
-
-
-def argmin(x, axis):
-    """The first of the smallest; NaN is smallest, -0 below +0."""
-    best = np.min(x, axis, keepdims=True)
-    hit = np.where(np.isnan(best), np.isnan(x), x == best)
-    return np.argmax(hit.astype(np.int8) + (hit & np.signbit(x)), axis)
 
 
 def running(function, x, axis, reverse=False, exclusive=False, start=0):

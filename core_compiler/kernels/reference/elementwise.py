@@ -157,11 +157,14 @@ def _integer_power(a, b):
 
 
 def _shift(function: Callable) -> Callable:
-    """Counts outside [0, width) give 0."""
+    """Counts outside [0, width) give 0; an arithmetic shift to the right then fills with the
+    sign."""
 
     def run(a, count):
         width = 8 * a.dtype.itemsize
         inside = (count >= 0) & (count < width)
+        if function is np.right_shift and a.dtype.kind == "i":
+            return function(a, np.where(inside, count, count.dtype.type(width - 1))).astype(a.dtype)
         shifted = function(a, np.where(inside, count, count.dtype.type(0)))
         return np.where(inside, shifted, a.dtype.type(0)).astype(a.dtype)
 

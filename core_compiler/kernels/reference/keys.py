@@ -1,6 +1,6 @@
 """Order-preserving integer keys of values: maxima, arg-forms and sorts then are exact integer work.
 
-Two orders of the contract: ``max``/``min`` and their arg-forms put -0 below +0; sorts hold them
+Two orders of the contract: ``max`` and ``min`` put -0 below +0; arg-forms and sorts hold them
 equal.  A NaN is greatest, or least where a minimum must return it.
 """
 

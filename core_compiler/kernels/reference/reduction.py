@@ -1,9 +1,10 @@
 """Reductions in the contract's order.
 
-Size-1 axes are ignored; adjacent reduced axes merge row-major into groups; the last group is
+Size-1 axes form no group; adjacent reduced axes merge row-major into groups; the last group is
 reduced first.  A group's order is ``lanes`` if it holds the operand's last non-unit axis, else
-``sequence``.  Sums start from +0.  ``prod`` always runs in ``sequence`` order, from 1.  Maxima,
-minima, and, or, xor do not depend on an order.
+``sequence``.  Sums start from +0, also those over axes of size 1 alone; over no axes at all an
+element is itself.  ``prod`` always runs in ``sequence`` order, from 1.  Maxima, minima, and, or,
+xor do not depend on an order.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def reduce(
     canonicalisation that moves a transpose through a reduce carries it along.  Sums and products
     of floats of at most 16 bits run in f32 and round once to ``dtype`` (default x's); integers
     wrap in x's dtype.  Arg-forms take one axis, or all (flattened row-major), and give i64, the
-    lowest index of the value that max or min returns.
+    lowest index of the largest or smallest: zeros of both signs are equal, the first NaN wins.
     """
     x = np.asarray(x)
     axes = tuple(range(x.ndim)) if axes is None else tuple(sorted(a % x.ndim for a in axes))
@@ -132,6 +133,8 @@ def _accumulate(x, axes, kind, orders, dtype):
             wide = sum_sequence(box, kind).reshape(kept)
     target = np.dtype(dtype or x.dtype)
     wide = np.ascontiguousarray(wide)
+    if kind == "sum" and axes and not groups and is_float(wide.dtype):
+        wide = wide + wide.dtype.type(0)  # one term from +0: the sum of -0 is +0
     return (
         canonical_nan(wide.copy())
         if target == wide.dtype and is_float(target)
@@ -181,7 +184,7 @@ def _extreme(x, axes, kind):
 def _arg(x, axes, kind, keepdims):
     if len(axes) not in (1, x.ndim):
         raise ValueError(f"{kind} over axes {axes}: one axis or all of them")
-    keys = order_keys(x, nan_least=kind == "argmin")
+    keys = order_keys(x, nan_least=kind == "argmin", zeros_equal=True)
     find = np.argmax if kind == "argmax" else np.argmin
     if len(axes) == 1:
         return find(keys, axis=axes[0], keepdims=keepdims).astype(np.int64)

@@ -66,23 +66,32 @@ def max_pool(
 ) -> np.ndarray:
     """Window maxima (-0 < +0, NaN wins); a window of padding only gives the lowest value."""
     geometry = _Geometry(x, kernel, strides, pads, dilations)
-    return values_of_keys(_best(x, geometry)[0], x.dtype)
+    keys = order_keys(x)
+    best = np.full((*geometry.lead, *geometry.out), lowest_key(x), keys.dtype)
+    for out_box, in_box in geometry.positions():
+        best[out_box] = np.maximum(best[out_box], keys[in_box])
+    return values_of_keys(best, x.dtype)
 
 
 def max_pool_indices(
     x: np.ndarray, kernel: Sequence[int], strides=None, pads: Pads | None = None, dilations=None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(maxima, i64 row-major spatial positions of them); ties take the first, -1 if no position."""
-    keys, where = _best(x, _Geometry(x, kernel, strides, pads, dilations))
-    return values_of_keys(keys, x.dtype), where
+    """(``max_pool``, i64 row-major spatial positions of the largest).
+
+    Zeros of both signs are equal, of equals the first is taken; the last NaN is, as torch has it;
+    -1 where a window has no position inside.  A position is always one of x's own elements, so the
+    value there may be the -0 before a +0 that ``max_pool`` gives.
+    """
+    where = _positions(x, _Geometry(x, kernel, strides, pads, dilations))
+    return max_pool(x, kernel, strides, pads, dilations), where
 
 
 def max_pool_gradient(
     x: np.ndarray, dy: np.ndarray, kernel: Sequence[int], strides=None, pads=None, dilations=None
 ) -> np.ndarray:
-    """dx: each output's gradient goes to the first position of its maximum.  Contributions of an
+    """dx: each output's gradient goes to the position of ``max_pool_indices``.  Contributions of an
     input element in ascending linear index of the output, from +0, chunks of 256."""
-    _, where = max_pool_indices(x, kernel, strides, pads, dilations)
+    where = _positions(x, _Geometry(x, kernel, strides, pads, dilations))
     return positions_gradient(where, dy, x.shape)
 
 
@@ -192,15 +201,16 @@ def _sums(x: np.ndarray, geometry: _Geometry) -> np.ndarray:
     return canonical_nan(total) if is_float(total.dtype) else total
 
 
-def _best(x: np.ndarray, geometry: _Geometry) -> tuple[np.ndarray, np.ndarray]:
-    keys = order_keys(x)
+def _positions(x: np.ndarray, geometry: _Geometry) -> np.ndarray:
+    keys = order_keys(x, zeros_equal=True)
+    unordered = x != x if is_float(x.dtype) else np.zeros(x.shape, bool)
     shape = (*geometry.lead, *geometry.out)
     best = np.full(shape, lowest_key(x), keys.dtype)
     where = np.full(shape, -1, np.int64)
     places = np.arange(math.prod(geometry.sizes)).reshape(geometry.sizes)
     for out_box, in_box in geometry.positions():
         seen, old, at = keys[in_box], best[out_box], where[out_box]
-        better = (seen > old) | (at < 0)
+        better = (seen > old) | unordered[in_box] | (at < 0)
         old[better] = seen[better]
         at[better] = np.broadcast_to(places[in_box], seen.shape)[better]
-    return best, where
+    return where

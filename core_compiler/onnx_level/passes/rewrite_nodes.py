@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core_compiler.ir import Op, TensorType, Value, as_array
+from core_compiler.ir import Op, TensorType, Value, as_array, dtype
 from core_compiler.onnx_level.builder import Nodes
 from core_compiler.onnx_level.dialect import LEVEL, OVERRIDABLE, PREFIX, SINCE, constant
 from core_compiler.passes.base import Pass
@@ -219,7 +219,18 @@ def _conv_known(m: Match) -> str | None:
     conv = m.named["conv"]
     if any(m.view.constant(v) is None for v in conv.operands[1:]):
         return "the weights of the convolution are computed"
-    return _one_result(m)
+    return _one_wide_dtype(m) or _one_result(m)
+
+
+def _one_wide_dtype(m: Match) -> str | None:
+    """Weights and statistics are all f32 or all f64: scaled weights are rounded to their dtype, and
+    of a narrow one they would be other weights."""
+    arrays = [m.view.constant(v) for v in (*m.named["conv"].operands[1:], *m.root.operands[1:5])]
+    first, *others = (dtype(a.dtype) for a in arrays if a is not None)
+    if first.bits < 32:
+        return f"the weights are {first.name}: scaled they would be rounded again"
+    other = next((d for d in others if d is not first), None)
+    return None if other is None else f"the weights are {first.name}, but others are {other.name}"
 
 
 def _padding(m: Match) -> str | None:

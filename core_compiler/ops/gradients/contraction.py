@@ -127,4 +127,9 @@ def _conv_weight_gradient(b, op, dy):
     x, given = op.operands
     convolution = op.with_(kind="core.conv", operands=(x, dy), results=(given,))
     of_x, _ = _conv(b, convolution, given)
-    return of_x, lambda: b.conv(x, dy, **_settings(op))
+
+    def of_given() -> Value:
+        image, weights = _alike(b, x, dy)
+        return rounded(b, b.conv(image, weights, **_settings(op)), given)
+
+    return of_x, of_given

@@ -7,16 +7,18 @@ from math import copysign, pi, sqrt
 import numpy as np
 
 from core_compiler.ops.activation import GELU_KAPPA, SELU_ALPHA, SELU_SCALE
-from core_compiler.passes.recompose.spelling import (
-    TOLERANCE,
+from core_compiler.passes.recompose.spelling import TOLERANCE, near, number, single, worth
+from core_compiler.passes.rules import (
+    Const,
+    Match,
+    Rule,
     all_of,
-    near,
-    number,
-    single,
+    either,
+    is_all,
+    is_float,
+    op,
     wide,
-    worth,
 )
-from core_compiler.passes.rules import Const, Match, Rule, either, is_all, is_float, op
 
 _ONE, _HALF = number("one", 1), number("half", 0.5)
 _ZERO = Const("zero", lambda a: bool(np.all(a == 0)), "zero")
@@ -80,6 +82,15 @@ _SMOOTH = (
 _LOW, _HIGH = single("low"), single("high")
 
 
+def _nothing(m: Match) -> int | float:
+    """0 as a bound of x: of integers an integer."""
+    return 0.0 if m["x"].type.dtype.is_float else 0
+
+
+def _from_nothing(b, m: Match):
+    return b.clamp(m["x"], low=_nothing(m), high=worth(m, "high"))
+
+
 def _clamp(b, m: Match):
     return b.clamp(m["x"], low=worth(m, "low"), high=worth(m, "high"))
 
@@ -88,6 +99,11 @@ def _ordered(m: Match) -> str | None:
     low, high = (worth(m, name) for name in ("low", "high"))
     ordered = (low, copysign(1, low)) <= (high, copysign(1, high))  # -0 is below +0
     return None if ordered else "the lower bound is above the upper one"
+
+
+def _a_number(m: Match) -> str | None:
+    """Booleans compare as numbers do, and have no clamp."""
+    return "x is i1" if m["x"].type.dtype.kind == "bool" else None
 
 
 def _not_negative(m: Match) -> str | None:
@@ -112,7 +128,12 @@ def _hard_sigmoid(b, m: Match):
 
 
 def _sixth(o) -> bool:
-    return bool(near(1 / 6)(np.asarray(o["alpha"]))) and o["beta"] == 0.5
+    return near(1 / 6)(_held(o, "alpha")) and o["beta"] == 0.5
+
+
+def _held(o, name: str) -> np.ndarray:
+    """A number of an op as its dtype holds it."""
+    return np.asarray(o[name], o.result.type.dtype.numpy)
 
 
 _SIX = op("clamp", op("add", "x", number("three", 3)), where=_bounds(0, 6))
@@ -144,19 +165,19 @@ _PIECEWISE = (
          kink=True),
     Rule("min(max(x, low), high) => clamp(x)",
          op("min", op("max", "x", _LOW), _HIGH), _clamp, kink=True),
-    Rule("min(relu(x), high) => clamp(x)", op("min", op("relu", "x"), _HIGH),
-         lambda b, m: b.clamp(m["x"], low=0.0, high=worth(m, "high")), kink=True),
+    Rule("min(relu(x), high) => clamp(x)", op("min", op("relu", "x"), _HIGH), _from_nothing,
+         kink=True),
     Rule("max(min(x, high), low) => clamp(x)", op("max", op("min", "x", _HIGH), _LOW), _clamp,
          _ordered, kink=True),
-    Rule("relu(min(x, high)) => clamp(x)", op("relu", op("min", "x", _HIGH)),
-         lambda b, m: b.clamp(m["x"], low=0.0, high=worth(m, "high")),
+    Rule("relu(min(x, high)) => clamp(x)", op("relu", op("min", "x", _HIGH)), _from_nothing,
          _not_negative, kink=True),
     Rule("clamp(clamp(x, low), high) => clamp(x)",
          op("clamp", op("clamp", "x", name="inner", where=_only("low", "high")),
             where=_only("high", "low")), _clamp_twice),
     Rule("x > high ? high : x < low ? low : x => clamp(x)",
          op("select", op("gt", "x", _HIGH), _HIGH,
-            op("select", op("lt", "x", _LOW), _LOW, "x")), _clamp, _ordered, 0.0),
+            op("select", op("lt", "x", _LOW), _LOW, "x")), _clamp, all_of(_a_number, _ordered),
+         0.0),
     Rule("clamp(alpha x + beta, 0, 1) => hard_sigmoid(x)",
          op("clamp", op("add", op("mul", "x", single("alpha")), single("beta")),
             where=_bounds(0, 1)), _hard_sigmoid, wide, TOLERANCE, kink=True),
@@ -193,7 +214,7 @@ def _selu(b, m: Match):
 
 
 def _is_selu_alpha(o) -> bool:
-    return bool(near(SELU_ALPHA)(np.asarray(o["alpha"])))
+    return near(SELU_ALPHA)(_held(o, "alpha"))
 
 
 _SCALE = number("scale", SELU_SCALE)
@@ -228,7 +249,7 @@ def _softplus(b, m: Match):
 
 def _inverse(m: Match) -> str | None:
     beta, inverse = worth(m, "beta"), worth(m, "inverse")
-    same = abs(beta * inverse - 1) < 1e-6
+    same = near(1)(np.asarray(beta * inverse, m.array("beta").dtype))
     return None if same else f"it is multiplied by {beta:.6g}, and then by {inverse:.6g}"
 
 

@@ -31,8 +31,21 @@ from core_compiler.passes.axes import (
     spread_over,
     whole,
 )
-from core_compiler.passes.recompose.spelling import all_of, one, wide
-from core_compiler.passes.rules import MOVES, Match, Rule, Unfit, View, fits, is_float, op, views
+from core_compiler.passes.recompose.spelling import OVERFLOWS, one
+from core_compiler.passes.rules import (
+    MOVES,
+    Match,
+    Rule,
+    Unfit,
+    View,
+    all_of,
+    fits,
+    is_float,
+    one_wide_float,
+    op,
+    views,
+    wide,
+)
 
 _PRODUCTS = frozenset({"core.matmul", "core.contract"})
 TOLERANCE = 1e-5
@@ -264,6 +277,9 @@ def _read(m: Match, shares_at: int) -> _Attention:
     if flat([soft_axes[soft["axis"]]]) != key:
         raise Unfit("the softmax is not over what is summed up, the keys")
     scores = _down(soft.operands[0], soft_axes, view)
+    mixed = one_wide_float(m.root.result.type.dtype, (*scores.met, scores.product))
+    if mixed is not None:
+        raise Unfit(mixed)
     a, b = _sides(scores.product)
     batch, own = scores.axes[: len(a.batch)], scores.axes[len(a.batch) :]
     mine, others = own[: len(a.own)], own[len(a.own) :]
@@ -374,7 +390,8 @@ def _rows() -> Iterator[Rule]:
         for at, operands in ((0, (shares, "v")), (1, ("v", shares))):
             check = all_of(wide, fits(partial(_read, shares_at=at)))
             yield Rule("softmax(q k^T scale + mask) v => attention", op(kind, *operands),
-                       _raise(at), check, TOLERANCE)  # fmt: skip
+                       _raise(at), check, TOLERANCE,
+                       except_for=OVERFLOWS)  # fmt: skip
 
 
 RULES = tuple(_rows())

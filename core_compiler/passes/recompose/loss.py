@@ -6,20 +6,47 @@ them (``jnp.take_along_axis``, a product with ``jax.nn.one_hot``) stays as it is
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
-from core_compiler.ir import Op, Value
-from core_compiler.ops.rules import I64
+from core_compiler.ir import DType, Op, Value
+from core_compiler.ops.rules import BOOL, I64, INTEGERS, NUMBERS, UNSIGNED
 from core_compiler.passes.axes import Parameter, Places, covers, rearrange, small, whole
-from core_compiler.passes.recompose.spelling import all_of, reshapes, single, wide, worth
-from core_compiler.passes.rules import MOVES, Any_, Const, Match, Rule, Unfit, either, fits, op
+from core_compiler.passes.recompose.spelling import reshapes, single, worth
+from core_compiler.passes.rules import (
+    MOVES,
+    Any_,
+    Const,
+    Match,
+    Rule,
+    Unfit,
+    all_of,
+    either,
+    fits,
+    op,
+    wide,
+)
 
 # -- one_hot ---------------------------------------------------------------------------------------
+
+
+def _holds(dtype: DType, largest: int) -> bool:
+    """Whether a dtype holds every whole number from 0 to ``largest``."""
+    if dtype.is_float:
+        return largest <= int(2 / float(ml_dtypes.finfo(dtype.numpy).eps))
+    return dtype.is_integer and largest < 1 << (dtype.bits - (dtype.kind == "int"))
 
 
 def _indices(m: Match) -> Parameter:
     """The index, repeated over the last axis, where the other side counts along that."""
     shape, places = m.root.result.type.shape, Places(m)
+    found, wanted = m["x"].type.dtype, m.root["dtype"]
+    if found not in INTEGERS:
+        raise Unfit(f"the index is {found.name}, and one_hot's is an integer")
+    if wanted not in NUMBERS and wanted is not BOOL:
+        raise Unfit(f"one_hot does not make {wanted.name}")
+    if shape and not _holds(found, max(shape[-1] - 1, 0)):
+        raise Unfit(f"{found.name} does not count to {shape[-1] - 1}: it begins again")
     for index, count in (("x", "y"), ("y", "x")):
         found = places.parameter(m[index], whole(shape)[:-1]) if shape else None
         if found is not None and _counts(m, m[count]):
@@ -47,6 +74,7 @@ def _one_hot(b, m: Match):
 
 # -- negative log likelihood -----------------------------------------------------------------------
 
+UI64 = UNSIGNED[-1]
 #: No target is this: nothing is ignored.
 _NONE = -(2**63)
 
@@ -77,6 +105,11 @@ def _picks_classes(m: Match) -> str | None:
     if pick.result.type.shape != wanted:
         return "it is not one element of the classes at each position"
     return None
+
+
+def _fits_i64(m: Match) -> str | None:
+    """The losses read their targets as i64, where the largest of ui64 are negative."""
+    return "the targets are ui64" if m["t"].type.dtype is UI64 else None
 
 
 def _never_none(m: Match) -> str | None:
@@ -133,7 +166,19 @@ def _counts_all(m: Match) -> str | None:
     if _origin(m, counts.operands[0]) is not _origin(m, loss.operands[1]):
         return "the targets counted are not those of the loss"
     every = tuple(range(counts.result.type.rank))
-    return None if m.named["count"]["axes"] == every else "not all targets are counted"
+    if m.named["count"]["axes"] != every:
+        return "not all targets are counted"
+    return _counts_exactly(m)
+
+
+def _counts_exactly(m: Match) -> str | None:
+    """The number of targets is held by the dtype in which they are counted, and by the result's."""
+    count = m.named["count"]
+    size = count.operands[0].type.elements
+    for found in (count.result.type.dtype, m.root.result.type.dtype):
+        if not _holds(found, size):
+            return f"{found.name} does not hold every number up to {size}, of targets"
+    return None
 
 
 def _divides(inverse: bool):
@@ -250,6 +295,9 @@ def _smooths(m: Match) -> str | None:
     whole_sum = tuple(range(len(every)))
     if m.named["sum"]["axes"] != whole_sum or m.named["count"]["axes"] != whole_sum:
         return "not all positions are counted"
+    inexact = _counts_exactly(m)
+    if inexact is not None:
+        return inexact
     spread = worth(m, "share") * m["x"].type.shape[1]
     return None if abs(worth(m, "kept") + spread - 1) < 1e-6 else "the shares do not make 1"
 
@@ -295,10 +343,10 @@ RULES = (
          fits(_indices)),
     Rule("-x[target], 0 where it is ignored => nll_loss(x, target)",
          op("select", _COUNTS, _picked(_KEPT), _ZERO), _pick_loss,
-         all_of(wide, _picks_classes)),
+         all_of(wide, _fits_i64, _picks_classes)),
     Rule("-x[target] => nll_loss(x, target)",
          op("neg", op("take_along", "x", _NO_TARGET_IGNORED, name="pick", through=reshapes)),
-         _pick_loss, all_of(wide, _picks_classes, _never_none)),
+         _pick_loss, all_of(wide, _fits_i64, _picks_classes, _never_none)),
     Rule("total loss / counted => mean loss", op("div", _losses("sum", *_CLASSES), _COUNT),
          _reduced("mean"), all_of(wide, _counts_all), 1e-6),
     Rule("nll_loss(x * w, t) => nll_loss(x, t, w)",

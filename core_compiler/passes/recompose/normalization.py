@@ -25,15 +25,19 @@ from core_compiler.passes.axes import (
     spread_over,
     whole,
 )
-from core_compiler.passes.recompose.spelling import (
-    TOLERANCE,
+from core_compiler.passes.recompose.spelling import OVERFLOWS, TOLERANCE, number, single, worth
+from core_compiler.passes.rules import (
+    Any_,
+    Match,
+    Rule,
+    Unfit,
     all_of,
-    number,
-    single,
+    either,
+    fits,
+    op,
+    views,
     wide,
-    worth,
 )
-from core_compiler.passes.rules import Any_, Match, Rule, Unfit, either, fits, op, views
 
 #: x r - m r for (x - m) r: what both have in common is lost, up to some 50 deviations of it here.
 _APART = 2e-5
@@ -223,7 +227,8 @@ def _standardised() -> tuple[Rule, ...]:
             (f"x * a - mean * a, a = rsqrt({said} + eps)", _apart(inverse), max(tolerance, _APART)),
         )  # fmt: skip
         rules += [
-            Rule(f"{form} => {kind}", pattern, _raise(which), _check(which), cost)
+            Rule(f"{form} => {kind}", pattern, _raise(which), _check(which), cost,
+                 except_for=OVERFLOWS)
             for form, pattern, cost in forms for kind, which in kinds
         ]  # fmt: skip
     return tuple(rules)
@@ -238,7 +243,14 @@ def _root_mean_square() -> tuple[Rule, ...]:
     )
     which = _last_axes("rms_norm")
     return tuple(
-        Rule(f"{form} => rms_norm(x)", pattern, _raise(which), _check(which), TOLERANCE)
+        Rule(
+            f"{form} => rms_norm(x)",
+            pattern,
+            _raise(which),
+            _check(which),
+            TOLERANCE,
+            except_for=OVERFLOWS,
+        )
         for form, pattern in forms
     )
 

@@ -98,7 +98,12 @@ def _parts(u, v) -> tuple:
 
 def _halves(m: Match) -> str | None:
     """Sizes of angles are known, one for each pair."""
-    return None if m["cos"].type.is_static else "a size is not known"
+    return _of_floats(m) or (None if m["cos"].type.is_static else "a size is not known")
+
+
+def _of_floats(m: Match) -> str | None:
+    found = m["x"].type.dtype
+    return None if found.is_float else f"it turns {found.name}, and the op is for floats"
 
 
 def _of_halves(b, m: Match) -> Value:
@@ -133,7 +138,7 @@ def _spread(part: int):
 
 RULES = (
     Rule("x * cos + (-v, u) * sin => rotary_embedding",
-         op("add", op("mul", "x", "cos"), op("mul", _TURNED, "sin")), _of_whole),
+         op("add", op("mul", "x", "cos"), op("mul", _TURNED, "sin")), _of_whole, _of_floats),
     Rule("(u cos - v sin, u sin + v cos) of halves => rotary_embedding",
          op("concat", *_parts(_lower(0), _lower(1)), where=_last_axis), _of_halves, _halves),
     Rule("(u cos - v sin, u sin + v cos) of neighbours => rotary_embedding",

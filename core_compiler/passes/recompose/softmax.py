@@ -8,15 +8,24 @@ from core_compiler.ops.composite import size_of
 from core_compiler.passes.axes import Axis, Places, behind, whole
 from core_compiler.passes.recompose.spelling import (
     TOLERANCE,
-    Check,
-    all_of,
     lowest,
     reshapes,
     single,
-    wide,
     worth,
 )
-from core_compiler.passes.rules import Any_, Const, Match, Rule, Unfit, fits, op, views
+from core_compiler.passes.rules import (
+    Any_,
+    Check,
+    Const,
+    Match,
+    Rule,
+    Unfit,
+    all_of,
+    fits,
+    op,
+    views,
+    wide,
+)
 
 # -- mean ------------------------------------------------------------------------------------------
 
@@ -133,7 +142,8 @@ RULES = (
          op("sub", _SHIFTED, op("log", _TOTAL, through=views)), _over("log_softmax"),
          all_of(wide, fits(_softmax_axis)), TOLERANCE),
     Rule("select(is_nan(softmax(x)), 0, softmax(x)) => softmax(x) with empty rows 0",
-         op("select", op("is_nan", _SOFT), _ZERO, _SOFT), _zero_rows, _gives_nan, 0.0),
+         op("select", op("is_nan", _SOFT), _ZERO, _SOFT), _zero_rows, _gives_nan, 0.0,
+         except_for=("nan", "infinities")),
     Rule("select(no x > -inf, 0, softmax(x)) => softmax(x) with empty rows 0",
          op("select", op("not", _SEEN, through=views), _ZERO, _SOFT), _zero_rows,
          all_of(_gives_nan, fits(_rows_of_softmax)), 0.0),

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core_compiler.passes.recompose.spelling import TOLERANCE, number, wide
-from core_compiler.passes.rules import Const, Node, Rule, op
+from core_compiler.passes.recompose.spelling import TOLERANCE, number
+from core_compiler.passes.rules import Const, Node, Rule, op, wide
 
 _ERF_ABOVE = (-2.72614237e-10, 2.77068146e-8, -2.10102394e-6, -5.69250624e-5, -7.34990637e-4,
               -2.954600e-3, -1.60960332e-2)  # fmt: skip
@@ -64,7 +64,8 @@ def _erfc():
 
 
 RULES = (
-    Rule("x A(x**2) / B(x**2) => erf(x)", _erf(), lambda b, m: b.erf(m["x"]), wide, TOLERANCE),
+    Rule("x A(x**2) / B(x**2) => erf(x)", _erf(), lambda b, m: b.erf(m["x"]), wide, TOLERANCE,
+         in_f64=TOLERANCE),
     Rule("1 - x N(x**2), exp(-x**2) M(1 / x**2) / x => erfc(x)", _erfc(),
-         lambda b, m: b.erfc(m["x"]), wide, TOLERANCE),
+         lambda b, m: b.erfc(m["x"]), wide, TOLERANCE, in_f64=TOLERANCE),
 )  # fmt: skip

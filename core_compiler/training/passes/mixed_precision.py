@@ -20,6 +20,10 @@ from core_compiler.training.roles import Roles
 MOVES = frozenset({"broadcast", "reshape", "transpose", "slice", "reverse"})
 
 
+#: Classes of values that a narrower float does not hold.
+_OUT_OF_RANGE = ("mixed", "denormals", "largest", "infinities")
+
+
 @dataclass(frozen=True)
 class MixedPrecision(Pass):
     """Stores what contractions, convolutions and attention read, and what follows them, narrow.
@@ -128,7 +132,10 @@ class _Narrowing:
             for v, old in zip(made if isinstance(made, tuple) else (made,), op.results, strict=True)
         ]
         new, values = adopt(op, results, b.ops)
-        self.rewriter.replace(op, new, values, rule=rule, tolerance=4 * ROUNDING[self.dtype])
+        bound = 4 * ROUNDING[self.dtype]
+        self.rewriter.replace(
+            op, new, values, rule=rule, tolerance=bound, in_f64=bound, except_for=_OUT_OF_RANGE
+        )
 
     def _narrowed(self, b: Builder, value: Value) -> Value:
         """``value`` rounded, once for all that read it; where it is a moved parameter, the

@@ -92,7 +92,7 @@ op(*(f"reduce_{name}" for name in JOINS))(_reduce)
 def arg(b: Linalg, op: Op, x: Ref) -> Ref:
     """The least position among those of the largest (smallest) value: the same in any order.
 
-    Floats are compared by integers that are ordered as they are: -0 below +0, NaN beyond all.
+    Floats are compared by integers that are ordered as they are: -0 equals +0, NaN beyond all.
     """
     axis, largest = op["axis"], op.kind == "core.argmax"
     kind = x.type.dtype
@@ -124,7 +124,8 @@ def arg(b: Linalg, op: Op, x: Ref) -> Ref:
 
 
 def _key(b: Linalg, x: Ref, largest: bool) -> Ref:
-    """A signed integer, ordered as the floats are; NaN is greatest (least for a minimum)."""
+    """A signed integer, ordered as the floats are, both zeros alike; NaN is greatest (least for a
+    minimum)."""
     if x.type.bits < 32:
         x = b.converted("arith.extf", x, F32)
     kind = I64 if x.type is F64 else I32
@@ -132,4 +133,5 @@ def _key(b: Linalg, x: Ref, largest: bool) -> Ref:
     info = np.iinfo(kind.numpy)
     flipped = b.same("arith.xori", bits, b.scalar(info.max, kind))
     key = b.chosen(b.compared("lt", bits, b.scalar(0, kind)), flipped, bits)
+    key = b.chosen(b.compared("eq", key, b.scalar(-1, kind)), b.scalar(0, kind), key)
     return b.chosen(b.compared("ne", x, x), b.scalar(info.max if largest else info.min, kind), key)

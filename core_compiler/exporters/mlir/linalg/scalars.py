@@ -162,12 +162,15 @@ def _integer_mod(b: Linalg, x: Ref, y: Ref) -> Ref:
 
 
 def _shift(names: tuple[str, ...]) -> Scalar:
-    """0 where the count is not in 0..width-1."""
+    """Where the count is not in 0..width-1: 0, or the sign's fill of an arithmetic shift."""
 
     def run(b: Linalg, x: Ref, count: Ref) -> Ref:
         zero = b.scalar(0, x.type)
         width = b.scalar(x.type.bits, x.type)
         inside = b.writer.line(f"arith.cmpi ult, {count}, {width} : {signless(x.type)}", I1)
+        if len(names) == 2 and x.type.kind == "int":
+            last = b.scalar(x.type.bits - 1, x.type)
+            return _signed(names)(b, x, b.chosen(inside, count, last))
         shifted = _signed(names)(b, x, b.chosen(inside, count, zero))
         return b.chosen(inside, shifted, zero)
 

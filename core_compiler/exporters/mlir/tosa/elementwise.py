@@ -202,7 +202,8 @@ def _divided(each: Each, part: int) -> Each:
 
 
 def _shift(left: bool) -> Each:
-    """0 where the count is not in 0..width-1; TOSA defines shifts by these only."""
+    """Where the count is not in 0..width-1: 0, or the sign's fill of an arithmetic shift; TOSA
+    defines shifts by the others only."""
 
     def run(b: Tosa, x: Ref, count: Ref) -> Ref:
         kind = x.type.dtype
@@ -214,11 +215,12 @@ def _shift(left: bool) -> Each:
             positive = b.each("greater_equal", number, b.splat(0, number), kind=I1)
             inside = b.each("logical_and", inside, positive)
         plain = count.read_as(bits.type)
-        safe = b.each("select", inside, plain, b.splat(0, plain))
-        if left or kind.kind == "uint":
-            made = b.each(f"logical_{'left' if left else 'right'}_shift", bits, safe)
-        else:
+        fills = not left and kind.kind == "int"
+        safe = b.each("select", inside, plain, b.splat(kind.bits - 1 if fills else 0, plain))
+        if fills:
             made = b.op("arithmetic_right_shift", [bits, safe], bits.type, {"round": "false"})
+            return made.read_as(x.type)
+        made = b.each(f"logical_{'left' if left else 'right'}_shift", bits, safe)
         made = b.each("select", inside, made, b.splat(0, made))
         return made.read_as(x.type)
 

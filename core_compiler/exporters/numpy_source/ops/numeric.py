@@ -65,10 +65,8 @@ def variance(w, op, x):
 
 def _enter_position(name: str) -> None:
     def handler(w, op, x):
-        if op.operands[0].type.dtype.is_float:
-            made = w.call(name, x, op["axis"])
-        else:
-            made = f"{x}.{name}({op['axis']})"
+        """NumPy's own: the first of equals, -0 equals +0, the first NaN before all."""
+        made = f"{x}.{name}({op['axis']})"
         return made if op["dtype"].name == "i64" else cast(made, op["dtype"])
 
     core(name)(in_f32(handler))

@@ -1,7 +1,7 @@
 """Bitwise ops and shifts.
 
-A shift by less than 0, or by the width and more, gives 0; ONNX leaves it open, and shifts unsigned
-numbers alone.
+A shift by less than 0, or by the width and more, gives 0, and -1 of a negative number shifted to
+the right; ONNX leaves it open, and shifts unsigned numbers alone.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def _shift(
         fits = g.emit("Less", count, g.scalar(kind.bits, unsigned))
         count = g.emit("Min", count, g.scalar(kind.bits - 1, unsigned))
     made = g.cast(g.emit("BitShift", x, count, direction=direction), signed)
-    if negative is not None:
-        made = g.where(negative, inverted(g, made), made)
     if fits is not None:
         made = g.where(fits, made, g.scalar(0, signed))
+    if negative is not None:
+        made = g.where(negative, inverted(g, made), made)
     return g.cast(made, kind)

@@ -54,13 +54,17 @@ def _halved(g: Emitter, op: Op, x: Tensor, kind: str) -> Tensor:
 
 @core("reduce_sum")
 def reduce_sum(g, op, x):
-    """onnxruntime sums integers in f64, exactly up to 2^53, and then saturates."""
+    """onnxruntime sums integers in f64, exactly up to 2^53, and then saturates; its sum of -0 alone
+    is -0, where one from +0 is +0."""
     if _of_nothing(op):
         return _full(g, op, 0)
     if not op["axes"]:
         return x
-    if not g.guards or x.dtype.is_float:
+    if not g.guards:
         return reduced(g, "ReduceSum", x, op["axes"])
+    if x.dtype.is_float:
+        made = reduced(g, "ReduceSum", x, op["axes"])
+        return g.emit("Add", made, g.scalar(0, x.dtype))
     terms = op.operands[0].type.elements // op.result.type.elements
     whole = 1 << (x.dtype.bits - (x.dtype.kind == "int"))
     low, high = g.bounds(op.operands[0]) or (-whole, whole)
@@ -148,19 +152,11 @@ def _enter_position(name: str, kind: str, extreme: str) -> None:
 
 
 def _scores(g: Emitter, op: Op, x: Tensor, extreme: str) -> Tensor:
-    """2 for what is wanted, 1 for a zero of the other sign beside it, else 0.
-
-    NaN is wanted before all else; +0 is larger than -0.
-    """
+    """1 for what is wanted, else 0: NaN before all else; -0 equals +0."""
     best = reduced(g, extreme, x, (op["axis"],), keep=True)
     nan = g.is_nan(x)
     found = reduced(g, "ReduceMax", nan, (op["axis"],), keep=True)
-    hit = g.where(found, nan, g.emit("Equal", x, best))
-    zero = g.scalar(0, x.dtype)
-    side = "Greater" if extreme == "ReduceMax" else "Less"
-    own = g.emit("Equal", best, zero)
-    other = g.emit("And", own, g.emit("Not", g.emit(side, g.emit("Reciprocal", x), zero)))
-    return g.where(hit, g.where(other, g.scalar(1, I32), g.scalar(2, I32)), g.scalar(0, I32))
+    return g.cast(g.where(found, nan, g.emit("Equal", x, best)), I32)
 
 
 _enter_position("argmax", "ArgMax", "ReduceMax")

@@ -96,12 +96,7 @@ def bit_shift(b, x, y):
     x, y = b.together(x, y)
     if b.attr("direction") == "LEFT":
         return b.shl(x, y)
-    if x.type.dtype.kind == "uint":
-        return b.shr(x, y)
-    # A signed number shifted out leaves its sign: shifted by one bit less than its width.
-    last = b.scalar_like(x.type.dtype.bits - 1, y)
-    out = b.or_(b.lt(y, b.scalar_like(0, y)), b.gt(y, last))
-    return b.shr(x, b.select(out, last, y))
+    return b.shr(x, y)
 
 
 @onnx_op("Reciprocal")

@@ -42,19 +42,22 @@ def _overhang(size, window, stride, low, high, dilation) -> int:
 def max_pool(b, x):
     attributes, _ = _pool(b, x)
     if len(b.node.output) > 1 and b.node.output[1]:
-        return b.max_pool(x, **attributes), _places(b, x, attributes)
+        return _with_places(b, x, attributes)
     return b.max_pool(x, **attributes)
 
 
-def _places(b, x, pool: dict):
-    """Where in the whole of x, row-major, the largest element of each window lies; with
+def _with_places(b, x, pool: dict):
+    """The largest element of each window, and where in the whole of x, row-major, it lies; with
     ``storage_order`` 1 a plane's elements count column-major."""
     batch, channels, *sizes = x.type.shape
-    found = windows.places_of_largest(b, x, pool, bool(b.attr("storage_order", 0)))
+    found = windows.places_of_largest(b, x, pool)
+    values = windows.largest_at(b, x, found, pool)
+    if b.attr("storage_order", 0):
+        found = windows.places_of_largest(b, x, pool, column_major=True)
     first = b.reshape(b.iota(shape=(batch * channels,), axis=0, dtype=I64), shape=(batch, channels))
     first = b.mul(first, b.scalar_like(prod(sizes), first))
     plane = b.broadcast(first, shape=found.type.shape, dims=(0, 1))
-    return b.add(found, plane)
+    return values, b.add(found, plane)
 
 
 @onnx_op("MaxUnpool")

@@ -67,8 +67,15 @@ def max_pool_with_indices(b, x, window, stride=(), padding=0, dilation=1, ceil_m
     spatial = _spatial(b)
     x, drop = _batched(b, x, spatial)
     pool, _ = _pool_shape(x, per_axis(window, spatial), stride, padding, dilation, ceil_mode)
-    places = drop(windows.places_of_largest(b, x, pool)) if b.uses(1) else None
-    return drop(b.max_pool(x, **pool)), places
+    return _with_places(b, x, pool, drop)
+
+
+def _with_places(b, x, pool, drop):
+    """The largest of each window and, where that is read, its place; then the element there."""
+    if not b.uses(1):
+        return drop(b.max_pool(x, **pool)), None
+    places = windows.places_of_largest(b, x, pool)
+    return drop(windows.largest_at(b, x, places, pool)), drop(places)
 
 
 @aten("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -108,13 +115,14 @@ def adaptive_max_pool(b, x, size):
     spatial = _spatial(b)
     size = per_axis(size, spatial)
     window = _even_windows(x.type.shape, size)
-    if window is None:
-        b.only_first("the positions of max pooling over windows of unequal size")
-        return windows.adaptive(b, x, size, "max", b.symbols.training), None
+    if window is None and not b.uses(1) and not b.symbols.training:
+        return windows.adaptive(b, x, size, "max"), None
     x, drop = _batched(b, x, spatial)
-    pool = _side_by_side(window)
-    places = drop(windows.places_of_largest(b, x, pool)) if b.uses(1) else None
-    return drop(b.max_pool(x, **pool)), places
+    pool = _side_by_side(window or size)
+    if window is not None:
+        return _with_places(b, x, pool, drop)
+    places = windows.adaptive_places(b, x, size)  # where the gradient goes, too
+    return drop(windows.largest_at(b, x, places, pool)), drop(places)
 
 
 def _last(x, count: int) -> tuple[int, ...]:

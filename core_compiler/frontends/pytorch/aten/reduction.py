@@ -13,9 +13,14 @@ from core_compiler.frontends.pytorch.aten.table import (
 )
 
 
+def _of_one(b, x):
+    """The sum of one number, which is added to +0."""
+    return b.add(x, b.scalar_like(0, x)) if x.type.dtype.is_float else x
+
+
 def _total(b, x, kind: str, axes, keepdim: bool):
     if x.type.rank == 0:
-        return x
+        return _of_one(b, x) if kind == "sum" else x
     axes = axes_of(axes, x.type.rank)
     if x.type.dtype is BOOL:
         kind = {"max": "or", "min": "and", "prod": "and"}.get(kind, kind)
@@ -32,7 +37,7 @@ def sum_(b, x, axes=None, keepdim=False, dtype=None):
 def mean(b, x, axes=None, keepdim=False, dtype=None):
     x = b.to(x, b.dtype)
     if x.type.rank == 0:
-        return x
+        return _of_one(b, x)
     axes = axes_of(axes, x.type.rank)
     return b.keep(b.mean(x, axes=axes) if axes else x, axes, keepdim, x)
 
@@ -63,7 +68,8 @@ def _with_index(b, x, axis, keepdim, name):
     if x.type.rank == 0:
         return x, b.constant(0, "i64")
     whole = b.cast(x, dtype="i8") if x.type.dtype is BOOL else x
-    if b.symbols.training and x.type.dtype.is_float:
+    # What stands beside an index is the element there: of -0 and +0 the first.
+    if x.type.dtype.is_float and (b.symbols.training or b.uses(1)):
         values, places = windows.first_largest(b, x, axis, name)
     else:
         values = b.to(b.op(f"core.reduce_{name}", (whole,), axes=(axis,)), x.type.dtype)

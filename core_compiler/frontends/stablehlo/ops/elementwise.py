@@ -102,7 +102,7 @@ def shift_right_logical(b, x, y):
 
 @op("shift_right_arithmetic")
 def shift_right_arithmetic(b, x, y):
-    """What is shifted out leaves the sign: by the width and more as by one bit less."""
+    """As ``core.shr`` of signed integers: by the width and more the sign fills."""
     kind = x.type.dtype
     if kind.kind == "uint":
         signed = SIGNED[kind.bits]
@@ -110,9 +110,7 @@ def shift_right_arithmetic(b, x, y):
             shift_right_arithmetic(b, b.bitcast(x, dtype=signed), b.bitcast(y, dtype=signed)),
             dtype=kind,
         )
-    last = b.scalar_like(kind.bits - 1, y)
-    out = b.or_(b.lt(y, b.zero(y)), b.gt(y, last))
-    return b.shr(x, b.select(out, last, y))
+    return b.shr(x, y)
 
 
 @op("compare")

@@ -14,7 +14,7 @@ from core_compiler.frontends.stablehlo.ops.elementwise import binary
 from core_compiler.frontends.stablehlo.ops.reduction import is_identity
 from core_compiler.frontends.stablehlo.regions import combiner, signature
 from core_compiler.frontends.stablehlo.table import Context, NotSupported, op
-from core_compiler.ir import Value, dtype
+from core_compiler.ir import Value
 
 #: Taps that a window is unrolled to at most, on one axis or, where the axes cannot be taken one
 #: after another, on all.
@@ -192,20 +192,12 @@ def select_and_scatter(b, x, source, start):
     windows = _windows(b, rank)
     if prod(windows.size) > TAPS:
         raise NotSupported(f"a window of {prod(windows.size)} elements")
-    edge = -np.inf if word == "GE" else np.inf
     if not x.type.dtype.is_float:
         raise NotSupported(f"windows of {x.type.dtype}")
-    wide = _padded(b, x, b.constant(edge, x.type.dtype), windows)
+    wide = _padded(b, x, b.constant(0, x.type.dtype), windows)
     shape = wide.type.shape
     taps = list(itertools.product(*(windows.taps(n, i) for i, n in enumerate(shape))))
-    parts = [
-        b.slice(wide, starts=tuple(a for a, _ in box), limits=tuple(z for _, z in box),
-                strides=windows.stride)
-        for box in taps
-    ]  # fmt: skip
-    stacked = b.concat(*(b.reshape(p, shape=(1, *p.type.shape)) for p in parts), axis=0)
-    chosen = b.op("core.argmax" if word == "GE" else "core.argmin", (stacked,), axis=0,
-                  dtype=dtype("i64"))  # fmt: skip
+    chosen = _chosen_taps(b, word, x, wide, taps, windows)
     made = b.broadcast(start, shape=shape, dims=())
     flat = b.reshape(made, shape=(prod(shape),))
     steps = [prod(shape[i + 1 :]) for i in range(rank)]
@@ -226,6 +218,43 @@ def select_and_scatter(b, x, source, start):
         high=tuple(-n for n in windows.high), interior=(0,) * rank,
     )  # fmt: skip
     return inside
+
+
+def _chosen_taps(b: Context, word: str, x: Value, wide: Value, taps, windows: Windows) -> Value:
+    """The number of the tap that each window chooses: of its elements inside of x, one after
+    another, the next where the comparison of the chosen with it does not hold."""
+    shape = b.slice(wide, starts=tuple(a for a, _ in taps[0]), limits=tuple(z for _, z in taps[0]),
+                    strides=windows.stride).type.shape  # fmt: skip
+    best: Value | None = None
+    chosen, seen = b.expand(b.constant(0, "i64"), shape), np.zeros((1,) * len(shape), bool)
+    for number, box in enumerate(taps):
+        inside = np.ones((1,) * len(shape), bool)
+        for axis, (first, end) in enumerate(box):
+            at = np.arange(first, end, windows.stride[axis]) - windows.low[axis]
+            held = (at >= 0) & (at < x.type.shape[axis])
+            if not held.all():
+                inside = inside & held.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        if not inside.any():
+            continue
+        part = b.slice(wide, starts=tuple(a for a, _ in box), limits=tuple(z for _, z in box),
+                       strides=windows.stride)  # fmt: skip
+        if best is None:
+            better = _everywhere(b, inside, shape)
+        else:
+            better = b.not_(b.ge(best, part) if word == "GE" else b.le(best, part))
+            better = b.or_(better, _everywhere(b, ~seen, shape)) if not seen.all() else better
+            better = b.and_(better, _everywhere(b, inside, shape)) if not inside.all() else better
+        best = part if best is None else b.select(better, part, best)
+        chosen = b.select(better, b.expand(b.constant(number, "i64"), shape), chosen)
+        seen = seen | inside
+    return chosen
+
+
+def _everywhere(b: Context, mask: np.ndarray, shape) -> Value:
+    """A mask with axes of size 1, of ``shape``."""
+    axes = tuple(axis for axis, size in enumerate(mask.shape) if size != 1)
+    held = b.constant(mask.reshape([mask.shape[axis] for axis in axes]))
+    return b.broadcast(held, shape=shape, dims=axes)
 
 
 def _chosen(b: Context) -> str | None:

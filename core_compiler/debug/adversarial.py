@@ -1,0 +1,517 @@
+"""Inputs made to hurt: a rewrite that fired is tried on values that the example inputs do not have.
+
+The old and the new ops of a rewrite are a small pair of programs.  Both are evaluated on one class
+of values after another (NaN, infinities, zeros of both signs, equal values, ...).  An exact rule
+keeps every bit in every class.  One with a tolerance keeps NaN and infinities where they are, is
+the same in f64 wherever f64 is finite, and rounds no worse than before by more than a factor of
+four.  Classes in which a rule is allowed to differ are declared with it (``Rule.except_for``).
+
+What was tried and found right is remembered on disk by the pair's canonical text and the digest of
+the sources that decide about it, so that it is tried once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.evaluate import Evaluator, Values
+from core_compiler.debug.metric import distance, epsilon
+from core_compiler.debug.remembered import Remembered
+from core_compiler.debug.wide import Wide, nudged, rerounded, widened
+from core_compiler.errors import InternalError
+from core_compiler.ir import Op, Rewrite, TensorType, Value, WeightStore, attributes_key
+from core_compiler.ir.kinds import CONSTANTS, MEANING_IN_REGION
+from core_compiler.ir.rewriter import stable_topological
+from core_compiler.ops.base import REGISTRY, cost, definition
+from core_compiler.passes.base import CONTROL_FLOW
+
+#: Classes of values, in the order in which they are tried, with their names for the user.
+CLASSES: Mapping[str, str] = {
+    "mixed": "special values",
+    "zeros": "zeros of both signs",
+    "ties": "equal values",
+    "nan": "NaN",
+    "infinities": "infinities",
+    "denormals": "denormal values",
+    "largest": "the largest finite values",
+    "spread": "a large mean with a small spread",
+}
+#: Classes whose values are finite and of a size at which a tolerance has a meaning.
+_FINITE = frozenset({"zeros", "ties", "spread"})
+#: Seconds that a stage's tries may take beyond a part of what its checks have taken.
+LEAST_SECONDS, PART = 1.0, 0.25
+#: A pair of more operations is tried on few classes: special values where it is elementwise, else
+#: NaN and a small spread.
+MOST_FLOPS = 50_000_000
+#: How many ops before a pair are looked at, one behind another.
+MOST_CONTEXT = 6
+#: Constants of at most this many elements are values to try, and part of a pair's text.
+SMALL = 64
+#: How far both sides of an inexact rule may be apart in f64, and how much worse it may round.
+ALGEBRA, GROWTH, MOVED = 1e-9, 4.0, 8.0
+#: What decides about a pair beside its text.
+_SOURCES = ("ops/**/*.py", "kernels/*.py", "kernels/reference/*.py", "passes/**/*.py",
+            "debug/adversarial.py", "debug/wide.py")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A class of values for which the two sides of a rewrite differ: where, and the values."""
+
+    class_: str
+    note: str
+    value: Value
+    index: tuple[int, ...] = ()
+    want: float | None = None
+    got: float | None = None
+    error: float = float("inf")
+
+
+@dataclass(eq=False)
+class Adversary:
+    """Tries rewrites; ``values`` know the ops that make them (constants keep their numbers).
+
+    ``tried`` counts pairs that were evaluated, ``known`` those that a cache had, ``left`` those for
+    which no time was left.
+    """
+
+    weights: WeightStore
+    values: Values
+    tried: int = 0
+    known: int = 0
+    left: int = 0
+    seconds: float = 0.0
+    _seen: dict[str, Fault | None] = field(default_factory=dict)
+    _constants: dict[Value, Op] = field(default_factory=dict)
+    _fixed: dict[Value, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._memory = Remembered("rewrites", _SOURCES)
+
+    def learn(self, ops: Sequence[Op]) -> None:
+        """Take note of constants, also of those that take the place of another op's result."""
+        for op in ops:
+            if op.kind in CONSTANTS:
+                self._constants.update(dict.fromkeys(op.results, op))
+
+    def maker(self, value: Value) -> Op | None:
+        """The op that makes a value, as far as it is known."""
+        return self._constants.get(value) or self.values.makers.get(value)
+
+    def is_constant(self, value: Value) -> bool:
+        """Whether a value follows from constants alone."""
+        if value in self._fixed:
+            return self._fixed[value]
+        stack, seen, answer = [value], {value}, True
+        while stack and answer:
+            op = self.maker(stack.pop())
+            if op is None or "random" in _traits(op):
+                answer = False
+                break
+            more = [v for v in op.uses() if v not in seen]
+            seen.update(more)
+            stack += more
+        self._fixed[value] = answer
+        return answer
+
+    def find(self, rewrite: Rewrite, allowance: float) -> Fault | None:
+        """The first class for which the two sides of ``rewrite`` differ and its rule does not say
+        so; None where there is none, or where nothing can be tried.  ``allowance``: seconds that
+        may be spent in all by now."""
+        pair = Pair.of(rewrite, self)
+        if pair is None:
+            return None
+        key = pair.key()
+        if key in self._seen:
+            return self._seen[key]
+        if key in self._memory:
+            self.known += 1
+            return None
+        if self.seconds > allowance:
+            self.left += 1
+            return None
+        started = time.perf_counter()
+        found = self._persistent(pair)
+        self.seconds += time.perf_counter() - started
+        self.tried += 1
+        self._seen[key] = found
+        if found is None:
+            self._memory.add(key)
+        return found
+
+    def _persistent(self, pair: Pair) -> Fault | None:
+        """A fault that stays when the values come from the ops that make them: a rule may rely on
+        what it matched and left alone (that a value is not negative, say)."""
+        found = next(pair.faults(), None)
+        for _ in range(MOST_CONTEXT):
+            wider = pair.wider() if found is not None else None
+            if wider is None:
+                return found
+            pair, found = wider, next(wider.faults(), None)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Both sides of a rewrite, with ops before them where values depend on one another: ``free``
+    values are given, ``fixed`` ones are constants."""
+
+    rewrite: Rewrite
+    old: tuple[Op, ...]
+    new: tuple[Op, ...]
+    values: tuple[tuple[Value, Value], ...]
+    free: tuple[Value, ...]
+    fixed: Mapping[Value, np.ndarray]
+    adversary: Adversary
+
+    @staticmethod
+    def of(rewrite: Rewrite, adversary: Adversary) -> Pair | None:
+        """None where there is nothing to compare or an op has no meaning on other values."""
+        values = tuple(
+            (a, b) for a, b in rewrite.values.items()
+            if isinstance(a.type, TensorType) and isinstance(b.type, TensorType)
+        )  # fmt: skip
+        if not rewrite.old or not rewrite.new or not values:
+            return None
+        old, new = list(rewrite.old), list(rewrite.new)
+        found = Pair(rewrite, (), (), values, (), {}, adversary)
+        for _ in range(MOST_CONTEXT):
+            sides = [set(found._frontier(ops, k)) for k, ops in enumerate((old, new))]
+            more = [
+                {v for v in sides[k] - sides[1 - k] if found._depends(v, sides[1 - k])}
+                for k in (0, 1)
+            ]
+            if not any(more):
+                break
+            old, new = (found._pulled(ops, k, more[k]) for k, ops in enumerate((old, new)))
+        return found._with(old, new)
+
+    def wider(self) -> Pair | None:
+        """The pair with the ops that make its free values; None where there are none, or where
+        they are too much work."""
+        wanted = set(self.free)
+        old, new = (self._pulled(ops, k, wanted) for k, ops in enumerate((self.old, self.new)))
+        if len(old) == len(self.old) and len(new) == len(self.new):
+            return None
+        return self._with(old, new)
+
+    def _with(self, old: Sequence[Op], new: Sequence[Op]) -> Pair | None:
+        ops = (*old, *new)
+        if not all(map(_tried, ops)):
+            return None
+        sides = enumerate((old, new))
+        bounds = dict.fromkeys(v for k, side in sides for v in self._frontier(side, k))
+        fixed = {v: self.adversary.values[v] for v in bounds if self.adversary.is_constant(v)}
+        free = tuple(v for v in bounds if v not in fixed)
+        known = all(isinstance(v.type, TensorType) and v.type.is_static for v in bounds)
+        if not free or not known:
+            return None
+        # The old ops of an event come in the order of the match.
+        old, new = stable_topological(old), stable_topological(new)
+        return replace(self, old=tuple(old), new=tuple(new), free=free, fixed=fixed)
+
+    def _maker(self, value: Value) -> Op | None:
+        """The op that makes a value, where it can be evaluated on other values; no constants."""
+        op = self.adversary.maker(value)
+        return op if op is not None and op.kind not in CONSTANTS and _tried(op) else None
+
+    def _depends(self, value: Value, others: set[Value]) -> bool:
+        """Whether a value is computed from one of ``others``, not far before it."""
+        stack, seen = [(value, 0)], {value}
+        while stack:
+            current, depth = stack.pop()
+            op = self._maker(current)
+            if op is None or depth >= MOST_CONTEXT:
+                continue
+            for read in op.uses():
+                if read in others:
+                    return True
+                if read not in seen:
+                    seen.add(read)
+                    stack.append((read, depth + 1))
+        return False
+
+    def _frontier(self, ops: Sequence[Op], side: int) -> list[Value]:
+        """The values that a side is given: read by its ops, or results, that none of them makes."""
+        made = {v for op in ops for v in op.results}
+        needed = [*(v for op in ops for v in op.uses()), *(pair[side] for pair in self.values)]
+        return list(dict.fromkeys(v for v in needed if v not in made))
+
+    def _pulled(self, ops: Sequence[Op], side: int, values: set[Value]) -> list[Op]:
+        """``ops`` with those before them that make ``values`` which they need."""
+        reads = [v for v in self._frontier(ops, side) if v in values]
+        more = dict.fromkeys(op for v in reads if (op := self._maker(v)) is not None)
+        return [*more, *ops]
+
+    # -- identity --------------------------------------------------------------------------------
+
+    def key(self) -> str:
+        """SHA-256 of the pair's text: ops, attributes, types, small constants, the tolerance."""
+        numbers: dict[Value, int] = {}
+        state = hashlib.sha256()
+
+        def name(value: Value) -> str:
+            if value not in numbers:
+                numbers[value] = len(numbers)
+                state.update(f"{numbers[value]}:{value.type};".encode())
+                if value in self.fixed:
+                    array = np.ascontiguousarray(self.fixed[value])
+                    state.update(array.tobytes() if array.size <= SMALL else b"large")
+            return str(numbers[value])
+
+        def put(ops: Sequence[Op]) -> None:
+            for op in ops:
+                state.update(f"{op.kind}({','.join(map(name, op.operands))})".encode())
+                state.update(repr(attributes_key(op.attributes.items())).encode())
+                for region in op.regions:
+                    state.update(",".join(map(name, region.arguments)).encode())
+                    put(region.ops)
+                    state.update(",".join(map(name, region.outputs)).encode())
+                state.update(f"->{','.join(map(name, op.results))};".encode())
+
+        put(self.old)
+        state.update(b"=>")
+        put(self.new)
+        pairs = ";".join(f"{name(a)}={name(b)}" for a, b in self.values)
+        rule = f"{self.rewrite.rule}|{self.rewrite.tolerance}|{self.rewrite.except_for}"
+        state.update(f"{pairs}|{rule}".encode())
+        return state.hexdigest()
+
+    # -- trying ----------------------------------------------------------------------------------
+
+    @property
+    def elementwise(self) -> bool:
+        ops = (*self.old, *self.new)
+        plain = all("elementwise" in definition(o).traits or o.kind in CONSTANTS
+                    for o in ops if o.kind not in MEANING_IN_REGION)  # fmt: skip
+        return plain and not any(o.kind in MEANING_IN_REGION for o in ops)
+
+    def faults(self) -> Iterator[Fault]:
+        floats = any(v.type.dtype.is_float for v in self.free)
+        heavy = sum(map(_flops, (*self.old, *self.new))) > MOST_FLOPS
+        classes = list(CLASSES) if floats else ["mixed"]
+        if floats and not self.elementwise:  # a sum over special values is NaN: it tells nothing
+            classes = ["nan", "spread"] if heavy else classes[1:]
+        elif heavy:
+            classes = classes[:1]
+        for class_ in classes:
+            if class_ in self.rewrite.except_for:
+                continue
+            given = self._given(class_)
+            fault = self._exact(class_, given) if self.rewrite.tolerance is None else (
+                self._inexact(class_, given))  # fmt: skip
+            if fault is not None:
+                yield fault
+
+    def _given(self, class_: str) -> dict[Value, np.ndarray]:
+        """Arrays for the free values, the same ones for the same class."""
+        seed = int.from_bytes(hashlib.sha256(class_.encode()).digest()[:4], "little")
+        random = np.random.default_rng(seed)
+        constants = [c for a in self.fixed.values() if a.size <= SMALL for c in np.ravel(a)]
+        made = {v: _array(class_, v.type, random, constants, self.elementwise) for v in self.free}
+        return {**self.fixed, **made}
+
+    def _exact(self, class_: str, given) -> Fault | None:
+        from core_compiler.debug.check import differing, same_bits
+
+        old, new = self._both(given)
+        for (value, _), want, got in zip(self.values, old, new, strict=True):
+            if same_bits(want, got):
+                continue
+            if want.shape != got.shape or want.dtype != got.dtype:
+                return Fault(class_, _note(class_, "another shape or dtype"), value)
+            index = tuple(map(int, np.argwhere(differing(want, got))[0]))
+            off = distance(want, got).relative
+            return _fault(class_, "keeps bits", value, index, want, got, off)
+        return None
+
+    def _inexact(self, class_: str, given) -> Fault | None:
+        """Where values are finite in f64: the same in f64, and rounded no worse; else alike."""
+        old, new = self._both(given)
+        try:
+            wide_old, wide_new = (self.wide(side, given) for side in (0, 1))
+        except (InternalError, KeyError):
+            return None
+        for (value, _), want, got, true, other in zip(
+            self.values, old, new, wide_old, wide_new, strict=True
+        ):
+            if want.shape != got.shape or want.dtype != got.dtype:
+                return Fault(class_, _note(class_, "another shape or dtype"), value)
+            if want.dtype.kind in "biu":
+                if not np.array_equal(want, got):
+                    index = tuple(map(int, np.argwhere(want != got)[0]))
+                    return _fault(class_, "differs", value, index, want, got, float("inf"))
+                continue
+            bad = np.isnan(want) != np.isnan(got)
+            if bad.any():
+                index = tuple(map(int, np.argwhere(bad)[0]))
+                return _fault(class_, "has NaN elsewhere", value, index, want, got, float("inf"))
+            fault = self._rounding(class_, value, (want, got), (true, other), given)
+            if fault is not None:
+                return fault
+        return None
+
+    def _rounding(self, class_, value, narrow, wide, given) -> Fault | None:
+        if class_ == "denormals":
+            return None  # a tolerance is one of ordinary values
+        want, got = narrow
+        finite = np.isfinite(want) & np.isfinite(got) & np.isfinite(wide[0]) & np.isfinite(wide[1])
+        if not finite.any():
+            return None
+        true, other = (np.where(finite, a, 0.0) for a in wide)
+        off = distance(true, other)
+        allowed = max(ALGEBRA, self.rewrite.in_f64)
+        if off.relative > allowed and off.relative > MOVED * self.moved(given, value, finite):
+            return _fault(class_, "is another number in f64 too", value, off.index, want, got,
+                          off.relative)  # fmt: skip
+        if class_ not in _FINITE:
+            return None
+        masked = [np.where(finite, widened(a), 0.0) for a in (want, got)]
+        before, after = (distance(true, a, want.dtype).relative for a in masked)
+        tolerance = self.rewrite.tolerance or 0.0
+        if after > max(tolerance, GROWTH * max(before, epsilon(want.dtype))):
+            where = distance(true, masked[1], want.dtype).index
+            return _fault(class_, f"rounds worse ({after:.2g} after {before:.2g})", value, where,
+                          want, got, after)  # fmt: skip
+        return None
+
+    def moved(self, given, value: Value, finite: Any = True) -> float:
+        """How far the sides move in f64 when their inputs move by an ulp, and constants that are a
+        single number by an ulp of their own dtype."""
+        place = next(i for i, (a, _) in enumerate(self.values) if a is value)
+        most = 0.0
+        for side in (0, 1):
+            true = np.where(finite, self.wide(side, given)[place], 0.0)
+            for seed in range(4):
+                other = np.where(finite, self.wide(side, given, seed)[place], 0.0)
+                most = max(most, distance(true, other).relative)
+        return most
+
+    def _both(self, given) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        evaluator = Evaluator(self.adversary.weights, 1 << 28)
+        sides = []
+        for side, ops in enumerate((self.old, self.new)):
+            made = dict(given)
+            with np.errstate(all="ignore"):
+                for op in ops:
+                    arrays = [made[v] for v in op.operands]
+                    made.update(zip(op.results, evaluator.op(op, arrays, made), strict=True))
+            sides.append([made[pair[side]] for pair in self.values])
+        return sides[0], sides[1]
+
+    def wide(self, side: int, given, seed: int | None = None) -> list[np.ndarray]:
+        wide = Wide(Evaluator(self.adversary.weights, 1 << 28))
+        made = {v: widened(a) for v, a in given.items()}
+        random = None if seed is None else np.random.default_rng(seed)
+        if random is not None:
+            made = {v: rerounded(given[v], random) if v in self.fixed else nudged(a, random)
+                    for v, a in made.items()}  # fmt: skip
+        with np.errstate(all="ignore"):
+            for op in self.new if side else self.old:
+                if op.kind in CONSTANTS and random is not None:
+                    narrow = wide.narrow.op(op, ())[0]
+                    made[op.results[0]] = rerounded(narrow, random)
+                    continue
+                arrays = [made[v] for v in op.operands]
+                made.update(zip(op.results, wide.op(op, arrays, made), strict=True))
+        return [made[pair[side]] for pair in self.values]
+
+
+def _traits(op: Op) -> frozenset[str]:
+    """Traits of an op's declaration; none of ops that hold their meaning as a region."""
+    return definition(op).traits if op.kind in REGISTRY else frozenset()
+
+
+def _tried(op: Op) -> bool:
+    """Whether an op has a meaning on any values: loops may not end, positions may be outside."""
+    if op.kind in MEANING_IN_REGION:
+        return all(map(_tried, op.regions[0].ops))
+    if not op.kind.startswith("core.") or op.kind in CONTROL_FLOW:
+        return False
+    return "random" not in _traits(op)
+
+
+def _flops(op: Op) -> int:
+    if op.kind in CONSTANTS:
+        return 0
+    if op.kind in MEANING_IN_REGION:
+        return sum(map(_flops, op.regions[0].ops))
+    return cost(op).flops
+
+
+def _fault(class_, said, value, index, want, got, error) -> Fault:
+    there = [float(a[index]) if a.ndim == len(index) else None for a in (want, got)]
+    return Fault(class_, _note(class_, said), value, index, there[0], there[1], error)
+
+
+def _note(class_: str, said: str) -> str:
+    return f"differs for {CLASSES[class_]}: {said}" if said != "keeps bits" else (
+        f"does not keep the bits of {CLASSES[class_]}")  # fmt: skip
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def _array(
+    class_: str, kind: TensorType, random: np.random.Generator, constants: Sequence[Any],
+    elementwise: bool,
+) -> np.ndarray:  # fmt: skip
+    """An array of a class for a value of type ``kind``."""
+    shape: Any = kind.shape
+    dtype = kind.dtype.numpy
+    if kind.dtype.is_float:
+        return _floats(class_, shape, dtype, random, constants)
+    if dtype == np.bool_:
+        return random.integers(0, 2, shape).astype(bool)
+    if not elementwise:  # may be positions
+        return random.integers(0, 2, shape).astype(dtype)
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+    pool = [0, 1, 2, 3] if limits is None else [
+        0, 1, 2, 3, int(limits.max), int(limits.max) - 1, int(limits.min), int(limits.min) + 1,
+        int(limits.max) // 2, *([-1, -2] if dtype.kind == "i" else []),
+    ]  # fmt: skip
+    return random.choice(np.array(pool, dtype), shape)
+
+
+def _floats(class_, shape, dtype, random, constants) -> np.ndarray:
+    normal = random.standard_normal(shape)
+    largest, tiny, least = _limits(dtype)
+    if class_ == "zeros":
+        return (random.choice([0.0, -0.0, 1.0, -1.0], shape)).astype(dtype)
+    if class_ == "ties":
+        return (random.choice([1.0, 2.0], shape)).astype(dtype)
+    if class_ == "spread":
+        return (100.0 + normal / 16).astype(dtype)
+    if class_ == "denormals":
+        return (least * random.integers(-40, 41, shape)).astype(dtype)
+    few = random.random(shape) < 0.1
+    if class_ == "nan":
+        return np.where(few, random.choice([np.nan, -np.nan], shape), normal).astype(dtype)
+    if class_ == "infinities":
+        return np.where(few, random.choice([np.inf, -np.inf], shape), normal).astype(dtype)
+    if class_ == "largest":
+        return np.where(few, random.choice([largest, -largest], shape), normal).astype(dtype)
+    beside = []
+    for constant in constants:
+        if np.dtype(type(constant)).kind == "f" and np.isfinite(constant):
+            held = np.asarray(constant, dtype if dtype.kind == "f" else np.float32)
+            up, down = (np.nextafter(held, np.array(e, held.dtype)) for e in (np.inf, -np.inf))
+            beside += [float(held), float(up), float(down), -float(held)]
+    pool = [0.0, -0.0, 1.0, -1.0, 0.5, np.inf, -np.inf, np.nan, least, -least, tiny, -tiny,
+            largest, -largest, 2.0, -2.0, 3.7, *beside]  # fmt: skip
+    with np.errstate(over="ignore", invalid="ignore"):
+        return random.choice(np.array(pool, np.float64), shape).astype(dtype)
+
+
+def _limits(dtype: np.dtype) -> tuple[float, float, float]:
+    """Largest finite, smallest normal and smallest denormal value of a float dtype."""
+    import ml_dtypes
+
+    found = ml_dtypes.finfo(dtype)  # of NumPy's own dtypes too
+    return float(found.max), float(found.tiny), float(found.smallest_subnormal)

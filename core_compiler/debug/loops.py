@@ -1,0 +1,127 @@
+"""The plain loops of outlined kernels against the regions that they implement.
+
+A kernel is interpreted before it is scheduled, so the check needs no device and no compiler.  The
+interpreter takes microseconds for each term: extents of parallel loops that are bounds and nothing
+else are made small, reductions keep all their terms.  What the kernel then writes is compared, bit
+for bit, with the same elements of its region, evaluated at full size by the references.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.check import differing, same_bits
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.debug.metric import distance
+from core_compiler.debug.remembered import Remembered
+from core_compiler.debug.steps import LaunchCase, first_launches
+from core_compiler.ir import Block, Function, Module, Op
+from core_compiler.ir.core import structure_key
+from core_compiler.ir.events import CheckRecord
+from core_compiler.kernels.abi import index_arguments
+from core_compiler.kernels.interpreter import KernelFault
+
+#: Terms that a launch may have, once its parallel extents are small, to be interpreted.
+MOST_TERMS = 60_000
+#: Patterns that tell what a kernel has written from what it found.
+_PATTERNS = (0xA5, 0x3C)
+_SOURCES = ("kernels/**/*.py", "ops/**/*.py", "debug/loops.py", "debug/steps.py")
+
+
+def check_loops(
+    module: Module, schedules: Mapping[str, Any], evaluator: Evaluator
+) -> Iterator[CheckRecord]:
+    """One record a kernel, of its first launch: ``bitwise``, ``failed``, or ``unchecked`` where it
+    has too many terms to be interpreted."""
+    remembered = Remembered("loops", _SOURCES)
+    for launch in first_launches(module, schedules):
+        kernel = launch["kernel"]
+        started = time.perf_counter()
+        scheduled = schedules[kernel]
+        value = launch.operands[launch["reads"]]
+        key = _key(launch, scheduled.steps[0].function)
+        verdict, note, off = (
+            "bitwise",
+            f"kernel {kernel}: its plain loops, against its region",
+            None,
+        )
+        if key not in remembered:
+            verdict, note, off = _compared(launch, scheduled, evaluator, kernel, note)
+            if verdict == "bitwise":
+                remembered.add(key)
+        spent = time.perf_counter() - started
+        yield CheckRecord(
+            None, verdict, 0.0 if off is None else off.relative, 0.0, value,
+            () if off is None else off.index, spent, note, None if off is None else off.want,
+            None if off is None else off.got, "loops",
+        )  # fmt: skip
+
+
+def _compared(launch: Op, scheduled: Any, evaluator: Evaluator, kernel: str, note: str):
+    case = LaunchCase(launch, scheduled, whole=True)
+    sizes = _small(case.first, case.given)
+    if sizes is None:
+        return "unchecked", f"kernel {kernel}: too many terms for the interpreter", None
+    case.sizes = sizes
+    try:
+        runs = [case.loops_over(pattern) for pattern in _PATTERNS]
+    except KernelFault as fault:
+        return "failed", f"kernel {kernel}: its plain loops: {fault}", None
+    with np.errstate(all="ignore"):
+        wanted = case.meaning(evaluator)
+    for first, second, want in zip(*runs, wanted, strict=True):
+        bits = np.dtype(f"u{first.dtype.itemsize}")
+        written = first.view(bits) == second.view(bits)
+        want, got = want[written], first[written]
+        if not same_bits(want, got):
+            off = distance(want, got)
+            place = int(np.argmax(differing(want, got)))
+            said = f"kernel {kernel}: its plain loops do not compute the bits of its region"
+            if not off.relative:
+                off = type(off)(0.0, (place,), float(want[place]), float(got[place]), 0)
+            return "failed", said, off
+    return "bitwise", note, None
+
+
+def _small(function: Function, given: list[int]) -> list[int] | None:
+    """The sizes of a launch with small parallel extents; None where too many terms are left."""
+    arguments = index_arguments(function)
+    place = {v: i for i, v in enumerate(arguments)}
+    bounds: dict[int, str] = {}
+    other: set[int] = set()
+    for op in function.body.walk():
+        for number, value in enumerate(op.operands):
+            if value not in place:
+                continue
+            if op.kind == "kernel.for" and number == 1:
+                bounds.setdefault(place[value], op["loop"])
+            else:
+                other.add(place[value])
+    sizes = list(given)
+
+    def terms() -> int:
+        return math.prod(max(sizes[i], 1) for i in bounds)
+
+    parallel = [i for i, loop in bounds.items() if loop == "parallel" and i not in other]
+    for least in (7, 3, 2, 1):
+        for i in parallel:
+            if terms() > MOST_TERMS:
+                sizes[i] = min(sizes[i], least)
+    return sizes if terms() <= MOST_TERMS else None
+
+
+def _key(launch: Op, function: Function) -> str:
+    """What decides about a launch: the plain kernel, its region, types and sizes."""
+    body = Block(launch.regions[0].arguments, launch.regions[0].ops, launch.regions[0].outputs)
+    plain = Module({"main": Function("main", body), "kernel": function.with_(name="kernel")})
+    state = hashlib.sha256(structure_key(plain).encode())
+    state.update(repr([v.type for v in launch.operands]).encode())
+    state.update(repr(sorted((k, repr(v)) for k, v in launch.attributes.items()
+                             if k != "kernel")).encode())  # fmt: skip
+    return state.hexdigest()
