@@ -37,7 +37,7 @@ def checked(arguments: Namespace, step: Any, path: Path | None) -> dict[str, Any
 
 def run(arguments: Namespace) -> int:
     """Train the same batches with the step and in torch, and print what differs."""
-    from core_compiler.training.against_torch import compare
+    from core_compiler.debug.against_torch import compare
 
     given = [name for name in _KEEPING if getattr(arguments, name)]
     if given or arguments.workers > 1:

@@ -79,7 +79,7 @@ def make_beside(
 ) -> tuple[TrainingStep, Any, Any, list[str]]:
     """The compiled step with its gradients, the torch model it was compiled of, its data, and what
     was changed about the model so that torch can be compared.  UserError where it cannot."""
-    from core_compiler.training import against_torch
+    from core_compiler.debug import against_torch
 
     common.require_execution(arguments.target)
     model, loss, data = _task(arguments)
