@@ -175,7 +175,7 @@ class _Theirs:
         from core_compiler.training.torch_state import options_of
 
         kind = getattr(torch.optim, type(what).__name__)
-        self.inner = kind(parameters, lr=0.0, **options_of(what))
+        self.inner = kind(parameters, lr=0.0, **(options_of(what) or {}))
 
     def step(self, rate: float) -> None:
         for group in self.inner.param_groups:

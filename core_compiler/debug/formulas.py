@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug.evaluate import Recorded
 from core_compiler.debug.metric import distance
 from core_compiler.debug.wide import Wide, widened
 from core_compiler.errors import InternalError
@@ -246,7 +247,7 @@ FORMULAS: dict[str, Function] = {
 # -- the check -------------------------------------------------------------------------------------
 
 
-def check_formula(rewrite: Rewrite, values: Mapping[Value, Any], narrow: Any) -> CheckRecord:
+def check_formula(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
     """What comparing the ops of an event with its formula says."""
     started = time.perf_counter()
 
@@ -299,7 +300,7 @@ def _float(array: Any) -> np.ndarray:
 
 
 def evaluated(
-    wide: Wide, rewrite: Rewrite, known: Mapping[Value, np.ndarray], values: Mapping[Value, Any]
+    wide: Wide, rewrite: Rewrite, known: Mapping[Value, np.ndarray], values: Recorded
 ) -> dict[Value, np.ndarray]:
     """What the new ops of an event make in f64 of ``known``, else of recorded values."""
     made = dict(known)
@@ -314,7 +315,7 @@ def evaluated(
     return made
 
 
-def _inputs(claim: Formula, values: Mapping[Value, Any]) -> Iterator[Named]:
+def _inputs(claim: Formula, values: Recorded) -> Iterator[Named]:
     """The recorded inputs, then random ones."""
     yield {name: widened(np.asarray(values[v])) for name, v in claim.given.items()}
     counts = sorted({0, 1, 2, 7, *_counts(list(claim.options.values()))})

@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug.evaluate import Recorded
 from core_compiler.debug.wide import Wide, widened
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import Block, Op, Rewrite, TensorType, Value, attributes_key
@@ -128,7 +129,7 @@ class GradientCheck:
     """The check of one event: ``values`` are recorded ones (a mapping), ``narrow`` evaluates what
     f64 says nothing about."""
 
-    def __init__(self, rewrite: Rewrite, values: Mapping[Value, Any], narrow: Any):
+    def __init__(self, rewrite: Rewrite, values: Recorded, narrow: Any):
         claim = rewrite.claim
         assert isinstance(claim, Gradient)
         self.rewrite, self.claim, self.values = rewrite, claim, values
@@ -420,7 +421,7 @@ def _scale(array: np.ndarray) -> float:
 # -- the verdict -----------------------------------------------------------------------------------
 
 
-def check_gradient(rewrite: Rewrite, values: Mapping[Value, Any], narrow: Any) -> CheckRecord:
+def check_gradient(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
     """What checking an event of ``differentiate`` says."""
     started = time.perf_counter()
 
@@ -473,9 +474,10 @@ def check_gradient(rewrite: Rewrite, values: Mapping[Value, Any], narrow: Any) -
     return record("within", worst_error=worst, tolerance=SLOPE, note=note)
 
 
-def _own(rewrite: Rewrite, record: Any, values: Mapping[Value, Any], narrow: Any) -> CheckRecord:
+def _own(rewrite: Rewrite, record: Any, values: Recorded, narrow: Any) -> CheckRecord:
     """The cotangent of what is differentiated itself is 1."""
     ((value, _, after),) = rewrite.claim.sums  # type: ignore[union-attr]
+    assert isinstance(after, Value)
     made = np.asarray(values[after], np.float64)
     if made.shape == value.type.shape and np.all(made == 1):
         return record("bitwise", note="differentiation begins with 1")

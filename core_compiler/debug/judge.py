@@ -163,8 +163,11 @@ class Judge:
 
     def _gradients(self, made: Made) -> Iterator[CheckRecord]:
         """The backward pass as a whole, where two more evaluations in f64 are affordable."""
-        if made.flops <= MOST_WIDE:
-            yield from check_loss(made.before, made.module, self.inputs, self.checker.evaluator)
+        if made.flops > MOST_WIDE:
+            note = "the slope of the loss is not compared: evaluating it in f64 takes too long"
+            yield CheckRecord(None, "unchecked", note=note, kind="results")
+            return
+        yield from check_loss(made.before, made.module, self.inputs, self.checker.evaluator)
 
     def _rewrites(self, made: Made) -> Iterator[CheckRecord]:
         exact, ours = bool(made.pass_.exact), _is_ours(made.pass_)

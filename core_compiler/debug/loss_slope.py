@@ -172,7 +172,7 @@ def check_loss(
 
 def _worst(whole: LossSlope, direction: Arrays, want: float, got: float, off: float):
     """The parameter whose gradient is off most."""
-    worst = None, want, got, off
+    worst: tuple[Value | None, float, float, float] = None, want, got, off
     most = 0.0
     for value, own in list(direction.items())[:MOST]:
         there, ours, off, allowed = whole.off({value: own})

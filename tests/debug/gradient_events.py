@@ -37,14 +37,22 @@ def records(module: Module, arrays: Sequence[np.ndarray]) -> list[CheckRecord]:
     return found
 
 
+def _weighted(b, v):
+    """Elements times 2, 3, ... along the last axis."""
+    if not v.type.rank:
+        return b.neg(v)
+    places = b.iota(shape=v.type.shape, dtype="i64", axis=v.type.rank - 1)
+    wide = b.cast(places, dtype=v.type.dtype)
+    return b.mul(v, b.add(wide, b.scalar_like(2.0, v)))
+
+
 #: How a cotangent is made wrong.
 FAULTS: dict[str, Callable] = {
     "sign": lambda b, v: b.neg(v),
     "factor": lambda b, v: b.mul(v, b.scalar_like(2.0, v)),
     "dropped": lambda b, v: None,
     "a little": lambda b, v: b.mul(v, b.scalar_like(1.001, v)),
-    "order": lambda b, v: b.reverse(v, axes=(v.type.rank - 1,)) if v.type.rank else b.neg(v),
-    "repeated": lambda b, v: b.add(v, v),
+    "weights": _weighted,
 }
 
 
