@@ -6,6 +6,7 @@ from typing import Any
 
 from core_compiler.compiler import Compilation
 from core_compiler.ir import Op, Value
+from core_compiler.ir.claims import Gradient
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.text import print_op
 from core_compiler.stage import Stage
@@ -52,7 +53,11 @@ def _row(made: Compilation, stage: Stage, record: CheckRecord) -> dict[str, Any]
 
 
 def _op(stage: Stage, rewrite: Any, value: Value | None) -> Op | None:
-    """The op that made the value before the pass, or that the rewrite replaced."""
+    """The op that made the value before the pass, or that the rewrite replaced; of a gradient the
+    op that it is of."""
+    claim = None if rewrite is None else rewrite.claim
+    if isinstance(claim, Gradient) and claim.forward:
+        return claim.forward[-1]
     before = stage.module if stage.before is None else stage.before
     if value is not None:
         for module in (before, stage.module):

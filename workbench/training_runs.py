@@ -16,6 +16,7 @@ from core_compiler.ir.events import Observer
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.regular_files import need_regular
 from core_compiler.training import receipts, run_file
+from core_compiler.training.config import Training
 from core_compiler.training.data import Data
 from core_compiler.training.fit import Plan
 from core_compiler.training.inject import Injection
@@ -68,12 +69,29 @@ def make(
     finish: bool = True,
 ) -> tuple[TrainingStep, Any]:  # fmt: skip
     """The compiled step and its data; ``finish`` False: no pass of the compile has run yet."""
-    import core_compiler as cc
-    from core_compiler.training.config import Training
+    common.require_execution(arguments.target)
+    model, loss, data = _task(arguments)
+    training = _training(arguments, loss)
+    return _compiled(arguments, edit, model, data, training, observer, finish), data
+
+
+def make_beside(
+    arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None
+) -> tuple[TrainingStep, Any, Any, list[str]]:
+    """The compiled step with its gradients, the torch model it was compiled of, its data, and what
+    was changed about the model so that torch can be compared.  UserError where it cannot."""
+    from core_compiler.debug import against_torch
 
     common.require_execution(arguments.target)
     model, loss, data = _task(arguments)
-    training = Training(
+    training = replace(_training(arguments, loss), keep_gradients=True)
+    against_torch.need_torch(model, training)
+    notes = against_torch.without_dropout(model)
+    return _compiled(arguments, edit, model, data, training, observer), model, data, notes
+
+
+def _training(arguments: Namespace, loss: str) -> Training:
+    return Training(
         loss=arguments.loss or loss, optimizer=_optimizer(arguments),
         freeze=tuple(arguments.freeze), clip_norm=arguments.clip_norm, seed=arguments.seed,
         shards=arguments.shards, sync_batch_norm=not arguments.own_batch_norm,
@@ -81,15 +99,24 @@ def make(
         recompute=arguments.recompute, keep_gradients=arguments.receipts == "gradients",
         initialize=common.pairs(arguments.initialize, "--initialize"),
     )  # fmt: skip
+
+
+def _compiled(
+    arguments: Namespace, edit: PipelineEdit, model: Any, data: Any, training: Training,
+    observer: Observer | None, finish: bool = True,
+) -> TrainingStep:  # fmt: skip
+    import core_compiler as cc
+
+    check = bool(getattr(arguments, "check", False))
     step = cc.compile(
         model, data.example(arguments.batch), training=training,
         target=arguments.target, threads=common.threads(arguments), observer=observer, edit=edit,
-        finish=finish,
+        finish=finish, check=check,
         options={"tiles": TILINGS[arguments.tiling]} if arguments.target == "cpu" else {},
     )  # fmt: skip
     name = arguments.model
     step.compilation.about["model"] = Path(name).stem if is_model(name) else name
-    return step, data
+    return step
 
 
 def save(arguments: Namespace, edit: PipelineEdit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -89,6 +90,12 @@ def run_block(block: Block, values: dict[Value, np.ndarray], evaluator: Evaluato
     for op in block.ops:
         results = evaluator.op(op, [values[v] for v in op.operands], values)
         values.update(zip(op.results, results, strict=True))
+
+
+class Recorded(Protocol):
+    """The tensors of values, as :class:`Values` and mappings have them."""
+
+    def __getitem__(self, value: Value, /) -> Any: ...
 
 
 class Values:

@@ -26,6 +26,7 @@ from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
 from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.loops import check_loops
+from core_compiler.debug.loss_slope import check_loss
 from core_compiler.debug.memory import complaints
 from core_compiler.debug.metric import Distance, distance, epsilon
 from core_compiler.debug.results import counting, matched, reference
@@ -157,6 +158,16 @@ class Judge:
             yield replace(_cannot(error), kind="program")
         if made.changed:
             yield from self._results(made, failed)
+        if "gradients" in made.pass_.ensures and made.changed and not failed:
+            yield from self._gradients(made)
+
+    def _gradients(self, made: Made) -> Iterator[CheckRecord]:
+        """The backward pass as a whole, where two more evaluations in f64 are affordable."""
+        if made.flops > MOST_WIDE:
+            note = "the slope of the loss is not compared: evaluating it in f64 takes too long"
+            yield CheckRecord(None, "unchecked", note=note, kind="results")
+            return
+        yield from check_loss(made.before, made.module, self.inputs, self.checker.evaluator)
 
     def _rewrites(self, made: Made) -> Iterator[CheckRecord]:
         exact, ours = bool(made.pass_.exact), _is_ours(made.pass_)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core_compiler.errors import InternalError
+from core_compiler.ir.claims import Claim
 from core_compiler.ir.core import Block, Op, Value
 from core_compiler.ir.origin import Origin
 
@@ -27,6 +28,7 @@ class Rewrite:
     sets (None: it takes one away).  ``except_for``: classes of values (`debug.adversarial.CLASSES`)
     for which the rule says that it differs.  ``in_f64``: how far both sides are apart in f64, of
     the largest value, where one approximates the other (0.0: they are the same function).
+    ``claim``: what ops that replace nothing compute.
     """
 
     rule: str
@@ -41,6 +43,7 @@ class Rewrite:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     except_for: tuple[str, ...] = ()
     in_f64: float = 0.0
+    claim: Claim | None = None
 
 
 class RewriteLimit(Exception):
@@ -134,12 +137,14 @@ class Rewriter:
         at: Op | None = None,
         except_for: tuple[str, ...] = (),
         in_f64: float = 0.0,
+        claim: Claim | None = None,
     ) -> list[Op]:
         """Put ``new`` in the place of ``old`` and send the users of old values to the new ones.
 
         ``values`` maps old results to new values; a result that a new op makes again needs none.
         ``at`` is the op whose place the new ops take (default: the last of ``old``).  ``reason``
-        explains ops that replace nothing.  Returns the new ops as placed (with their origins).
+        explains ops that replace nothing, ``claim`` says what they compute.  Returns the new ops
+        as placed (with their origins).
         Raises :class:`RewriteLimit` when the pass's budget is spent.
         """
         self.budget.spend()
@@ -188,22 +193,25 @@ class Rewriter:
                 elapsed,
                 except_for=except_for,
                 in_f64=in_f64,
+                claim=claim,
             )
         )
         return placed
 
     def insert(
         self, new: Op | Sequence[Op], *, before: Op | None = None, rule: str, reason: str = "",
-        of: Op | None = None,
+        of: Op | None = None, note: str = "", claim: Claim | None = None,
     ):  # fmt: skip
         """Add ops that replace nothing; they come from the op ``of``, or ``reason`` becomes their
-        origin's explanation.  The event names ``of`` by its values, which stay what they are."""
+        origin's explanation.  The event names ``of`` by its values, which stay what they are;
+        ``claim`` says what the ops compute."""
         if of is not None and of.origin is not None:
             origin = Origin.derived(rule, [of.origin])
             new = (new,) if isinstance(new, Op) else new
             new = [op if op.origin is not None else op.with_(origin=origin) for op in new]
         values = {} if of is None else {v: v for v in of.results}
-        return self.replace((), new, values, rule=rule, reason=reason, at=before)
+        return self.replace((), new, values, rule=rule, reason=reason, at=before, note=note,
+                            claim=claim)  # fmt: skip
 
     def erase(self, op: Op | Sequence[Op], *, rule: str, note: str = "") -> None:
         """Remove ops whose results nobody reads."""

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Block, Module, Op, Origin, Value, WeightStore
+from core_compiler.ir.claims import Gradient
 from core_compiler.ir.core import clone_block
 from core_compiler.ops.base import TypeRuleError, definition
 from core_compiler.ops.builder import Builder
@@ -43,8 +44,9 @@ class Program(Protocol):
     def replace(self, op: Op, new: Sequence[Op], rule: str, note: str) -> None:
         """Put ops that make the same results, and others, in the place of ``op``."""
 
-    def append(self, ops: Sequence[Op], of: Op) -> None:
-        """Add the ops of the gradient of ``of`` at the end."""
+    def append(self, ops: Sequence[Op], of: Op, claim: Gradient) -> None:
+        """Add the ops of the gradient of ``of`` at the end (none where cotangents are passed on as
+        they are); ``claim`` says which values they make."""
 
 
 class Refused(UserError):
@@ -124,20 +126,23 @@ class _Walk:
             if not self._on_the_way(op) or not any(v in self.found for v in op.results):
                 continue
             builder = Builder(self.weights)
+            given = tuple((v, self.found[v]) for v in op.results if v in self.found)
+            before = {v: self.found.get(v) for v in op.uses() if v in self.active}
             try:
                 special = {BRANCH: self._branch, LOOP: self._loop}
-                special.get(op.kind, self._op)(builder, op)
+                forward = special.get(op.kind, self._op)(builder, op)
             except Refused as error:
                 refused += error.found
                 continue
             except (NoGradient, TypeRuleError, UserError) as error:
                 refused.append((op, str(error)))
                 continue
-            self.program.append(builder.ops, op)
+            sums = tuple((v, known, self.found.get(v)) for v, known in before.items())
+            self.program.append(builder.ops, op, Gradient(tuple(forward), given, sums))
         if refused:
             raise refuse(refused, self.where)
 
-    def _op(self, b: Builder, op: Op) -> None:
+    def _op(self, b: Builder, op: Op) -> Sequence[Op]:
         rule = definition(op).gradient
         given = [self.found.get(v) for v in op.results]
         wanted = [v in self.active for v in op.operands]
@@ -145,6 +150,7 @@ class _Walk:
         for operand, asked, cotangent in zip(op.operands, wanted, made, strict=True):
             if asked and cotangent is not None:
                 self._add(b, operand, cotangent)
+        return (op,)
 
     def _add(self, b: Builder, value: Value, cotangent: Cotangent) -> None:
         known = self.found.get(value)
@@ -157,7 +163,7 @@ class _Walk:
 
     # -- control flow -----------------------------------------------------------------------------
 
-    def _loop(self, b: Builder, op: Op) -> None:
+    def _loop(self, b: Builder, op: Op) -> Sequence[Op]:
         """The loop keeps what a second one reads, whose iterations run in reverse order."""
         from core_compiler.training.loops import reverse  # it differentiates bodies
 
@@ -167,8 +173,9 @@ class _Walk:
         b.ops += made.backward
         for value, cotangent in made.cotangents:
             self._add(b, value, cotangent)
+        return made.keeping or (op,)
 
-    def _branch(self, b: Builder, op: Op) -> None:
+    def _branch(self, b: Builder, op: Op) -> Sequence[Op]:
         """A branch on the same condition whose regions run theirs again, forward and back."""
         condition, *captures = op.operands
         free = dict.fromkeys(v for region in op.regions for v in region.free_values())
@@ -184,6 +191,7 @@ class _Walk:
         made = made if isinstance(made, tuple) else (made,)
         for value, cotangent in zip(wanted, made, strict=True):
             self._add(b, value, cotangent)
+        return (op,)
 
 
 def _gradient_block(
@@ -255,7 +263,7 @@ class Listed:
             one if one.origin is not None else one.with_(origin=origin) for one in new
         ]
 
-    def append(self, ops: Sequence[Op], of: Op) -> None:
+    def append(self, ops: Sequence[Op], of: Op, claim: Gradient) -> None:
         origin = gradient_origin(of)
         self.made += [op if op.origin is not None else op.with_(origin=origin) for op in ops]
 

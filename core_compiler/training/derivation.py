@@ -57,7 +57,7 @@ class Derivation:
         maker = module.main.body.producers()
         for rewrite in rewrites:
             of = next((maker[v] for v in rewrite.values if v in maker), None)
-            if not rewrite.old and of is not None:
+            if rewrite.new and not rewrite.old and of is not None:
                 made = (maker.get(op.results[0], op) for op in rewrite.new)
                 self.gradients[of] = tuple(dict.fromkeys(made))
                 self.gradient_of.update(dict.fromkeys(self.gradients[of], of))

@@ -142,6 +142,14 @@ def _parameters(step: TrainingStep) -> dict[str, list[str]]:
     return {rows[i][1]: list(step.roles.slots(i)) for i in step.roles.numbers("parameter")}
 
 
+def options_of(optimizer: Optimizer) -> dict[str, Any] | None:
+    """The options of torch's optimiser of the same name, its rate aside; None where it has none."""
+    fields = _FIELDS.get(type(optimizer))
+    if fields is None:
+        return None
+    return {name: getattr(optimizer, own) for own, name in fields.items()}
+
+
 def _group(optimizer: Optimizer, rate: float) -> dict[str, Any]:
     """The options of a group, all that the installed torch has."""
     import torch

@@ -81,6 +81,24 @@ def run(arguments) -> int:
     return int(checks["failed"] > 0)
 
 
+def counted(checks) -> str:
+    """How many checks had which verdict, as a line."""
+    return "checks: " + ", ".join(f"{n} {verdict}" for verdict, n in checks.items() if n)
+
+
+def listed(rows) -> list[str]:
+    """Failed checks (``failures.rows``) as lines."""
+    if not rows:
+        return []
+    shown = [
+        (r["pass"], r["rule"], "" if r["error"] is None else f"{r['error']:.3g}",
+         r["line"] or "", r["note"])
+        for r in rows[:SHOWN]
+    ]  # fmt: skip
+    more = [f"and {len(rows) - SHOWN} more (--json has all)"] if len(rows) > SHOWN else []
+    return ["", table(("pass", "rule", "error", "model", ""), shown), *more]
+
+
 def output(text: str, suffix: str = ".run") -> Path:
     """The file to write; UserError before any work where it cannot be written."""
     path = Path(text)
@@ -102,18 +120,10 @@ def _text(made, model, data) -> str:
             "{model} for {target}: {passes} passes, {ops_before} ops became {ops_after}, "
             "{kernels} kernels, {seconds:.2f} s"
         ).format(**data),
-        "checks: " + ", ".join(f"{n} {verdict}" for verdict, n in checks.items() if n),
+        counted(checks),
         f"identity {data['identity']}",
+        *listed(data["failures"]),
     ]
-    if data["failures"]:
-        rows = [
-            (r["pass"], r["rule"], "" if r["error"] is None else f"{r['error']:.3g}",
-             r["line"] or "", r["note"])
-            for r in data["failures"][:SHOWN]
-        ]  # fmt: skip
-        lines += ["", table(("pass", "rule", "error", "model", ""), rows)]
-        if len(data["failures"]) > SHOWN:
-            lines.append(f"and {len(data['failures']) - SHOWN} more (--json has all)")
     if data["against"]:
         lines.append(numbers.against(data["against"]))
     if data["not_executed"]:

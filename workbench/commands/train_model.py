@@ -12,7 +12,7 @@ from pathlib import Path
 from core_compiler.errors import STOPPED, UserError
 from core_compiler.kernels import CONTRACT_VERSION
 from workbench.commands import common
-from workbench.commands.compile_model import output
+from workbench.commands.compile_model import counted, listed, output
 from workbench.commands.printing import emit
 
 #: ``--tiling``: how loops are cut; the bits do not depend on it.
@@ -115,6 +115,15 @@ def add_arguments(parser) -> None:
         metavar="K",
         help="in every K-th iteration hash every value that lies in memory",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="check every rewrite of the compile on the first batch, gradients "
+        "against numerical derivatives; where one fails nothing is trained",
+    )
+    parser.add_argument("--against", metavar="NAME", choices=("torch",),
+                        help="torch: train --iterations in torch too, on the same batches, and "
+                        "compare losses, gradients and parameters; keeps nothing")  # fmt: skip
     parser.add_argument("--inject", metavar="OP:ITERATION",
                         help="flip one element's last bit in an op's result, once")  # fmt: skip
 
@@ -132,13 +141,15 @@ def run(arguments) -> int:
 def _run(arguments) -> int:
     from core_compiler.training.fit import fit, share_out
     from core_compiler.training.loss_scale import SCALE, SKIPPED
-    from workbench import training_runs
+    from workbench import training_against, training_runs
 
     if arguments.every < 0:
         raise UserError(f"--every {arguments.every}", "train", "give 1 or more, or leave it out")
     if arguments.workers < 1:
         raise UserError(f"--workers {arguments.workers}", "train", "give 1 or more")
     share_out(arguments.shards, arguments.workers)
+    if arguments.against:
+        return training_against.run(arguments)
     if (arguments.every or arguments.resume) and not arguments.folder:
         raise UserError("there is no folder for checkpoints", "train", "give --folder DIR")
     path = output(arguments.output) if arguments.output else None
@@ -151,6 +162,11 @@ def _run(arguments) -> int:
     step, data = training_runs.make(
         arguments, edit, common.progress(), finish=path is None or resumed
     )  # fmt: skip
+    if arguments.check:
+        checked = training_against.checked(arguments, step, path)
+        if checked["failures"]:
+            emit(arguments, checked, lambda: _text(checked))
+            return 1
     with nullcontext() if path is None else recorder_at(path, step, resumed) as recorder:
         history = fit(
             step, data, iterations=plan.iterations, batch=plan.batch, seed=plan.seed,
@@ -170,6 +186,8 @@ def _run(arguments) -> int:
     }  # fmt: skip
     state = step.named_state()
     found |= {name: state[name].item() for name in (SCALE, SKIPPED) if name in state}
+    if arguments.check:
+        found |= {name: checked[name] for name in ("checks", "failures")}
     if path is not None:
         found["recording"] = str(path)
     emit(arguments, found, lambda: _text(found))
@@ -225,6 +243,14 @@ def _watch(arguments):
 
 def _text(data) -> str:
     losses = data["loss"]
+    if data.get("failures"):
+        return "\n".join(
+            [
+                f"{data['model']} on {data['target']}: not trained",
+                counted(data["checks"]),
+                *listed(data["failures"]),
+            ]
+        )
     done = f"iterations {data['first'] + 1} to {data['first'] + len(losses)}" if losses else "none"
     lines = [f"{data['model']} on {data['target']}: {done}"]
     if losses:
@@ -233,6 +259,8 @@ def _text(data) -> str:
     if data.get("skipped_updates"):
         lines.append(f"skipped  {data['skipped_updates']} updates in all, for gradients that were "
                      "not finite")  # fmt: skip
+    if "checks" in data:
+        lines += [counted(data["checks"]), *listed(data["failures"])]
     lines += [f"digest   {data['digest']}", f"identity {data['identity']}"]
     if data.get("recording"):
         lines.append(f"recorded in {data['recording']}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core_compiler.ir import Module, Value
+from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.passes.base import Pass, PassContext
@@ -43,16 +44,26 @@ class ApplyOptimizer(Pass):
         iteration = arguments[place]
         if place not in nexts:
             nexts[place] = b.add(iteration, b.constant(1, iteration.type.dtype))
-        done = iteration
+        done, given = iteration, {"iteration": iteration}
         if ("scalar", SKIPPED) in (row[:2] for row in roles.arguments):  # torch's made no update
-            done = b.sub(iteration, arguments[roles.number("scalar", SKIPPED)])
+            given["skipped"] = arguments[roles.number("scalar", SKIPPED)]
+            done = b.sub(iteration, given["skipped"])
         first = b.eq(done, b.constant(0, done.type.dtype))
         held = {n: roles.number("scalar", n) for n in self.optimizer.scalars}
         before = {n: Term(b, arguments[i]) for n, i in held.items()}
         after = self.optimizer.advance(b, before)
         nexts |= {held[n]: term.value for n, term in after.items()}
         rate = Term(b, self.optimizer.schedule.rate(b, iteration))
-        rw.insert(b.ops, rule="numbers of the iteration", reason="the optimiser's rate and state")
+        options = {"optimizer": self.optimizer}
+        shared = {f"before.{n}": t.value for n, t in before.items()}
+        advanced = {f"after.{n}": t.value for n, t in after.items()}
+        numbers_of = Formula(
+            "the numbers of an iteration", {**given, **shared},
+            {"iteration": nexts[place], "first": first, "rate": rate.value, **advanced}, options,
+            frozenset(shared),
+        )  # fmt: skip
+        rw.insert(b.ops, rule="numbers of the iteration", reason="the optimiser's rate and state",
+                  claim=numbers_of)  # fmt: skip
         for parameter, gradient in roles.gradients().items():
             b = Builder(module.weights)
             slots = roles.slots(parameter)
@@ -67,8 +78,19 @@ class ApplyOptimizer(Pass):
             nexts[parameter] = made.value
             nexts |= {slots[n]: term.value for n, term in moved.items()}
             role, name, _ = roles.arguments[parameter]
+            held_by = {f"slot.{n}": arguments[i] for n, i in slots.items()}
+            read = {"parameter": arguments[parameter], "gradient": outputs[gradient],
+                    "rate": rate.value, "first": first, **shared, **advanced,
+                    **held_by}  # fmt: skip
+            never_negative = {*shared, *advanced, "rate"}
+            never_negative |= {f"slot.{n}" for n in self.optimizer.squares}
+            claim = Formula(
+                "the optimiser's update", read,
+                {"parameter": made.value, **{f"slot.{n}": t.value for n, t in moved.items()}},
+                options, frozenset(never_negative),
+            )  # fmt: skip
             rw.insert(b.ops, rule=f"update by {type(self.optimizer).__name__}",
-                      reason=f"the next value of the {role} {name}")  # fmt: skip
+                      reason=f"the next value of the {role} {name}", claim=claim)  # fmt: skip
         rows: list[tuple[Result, Value]] = list(zip(roles.results, outputs, strict=True))
         kept = [row for row in rows if row[0][0] in ("loss", "metric", "finite")]
         used = [row for row in rows if row[0][0] == "gradient"]

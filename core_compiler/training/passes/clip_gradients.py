@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_compiler.ir import Module
+from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.gradients.table import Term, rounded
@@ -41,7 +42,11 @@ class ClipGradients(Pass):
         joined = b.concat(*(as_dtype(b, n, wide) for n in norms), axis=0)
         total = Term(b, b.sqrt(b.reduce_sum(b.mul(joined, joined), axes=(0,))))
         factor = (self.norm / (total + 1e-6)).call("min", 1.0)
-        rw.insert(b.ops, rule="the gradients' norm", reason="the configuration clips it")
+        given = {str(i): main.outputs[place] for i, place in places.items()}
+        made = {"total": total.value, "factor": factor.value}
+        claim = Formula("the norm of the gradients", given, made, {"norm": self.norm})
+        rw.insert(b.ops, rule="the gradients' norm", reason="the configuration clips it",
+                  claim=claim)  # fmt: skip
         outputs = list(main.outputs)
         for place in places.values():
             b = Builder(module.weights)
@@ -49,7 +54,9 @@ class ClipGradients(Pass):
             wide = widened(b, g)
             scale = b.expand(as_dtype(b, factor.value, wide.type.dtype), wide.type.shape)
             outputs[place] = rounded(b, b.mul(wide, scale), g)
-            rw.insert(b.ops, rule="clip a gradient", reason="scaled with all others")
+            claim = Formula("a gradient times a factor", {"x": g, "factor": factor.value},
+                            {"made": outputs[place]})  # fmt: skip
+            rw.insert(b.ops, rule="clip a gradient", reason="scaled with all others", claim=claim)
         body = rw.commit()
         results = [*zip(roles.results, outputs, strict=True), (("metric", -1), total.value)]
         return context.with_function(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Rewriter, Value, WeightStore
+from core_compiler.ir.claims import Gradient
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
@@ -45,7 +46,9 @@ class Differentiate(Pass):
         varied = {i: main.arguments[i] for i in roles.numbers("parameter")}
         b = Builder(module.weights)
         seed = b.constant(1, rw.outputs[loss].type.dtype)
-        rw.insert(b.ops, rule="the loss's own gradient", reason="differentiation begins with 1")
+        own = Gradient((), (), ((rw.outputs[loss], None, seed),))
+        rw.insert(b.ops, rule="the loss's own gradient", reason="differentiation begins with 1",
+                  claim=own)  # fmt: skip
         found = differentiate(program, {rw.outputs[loss]: seed}, varied.values(), module.weights)
         left = unmoved(rw.ops, rw.outputs[loss], list(varied.values()), found)
         names = {v: roles.arguments[i][1] for i, v in varied.items()}
@@ -127,6 +130,6 @@ class _Rewritten:
     def replace(self, op: Op, new: Sequence[Op], rule: str, note: str) -> None:
         self.rewriter.replace(op, new, rule=rule, note=note)
 
-    def append(self, ops: Sequence[Op], of: Op) -> None:
-        if ops:  # a sum's gradient is the sum's own, say
-            self.rewriter.insert(ops, rule=gradient_rule(of), of=of)
+    def append(self, ops: Sequence[Op], of: Op, claim: Gradient) -> None:
+        note = "" if ops else "the cotangent is passed on as it is"  # of a sum, say
+        self.rewriter.insert(ops, rule=gradient_rule(of), of=of, note=note, claim=claim)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core_compiler.ir import Module
+from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.training.loss_scale import Dynamic, LossScale
@@ -40,9 +41,13 @@ class GuardUpdate(Pass):
         guarded = {*roles.numbers("parameter", "slot"), *held}
         rw = context.rewriter(main.body)
         b = Builder(module.weights)
-        made = self.scale.advance(b, roles.scalars(main, self.scale.state), finite)
+        state = roles.scalars(main, self.scale.state)
+        made = self.scale.advance(b, state, finite)
         nexts = {roles.number("scalar", name): value for name, value in made.items()}
-        rw.insert(b.ops, rule="the loss's next factor", reason="it follows from the gradients")
+        claim = Formula("the loss's next factor", {"finite": finite, **state}, made,
+                        {"scale": self.scale}, frozenset(state))  # fmt: skip
+        rw.insert(b.ops, rule="the loss's next factor", reason="it follows from the gradients",
+                  claim=claim)  # fmt: skip
         results = []
         for (role, of), value in zip(roles.results, main.outputs, strict=True):
             if role == "finite":
@@ -50,10 +55,13 @@ class GuardUpdate(Pass):
             if role == "next" and of in guarded and value is not main.arguments[of]:
                 b = Builder(module.weights)
                 before = main.arguments[of]
-                value = b.select(b.expand(finite, before.type.shape), value, before)
+                after = value
+                value = b.select(b.expand(finite, before.type.shape), after, before)
                 kind, name, _ = roles.arguments[of]
+                given = {"finite": finite, "after": after, "before": before}
                 rw.insert(b.ops, rule="keep what it was, unless all gradients are finite",
-                          reason=f"the next value of the {kind} {name}")  # fmt: skip
+                          reason=f"the next value of the {kind} {name}",
+                          claim=Formula("a guarded update", given, {"made": value}))  # fmt: skip
             results.append(((role, of), nexts.get(of, value) if role == "next" else value))
         return context.with_function(
             module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core_compiler.ir import Module
+from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype
 from core_compiler.passes.base import Pass, PassContext
@@ -34,10 +35,14 @@ class ScaleLoss(Pass):
         assert place is not None
         rw = context.rewriter(main.body)
         b = Builder(module.weights)
-        factor = self.scale.factor(b, roles.scalars(main, self.scale.state))
+        state = roles.scalars(main, self.scale.state)
+        factor = self.scale.factor(b, state)
         loss = main.outputs[place]
         scaled = b.mul(loss, as_dtype(b, factor, loss.type.dtype))
-        rw.insert(b.ops, rule="scale the loss", reason="the configuration scales its gradients")
+        claim = Formula("the scaled loss", {"loss": loss, **state}, {"made": scaled},
+                        {"scale": self.scale})  # fmt: skip
+        rw.insert(b.ops, rule="scale the loss", reason="the configuration scales its gradients",
+                  claim=claim)  # fmt: skip
         results = [*zip(roles.results, main.outputs, strict=True), (("scaled", -1), scaled)]
         return context.with_function(
             module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"

@@ -13,6 +13,7 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Rewriter, Value, as_array
+from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype
 from core_compiler.ops.loss import totals
@@ -117,7 +118,8 @@ class _Work:
         """Where the loss takes ``term`` it takes ``made``, the mean over all shards."""
         users = [op for op in self.rw.users(term) if not path.isdisjoint(op.results)]
         before = users[0] if users else None
-        self.rw.insert(b.ops, before=before, rule=_MEAN, reason="of the model's own loss")
+        self.rw.insert(b.ops, before=before, rule=_MEAN, reason="of the model's own loss",
+                       claim=_of_equal_shards(term, made))  # fmt: skip
         for user in users:
             fresh = user.substitute({term: made})
             self.rw.replace(user, fresh, {v: v for v in user.results}, rule=_MEAN)
@@ -164,7 +166,8 @@ class _Work:
         b = self.builder()
         made = b.distribute(parameter, shards=self.shards)
         rule = "every shard reads the parameter"
-        self.rw.insert(b.ops, before=users[0], rule=rule, reason="its gradients are added up")
+        self.rw.insert(b.ops, before=users[0], rule=rule, reason="its gradients are added up",
+                       claim=_of_equal_shards(parameter, made))  # fmt: skip
         for user in users:
             fresh = user.substitute({parameter: made})
             self.rw.replace(user, fresh, {v: v for v in user.results}, rule=rule)
@@ -266,7 +269,8 @@ class _Work:
         made = b.div(total, b.scalar_like(self.shards, total))
         if not self._is_mean(value, varied):
             self.each_its_own.append((name, self.rw.producer(value)))
-        self.rw.insert(b.ops, rule="the mean of the shards' statistics", reason=f"of {name}")
+        self.rw.insert(b.ops, rule="the mean of the shards' statistics", reason=f"of {name}",
+                       claim=_of_equal_shards(value, made))  # fmt: skip
         self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
 
     def _is_mean(self, value: Value, varied: Container[Value]) -> bool:
@@ -290,6 +294,11 @@ class _Work:
                 return number in ((count,) if op.kind == "core.div" else (1 / count,))
             return self._number(y) is not None and self._is_mean(x, varied)
         return op.kind in _LINEAR and all(self._is_mean(v, varied) for v in op.operands)
+
+
+def _of_equal_shards(value: Value, made: Value) -> Formula:
+    """Where all shards hold the same, a mean over them is the value itself."""
+    return Formula("the value itself", {"x": value}, {"made": made})
 
 
 def _is_class_mean(op: Op) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core_compiler.ir import Module, Value
+from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.gradients.table import Term, rounded
@@ -38,9 +39,13 @@ class UnscaleGradients(Pass):
         outputs = list(main.outputs)
         rw = context.rewriter(main.body)
         b = Builder(module.weights)
-        factor = self.scale.factor(b, roles.scalars(main, self.scale.state))
+        state = roles.scalars(main, self.scale.state)
+        factor = self.scale.factor(b, state)
         inverse = (1 / Term(b, factor)).value
-        rw.insert(b.ops, rule="one over the loss's factor", reason="gradients are multiplied by it")
+        claim = Formula("one over the loss's factor", state, {"made": inverse},
+                        {"scale": self.scale}, frozenset(state))  # fmt: skip
+        rw.insert(b.ops, rule="one over the loss's factor", reason="gradients are multiplied by it",
+                  claim=claim)  # fmt: skip
         seen: list[Value] = []
         for parameter, place in roles.gradients().items():
             b = Builder(module.weights)
@@ -51,12 +56,17 @@ class UnscaleGradients(Pass):
             share = b.expand(as_dtype(b, inverse, wide.type.dtype), g.type.shape)
             outputs[place] = rounded(b, b.mul(wide, share), g)
             name = roles.arguments[parameter][1]
-            rw.insert(b.ops, rule="unscale a gradient", reason=f"the gradient of {name}")
+            claim = Formula("an unscaled gradient", {"x": g, "factor": inverse},
+                            {"made": outputs[place], "finite": seen[-1]})  # fmt: skip
+            rw.insert(b.ops, rule="unscale a gradient", reason=f"the gradient of {name}",
+                      claim=claim)  # fmt: skip
         b = Builder(module.weights)
         joined = b.concat(*seen, axis=0) if seen else b.constant([True])
         finite = b.reduce_and(joined, axes=(0,))
+        claim = Formula("whether all are finite", {str(i): v for i, v in enumerate(seen)},
+                        {"made": finite})  # fmt: skip
         rw.insert(b.ops, rule="are all gradients finite",
-                  reason="else the parameters stay as they are")  # fmt: skip
+                  reason="else the parameters stay as they are", claim=claim)  # fmt: skip
         results = [*zip(roles.results, outputs, strict=True), (("finite", -1), finite)]
         return context.with_function(
             module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"

@@ -1,0 +1,355 @@
+"""Checks of the passes that follow the gradients against formulas in NumPy, in f64.
+
+Each event of clipping, unscaling, the optimiser's update and the guard of an update names the
+formula that its ops compute (`ir.claims.Formula`).  Here the formulas are stated once more, after
+the papers and torch.optim's documentation and without the code of the passes; the ops are evaluated
+in f64 on the recorded values and on random ones, as the state of a first iteration is mostly zeros.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.evaluate import Recorded
+from core_compiler.debug.metric import distance
+from core_compiler.debug.wide import Wide, widened
+from core_compiler.errors import InternalError
+from core_compiler.ir import Rewrite, Value
+from core_compiler.ir.claims import Formula
+from core_compiler.ir.events import CheckRecord
+
+#: How far both sides may be apart in f64, of the largest value.
+TOLERANCE = 1e-9
+#: Random trials beside the recorded values.
+TRIALS = 4
+SEED = 0x666F726D
+
+Named = dict[str, np.ndarray]
+#: (inputs by name, options) -> outputs by name; an output that is left out is not compared.
+Function = Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], Named]
+
+
+class Unknown(Exception):
+    """No formula is known; the message says of what."""
+
+
+# -- optimisers ------------------------------------------------------------------------------------
+
+#: Constants of a formula are stored in the dtype of what they meet: rounded once.
+Rounded = Callable[[float], float]
+
+
+def _sgd(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
+    g = g + r(o.weight_decay) * p
+    if not o.momentum:
+        return p - n["rate"] * g, {}
+    first = bool(n["first"]) and o.dampening != 0
+    held = g if first else r(o.momentum) * s["momentum_buffer"] + r(1 - o.dampening) * g
+    step = g + r(o.momentum) * held if o.nesterov else held
+    return p - n["rate"] * step, {"momentum_buffer": held}
+
+
+def _mean(r: Rounded, beta: float, old, new) -> np.ndarray:
+    """The moving average ``beta * old + (1 - beta) * new``: the smaller factor is rounded."""
+    if 1 - beta < 0.5:
+        return (1 - r(1 - beta)) * old + r(1 - beta) * new
+    held = r(1 - (1 - beta))
+    return held * old + (1 - held) * new
+
+
+def _adam(o: Any, r: Rounded, p, g, s, n, decoupled: bool = False) -> tuple[np.ndarray, Named]:
+    if decoupled:
+        p = p - n["rate"] * o.weight_decay * p
+    else:
+        g = g + r(o.weight_decay) * p
+    mean = _mean(r, o.betas[0], s["exp_avg"], g)
+    square = r(o.betas[1]) * s["exp_avg_sq"] + r(1 - o.betas[1]) * g**2
+    made = {"exp_avg": mean, "exp_avg_sq": square}
+    if o.amsgrad:
+        square = made["max_exp_avg_sq"] = np.maximum(s["max_exp_avg_sq"], square)
+    mean_hat = mean / (1 - n["after.beta1_power"])
+    square_hat = square / (1 - n["after.beta2_power"])
+    return p - n["rate"] * mean_hat / (np.sqrt(square_hat) + r(o.eps)), made
+
+
+def _adamw(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
+    return _adam(o, r, p, g, s, n, decoupled=True)
+
+
+def _adagrad(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
+    g = g + r(o.weight_decay) * p
+    total = s["sum"] + g**2
+    rate = n["rate"] / (1 + n["before.steps"] * o.rate_decay) if o.rate_decay else n["rate"]
+    return p - rate * g / (np.sqrt(total) + r(o.eps)), {"sum": total}
+
+
+def _rmsprop(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
+    g = g + r(o.weight_decay) * p
+    square = r(o.alpha) * s["square_avg"] + r(1 - o.alpha) * g**2
+    made, below = {"square_avg": square}, square
+    if o.centered:
+        made["grad_avg"] = _mean(r, o.alpha, s["grad_avg"], g)
+        below = square - made["grad_avg"] ** 2
+    step = g / (np.sqrt(below) + r(o.eps))
+    if o.momentum:
+        step = made["momentum_buffer"] = r(o.momentum) * s["momentum_buffer"] + step
+    return p - n["rate"] * step, made
+
+
+def _lion(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
+    first, second = o.betas
+    mean = s["exp_avg"]
+    step = np.sign(r(first) * mean + r(1 - first) * g)
+    p = p * (1 - n["rate"] * o.weight_decay)
+    return p - n["rate"] * step, {"exp_avg": r(second) * mean + r(1 - second) * g}
+
+
+_OPTIMIZERS = {"SGD": _sgd, "Adam": _adam, "AdamW": _adamw, "Adagrad": _adagrad,
+               "RMSprop": _rmsprop, "Lion": _lion}  # fmt: skip
+
+
+def _ours(what: Any, module: str) -> str:
+    """The name of one of our own classes: a user's may compute anything."""
+    name = type(what).__name__
+    if type(what).__module__ != f"core_compiler.training.{module}":
+        raise Unknown(f"{name} is not one of the optimisers, schedules and scales that come with "
+                      "the compiler")  # fmt: skip
+    return name
+
+
+def _update(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    o = options["optimizer"]
+    formula = _OPTIMIZERS[_ours(o, "optimizers")]
+    p, g = given["parameter"], given["gradient"]
+    slots = {n.removeprefix("slot."): a for n, a in given.items() if n.startswith("slot.")}
+    made, moved = formula(o, options["rounded"], p, g, slots, given)
+    return {"parameter": made, **{f"slot.{n}": a for n, a in moved.items()}}
+
+
+def _rate(schedule: Any, t: int) -> float:
+    name = _ours(schedule, "schedules")
+    if name == "Warmup":
+        if t < schedule.iterations:
+            return _rate(schedule.after, 0) * (t + 1) / schedule.iterations
+        return _rate(schedule.after, t - schedule.iterations)
+    value = schedule.value
+    if name == "Step":
+        return value * schedule.gamma ** (t // schedule.every)
+    if name == "Exponential":
+        return value * schedule.gamma**t
+    share = min(t, getattr(schedule, "iterations", 1)) / getattr(schedule, "iterations", 1)
+    if name == "Linear":
+        return value * (1 + share * (schedule.last - 1))
+    if name == "Cosine":
+        return schedule.least + (value - schedule.least) * (1 + math.cos(math.pi * share)) / 2
+    return value
+
+
+def _numbers(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    """What all parameters of an iteration share."""
+    o, t = options["optimizer"], int(given["iteration"])
+    name = _ours(o, "optimizers")
+    done = t - int(given.get("skipped", 0))
+    made: dict[str, Any] = {
+        "iteration": t + 1, "first": done == 0, "rate": _rate(o.schedule, t),
+    }  # fmt: skip
+    if name in ("Adam", "AdamW"):
+        for i in (1, 2):
+            made[f"after.beta{i}_power"] = given[f"before.beta{i}_power"] * o.betas[i - 1]
+    if name == "Adagrad" and o.rate_decay:
+        made["after.steps"] = given["before.steps"] + 1
+    return {n: np.asarray(a) for n, a in made.items()}
+
+
+# -- clipping, scaling, guarding -------------------------------------------------------------------
+
+
+def _norm(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    """torch.nn.utils.clip_grad_norm_."""
+    total = math.sqrt(sum(float(np.sum(g**2)) for g in given.values()))
+    rounded = options["rounded"]
+    factor = min(1.0, rounded(options["norm"]) / (total + rounded(1e-6)))
+    return {"total": np.asarray(total), "factor": np.asarray(factor)}
+
+
+def _same(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    return {"made": given["x"]}
+
+
+def _product(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    """A tensor times a number."""
+    return {"made": given["x"] * given["factor"]}
+
+
+def _unscaled(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    return {"made": given["x"] * given["factor"],
+            "finite": np.reshape(np.all(np.isfinite(given["x"])), (1,))}  # fmt: skip
+
+
+def _factor(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Any:
+    scale = options["scale"]
+    return scale.value if _ours(scale, "loss_scale") == "Static" else given["loss_scale"]
+
+
+def _scaled_loss(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    return {"made": np.asarray(given["loss"] * _factor(given, options))}
+
+
+def _inverse(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    return {"made": np.asarray(1 / _factor(given, options))}
+
+
+def _all(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    return {"made": np.asarray(all(bool(np.all(a)) for a in given.values()))}
+
+
+def _guarded(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    return {"made": given["after"] if bool(given["finite"]) else given["before"]}
+
+
+def _next_scale(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    """torch.amp.GradScaler.update."""
+    scale, finite = options["scale"], bool(given["finite"])
+    made: dict[str, Any] = {"skipped_updates": given["skipped_updates"] + (not finite)}
+    if _ours(scale, "loss_scale") == "Dynamic":
+        factor, count = float(given["loss_scale"]), int(given["growth_tracker"])
+        if not finite:
+            factor, count = factor * scale.backoff, 0
+        elif count + 1 == scale.interval:
+            factor, count = factor * scale.growth, 0
+        else:
+            count += 1
+        made |= {"loss_scale": factor, "growth_tracker": count}
+    return {n: np.asarray(a) for n, a in made.items()}
+
+
+FORMULAS: dict[str, Function] = {
+    "the optimiser's update": _update,
+    "the numbers of an iteration": _numbers,
+    "the norm of the gradients": _norm,
+    "a gradient times a factor": _product,
+    "an unscaled gradient": _unscaled,
+    "the scaled loss": _scaled_loss,
+    "one over the loss's factor": _inverse,
+    "whether all are finite": _all,
+    "a guarded update": _guarded,
+    "the value itself": _same,
+    "the loss's next factor": _next_scale,
+}
+
+
+# -- the check -------------------------------------------------------------------------------------
+
+
+def check_formula(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
+    """What comparing the ops of an event with its formula says."""
+    started = time.perf_counter()
+
+    def record(verdict: str, **facts: Any) -> CheckRecord:
+        return CheckRecord(rewrite, verdict, seconds=time.perf_counter() - started, **facts)
+
+    claim = rewrite.claim
+    assert isinstance(claim, Formula)
+    if claim.name not in FORMULAS:
+        return record("unchecked", note=f"no formula is known for {claim.name}")
+    worst, options = 0.0, {**claim.options, "rounded": _rounding(claim)}
+    try:
+        for inputs in _inputs(claim, values):
+            known = {claim.given[name]: array for name, array in inputs.items()}
+            with np.errstate(all="ignore"):
+                made = evaluated(Wide(narrow), rewrite, known, values)
+                wanted = FORMULAS[claim.name](inputs, options)
+            for name, want in wanted.items():
+                if name not in claim.made:
+                    continue
+                value = claim.made[name]
+                if value not in made:  # made before, not by this event
+                    continue
+                got = np.asarray(made[value])
+                off = distance(_float(want), _float(got))
+                if off.relative > TOLERANCE:
+                    at = f" at element {list(off.index)}" if off.index else ""
+                    note = f"{name} of {claim.name}{at} is {off.got:.6g}, its formula in f64 gives "
+                    note += f"{off.want:.6g}" if off.want is not None else off.note
+                    return record(
+                        "failed", worst_error=off.relative, tolerance=TOLERANCE, value=value,
+                        index=off.index, old=off.want, new=off.got, note=note,
+                    )  # fmt: skip
+                worst = max(worst, off.relative)
+    except (Unknown, InternalError) as problem:
+        return record("unchecked", note=f"not compared with a formula: {problem}")
+    note = f"{claim.name}, by its formula in f64 on recorded and random values"
+    return record("within", worst_error=worst, tolerance=TOLERANCE, note=note)
+
+
+def _rounding(claim: Formula) -> Rounded:
+    """Constants are rounded to the dtype of the first float that is made."""
+    floats = (v.type.dtype for v in claim.made.values() if v.type.dtype.is_float)
+    kind = next(floats, None)
+    return float if kind is None else lambda value: float(np.asarray(value, kind.numpy))
+
+
+def _float(array: Any) -> np.ndarray:
+    return np.asarray(array, np.float64)
+
+
+def evaluated(
+    wide: Wide, rewrite: Rewrite, known: Mapping[Value, np.ndarray], values: Recorded
+) -> dict[Value, np.ndarray]:
+    """What the new ops of an event make in f64 of ``known``, else of recorded values."""
+    made = dict(known)
+
+    def read(value: Value) -> np.ndarray:
+        return made[value] if value in made else widened(np.asarray(values[value]))
+
+    for op in rewrite.new:
+        outer = {v: read(v) for v in op.uses()} if op.regions else None
+        results = wide.op(op, [read(v) for v in op.operands], outer)
+        made.update(zip(op.results, results, strict=True))
+    return made
+
+
+def _inputs(claim: Formula, values: Recorded) -> Iterator[Named]:
+    """The recorded inputs, then random ones."""
+    yield {name: widened(np.asarray(values[v])) for name, v in claim.given.items()}
+    counts = sorted({0, 1, 2, 7, *_counts(list(claim.options.values()))})
+    for trial in range(TRIALS):
+        random = np.random.default_rng([SEED, trial])
+        yield {
+            name: _drawn(v, random, counts, name in claim.positive, trial)
+            for name, v in claim.given.items()
+        }
+
+
+def _drawn(
+    value: Value, random: np.random.Generator, counts: list[int], positive: bool, trial: int
+) -> np.ndarray:
+    kind, shape = value.type.dtype, value.type.shape
+    if kind.is_float:
+        if positive:
+            return random.uniform(0.1, 0.9, shape)
+        made = random.standard_normal(shape) * 10.0 ** (trial - 1)
+        return np.asarray(made)
+    if kind.numpy == np.bool_:
+        return np.asarray(random.integers(0, 2, shape).astype(bool))
+    return np.asarray(random.choice(counts, shape), kind.numpy)
+
+
+def _counts(what: Any) -> Iterator[int]:
+    """Numbers of iterations in options, and those beside them."""
+    if isinstance(what, bool):
+        return
+    if isinstance(what, int):
+        yield from (max(what - 1, 0), what, what + 1)
+    elif isinstance(what, list | tuple):
+        for part in what:
+            yield from _counts(part)
+    elif is_dataclass(what):
+        for each in fields(what):
+            yield from _counts(getattr(what, each.name))

@@ -1,0 +1,581 @@
+"""Checks of gradient rewrites against numerical derivatives in f64.
+
+An event of ``differentiate`` says which values it adds to the cotangents of what a forward op reads
+(`ir.claims.Gradient`).  With random cotangents g of the results and a random direction d of the
+operands, what the event's ops contribute, ``sum <c, d>``, must be ``<g, (f(x + h d) - f(x - h d)) /
+2h>``: both sides are evaluated in f64, f by the meaning of the forward op (of a composite by its
+decomposition), so nothing of the rule is trusted.
+
+*Points.*  The recorded values; values near them; normal values of their scale.  Expensive ops: one
+point.  Integers (positions, classes, conditions) stay what they are.
+
+*Steps.*  Two steps h and h/2 and Richardson's extrapolation; of multilinear ops the difference is
+exact for any step.  Where both differ by more than a smooth function can, the function has a kink
+or a jump within the step, or leaves its domain: the cotangent of that element of the result is made
+0, so it counts on neither side (Griewank and Walther, "Evaluating Derivatives", 2008, chapter 14).
+
+*Ties.*  What is made 0 there is compared with the declared subgradient on operands full of ties:
+:mod:`core_compiler.debug.ties`.  With torch at hand all points are compared with what its autograd
+gives for the same op as well: :mod:`core_compiler.debug.torch_gradients`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.evaluate import Recorded
+from core_compiler.debug.wide import Wide, widened
+from core_compiler.errors import InternalError, UserError
+from core_compiler.ir import Block, Op, Rewrite, TensorType, Value, attributes_key
+from core_compiler.ir.claims import Gradient
+from core_compiler.ir.events import CheckRecord
+from core_compiler.ops.base import cost
+from core_compiler.runtime.cache_folder import CacheFolder, default_root
+from core_compiler.runtime.kernel_cache import digest_of
+
+#: How far both sides may be apart, of the norm of the terms that are added up.
+SLOPE = 1e-6
+#: Steps h, the first one that leaves most elements smooth is taken.
+STEPS = (1e-4, 1e-6)
+#: How far the differences of h and h/2 of a smooth function may be apart, of the larger one.
+KINK = 1e-5
+#: Ops of more flops (a loop: bytes), or on more elements, are checked at one point: so many
+#: elements are points enough.
+HEAVY, MANY = 20_000_000, 65_536
+#: Ops that are linear in each of their operands: any step is exact.
+MULTILINEAR = frozenset({
+    "core.conv", "core.conv_transpose", "core.conv_weight_gradient", "core.matmul", "core.contract",
+    "core.add", "core.sub", "core.mul", "core.neg", "core.reduce_sum", "core.mean", "core.cumsum",
+    "core.avg_pool", "core.avg_pool_gradient", "core.max_pool_gradient", "core.select", "core.cast",
+    "core.reshape", "core.transpose", "core.broadcast", "core.reverse", "core.slice", "core.pad",
+    "core.concat", "core.take", "core.take_along", "core.all_reduce", "core.distribute",
+})  # fmt: skip
+#: Ops of several programs: evaluated alone, all shards hold the same, so a sum over all of them is
+#: the number of shards times the slope of one (`ops.gradients.collective`).
+SHARED = {
+    "core.all_reduce": lambda op: 1 / op["shards"],
+    "core.distribute": lambda op: op["shards"],
+}
+#: Seeds of points, cotangents and directions.
+SEED = 0x67726164
+EPSILON = 2.0**-52
+
+Arrays = dict[Value, np.ndarray]
+
+
+@dataclass(eq=False)
+class Point:
+    """One point: the operands ``x`` that vary, cotangents by value, and what the forward ops make
+    there (``made``).  ``name`` says which point it is."""
+
+    name: str
+    x: Arrays
+    cotangents: Arrays
+    made: Arrays = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Slope:
+    """A direction at a point: ``slopes`` of the results in it, the ``step``, both sums, the norm of
+    the terms and the rounding that they carry.  ``left_out``: elements of results at kinks, of
+    ``count``."""
+
+    direction: Arrays
+    slopes: Arrays
+    step: float
+    numerical: float = 0.0
+    ours: float = 0.0
+    norm: float = 0.0
+    rounding: float = 0.0
+    left_out: int = 0
+    count: int = 0
+
+    @property
+    def error(self) -> float:
+        """The difference of both sums of the norm of the terms, rounding aside."""
+        off = abs(self.numerical - self.ours)
+        if not math.isfinite(off):
+            return math.inf
+        off = max(0.0, off - self.rounding)
+        return off / self.norm if self.norm else (math.inf if off else 0.0)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a comparison with a peer says: the largest ``error``, a ``note``, and the facts of a
+    failed record where it is one."""
+
+    error: float
+    note: str
+    failure: dict[str, Any] | None = None
+
+
+class NotEvaluated(Exception):
+    """The gradient cannot be evaluated in f64; the message says why."""
+
+
+class GradientCheck:
+    """The check of one event: ``values`` are recorded ones (a mapping), ``narrow`` evaluates what
+    f64 says nothing about."""
+
+    def __init__(self, rewrite: Rewrite, values: Recorded, narrow: Any):
+        claim = rewrite.claim
+        assert isinstance(claim, Gradient)
+        self.rewrite, self.claim, self.values = rewrite, claim, values
+        self.wide = Wide(narrow)
+        self.varied = [v for v, _, _ in claim.sums]
+        own = {v for op in claim.forward for v in op.results}
+        if any(c in own or c in self.varied for _, c in claim.given):
+            raise NotEvaluated("a cotangent is a value of the forward pass itself")
+        self._fixed: Arrays = {}
+        self._heavy = self._is_heavy()
+        self.scale = math.prod(
+            SHARED[op.kind](op) for op in claim.forward if op.kind in SHARED
+        )  # fmt: skip
+
+    # -- evaluation ------------------------------------------------------------------------------
+
+    def _is_heavy(self) -> bool:
+        work = 0
+        for op in self.claim.forward:
+            sizes = [v.type.elements for v in (*op.uses(), *op.results)
+                     if isinstance(v.type, TensorType)]  # fmt: skip
+            if max(sizes, default=0) > MANY:
+                return True
+            try:
+                work += cost(op).flops
+            except (InternalError, KeyError):
+                trips = op.get("trips") or 1
+                work += trips * sum(v.type.bytes for v in (*op.uses(), *op.results)
+                                    if isinstance(v.type, TensorType))  # fmt: skip
+        return work > HEAVY
+
+    def fixed(self, value: Value) -> np.ndarray:
+        """A value that does not vary: the recorded one."""
+        if value not in self._fixed:
+            try:
+                held = self.values[value]
+            except KeyError as error:
+                raise NotEvaluated(str(error)) from None
+            if not isinstance(held, np.ndarray | np.generic):
+                raise NotEvaluated(f"{value} is not a tensor")
+            self._fixed[value] = widened(np.asarray(held))
+        return self._fixed[value]
+
+    def _run(self, ops: Sequence[Op], known: Mapping[Value, np.ndarray]) -> Arrays:
+        made: Arrays = dict(known)
+
+        def read(value: Value) -> np.ndarray:
+            return made[value] if value in made else self.fixed(value)
+
+        for op in ops:
+            arrays = [read(v) for v in op.operands]
+            outer = {v: read(v) for v in op.uses()} if op.regions else None
+            try:
+                results = self.wide.op(op, arrays, outer)
+            except InternalError as error:
+                raise NotEvaluated(str(error)) from None
+            made.update(zip(op.results, results, strict=True))
+        return made
+
+    def forward(self, x: Arrays) -> Arrays:
+        """What the forward ops make of the operands ``x``."""
+        with np.errstate(all="ignore"):
+            return self._run(self.claim.forward, x)
+
+    def contributions(self, point: Point) -> Arrays:
+        """What the event adds to the cotangent of each operand that varies."""
+        with np.errstate(all="ignore"):
+            made = self._run(self.rewrite.new, {**point.made, **point.cotangents})
+            found = {}
+            for value, before, after in self.claim.sums:
+                if after is None or after is before:
+                    found[value] = np.zeros(value.type.shape)
+                else:
+                    whole = made[after] if after in made else self.fixed(after)
+                    found[value] = whole if before is None else whole - point.cotangents[before]
+        return found
+
+    # -- points ----------------------------------------------------------------------------------
+
+    def points(self) -> Iterator[Point]:
+        """The points to look at, the cheapest sufficient ones for an expensive op."""
+        yield self._point("near the recorded values", 1, self._near)
+        if not self._heavy:
+            yield self._point("the recorded values", 0, lambda v, random: self.fixed(v))
+            yield self._point("normal values", 2, self._normal)
+
+    def point_of(self, name: str, x: Arrays, seed: int = 3) -> Point:
+        """The point with operands ``x``."""
+        return self._point(name, seed, lambda v, random: x[v])
+
+    def _point(self, name: str, seed: int, draw: Any) -> Point:
+        random = np.random.default_rng([SEED, seed])
+        x = {v: draw(v, random) for v in self.varied}
+        made = self.forward(x)
+        cotangents: Arrays = {}
+        wanted = [c for _, c in self.claim.given]
+        wanted += [before for _, before, _ in self.claim.sums if before is not None]
+        for value in wanted:
+            if value not in cotangents:
+                cotangents[value] = random.standard_normal(value.type.shape)
+        return Point(name, x, cotangents, made)
+
+    def _near(self, value: Value, random: np.random.Generator) -> np.ndarray:
+        held = self.fixed(value)
+        size = _scale(held)
+        with np.errstate(invalid="ignore"):
+            return held * (1 + 0.25 * random.uniform(-1, 1, held.shape)) + (
+                1e-3 * size * random.uniform(-1, 1, held.shape))  # fmt: skip
+
+    def _normal(self, value: Value, random: np.random.Generator) -> np.ndarray:
+        held = self.fixed(value)
+        return min(_scale(held), 4.0) * random.standard_normal(held.shape)
+
+    # -- slopes ----------------------------------------------------------------------------------
+
+    def slope(self, point: Point, seed: int, only: Value | None = None) -> Slope:
+        """Both sums in a random direction (of one operand only)."""
+        random = np.random.default_rng([SEED, 7, seed])
+        direction = {v: self._direction(point.x[v], random) for v in self.varied}
+        if only is not None:
+            direction = {v: d if v is only else np.zeros_like(d) for v, d in direction.items()}
+        return self._finite(point, self.along(point, direction))
+
+    def _direction(self, x: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Random, in the size of each element: what is near 0 stays on its side."""
+        with np.errstate(invalid="ignore"):
+            size = np.abs(x) + 1e-2 * _scale(x)
+        return np.where(np.isfinite(x), random.standard_normal(x.shape) * size, 0.0)
+
+    def along(self, point: Point, direction: Arrays) -> Slope:
+        """The slopes of the results along ``direction``; elements at kinks are left out: their
+        cotangents in ``point`` become 0."""
+        best: tuple[Slope, dict[Value, np.ndarray]] | None = None
+        for step in STEPS:
+            made = self._differences(point, direction, step)
+            if best is None or made[0].left_out < best[0].left_out:
+                best = made
+            if made[0].left_out * 2 <= made[0].count:
+                break
+        assert best is not None
+        slope, left_out = best
+        for result, cotangent in self.claim.given:
+            if result in left_out:
+                held = point.cotangents[cotangent]
+                point.cotangents[cotangent] = np.where(left_out[result], 0.0, held)
+        return slope
+
+    def _differences(self, point: Point, direction: Arrays, step: float):
+        """The slopes with a step, and where they are none."""
+        exact = all(op.kind in MULTILINEAR for op in self.claim.forward)
+        wide = self._difference(point, direction, 0.5 if exact else step)
+        half = wide if exact else self._difference(point, direction, step / 2)
+        slopes: Arrays = {}
+        bad: dict[Value, np.ndarray] = {}
+        for result, _ in self.claim.given:
+            (a, bend), (b, half_bend) = wide[result], half[result]
+            with np.errstate(all="ignore"):
+                y = point.made[result]
+                size = np.max(np.abs(y), where=np.isfinite(y), initial=0.0)
+                allowed = KINK * np.maximum(np.abs(a), np.abs(b)) + 64 * EPSILON * size / step
+                kink = ~np.isfinite(a) | ~np.isfinite(b)
+                if not exact:
+                    # A kink within the step shows in the slopes, one at x itself in the bends: of
+                    # a smooth function they halve with the step, at a kink they stay.
+                    kink |= np.abs(a - b) > allowed
+                    kink |= np.abs(bend - 2 * half_bend) > allowed
+                slopes[result] = np.where(kink, 0.0, b + (b - a) / 3)
+            bad[result] = kink
+        count = sum(b.size for b in bad.values())
+        left_out = int(sum(b.sum() for b in bad.values()))
+        used = 0.5 if exact else step
+        return Slope(direction, slopes, used, left_out=left_out, count=count), bad
+
+    def _difference(
+        self, point: Point, direction: Arrays, step: float
+    ) -> dict[Value, tuple[np.ndarray, np.ndarray]]:
+        """Of each result the slope of the central difference, and how much the slopes of both sides
+        differ."""
+        ahead = self.forward({v: x + step * direction[v] for v, x in point.x.items()})
+        back = self.forward({v: x - step * direction[v] for v, x in point.x.items()})
+        made = {}
+        with np.errstate(all="ignore"):
+            for result, _ in self.claim.given:
+                up, down, here = ahead[result], back[result], point.made[result]
+                slope, bend = (up - down) / (2 * step), ((up - here) - (here - down)) / step
+                made[result] = slope, bend
+        return made
+
+    def _finite(self, point: Point, slope: Slope) -> Slope:
+        """The slope with both sums.  Operands whose contribution is not finite because they lie
+        outside the domain are held still."""
+        for _ in range(2):
+            found = self.contributions(point)
+            lost = {v: ~np.isfinite(c) & (slope.direction[v] != 0) for v, c in found.items()
+                    if c.shape == v.type.shape}  # fmt: skip
+            if not slope.left_out or not any(b.any() for b in lost.values()):
+                break
+            direction = {
+                v: np.where(lost[v], 0.0, d) if v in lost else d for v, d in slope.direction.items()
+            }
+            slope = self.along(point, direction)
+        self.sums(point, slope, found)
+        return slope
+
+    def sums(self, point: Point, slope: Slope, found: Arrays) -> None:
+        """Enter both sums into ``slope``."""
+        terms = []
+        noise = 0.0
+        for result, cotangent in self.claim.given:
+            g, y = point.cotangents[cotangent], point.made[result]
+            terms.append((g * slope.slopes[result]).reshape(-1) * self.scale)
+            counted = np.where(np.isfinite(y) & (g != 0), y, 0.0)
+            noise += float(np.sum((g * counted) ** 2))
+        slope.numerical = float(sum(map(np.sum, terms)))
+        slope.norm = math.sqrt(sum(float(np.sum(t * t)) for t in terms))
+        ours, held = 0.0, 0.0
+        for value, before, _ in self.claim.sums:
+            c, d = found[value], slope.direction[value]
+            if c.shape != d.shape:
+                ours = math.nan
+                continue
+            moved = d != 0
+            ours += float(np.sum(c * d, where=moved))
+            held += float(np.sum((c * d) ** 2, where=moved & np.isfinite(c)))
+            if before is not None:
+                held += float(np.sum((point.cotangents[before] * d) ** 2))
+        slope.ours = ours
+        slope.rounding = 64 * EPSILON * (math.sqrt(noise) / slope.step + math.sqrt(held))
+
+    # -- the worst element -----------------------------------------------------------------------
+
+    def worst(self, point: Point, slope: Slope) -> tuple[Value, tuple[int, ...], float, float]:
+        """The operand and element that are off most, with the numerical slope there and ours: by
+        halving what moves."""
+        found = self.contributions(point)
+        value = max(self.varied, key=lambda v: self._off(point, slope, found, v))
+        shape = value.type.shape
+        if found[value].shape != shape:
+            return value, (), math.nan, math.nan
+        inside = np.flatnonzero(slope.direction[value])
+        off = self._off(point, slope, found, value)
+        while len(inside) > 1:
+            part = inside[: len(inside) // 2]
+            here = self._off(point, slope, found, value, part)
+            rest = inside[len(part) :]
+            there = self._off(point, slope, found, value, rest) if here < off / 2 else 0.0
+            inside, off = (part, here) if here >= there else (rest, there)
+        place = int(inside[0]) if len(inside) else 0
+        index = tuple(map(int, np.unravel_index(place, shape))) if shape else ()
+        size = float(np.abs(slope.direction[value].reshape(-1)[place])) or 1.0
+        one = np.zeros(shape).reshape(-1)
+        one[place] = size
+        want = self._numerical(point, {value: one.reshape(shape)}, slope) / size
+        return value, index, want, float(found[value].reshape(-1)[place])
+
+    def _off(self, point, slope, found, value: Value, part: np.ndarray | None = None) -> float:
+        whole = slope.direction[value]
+        if part is None:
+            direction = whole
+        else:
+            flat = np.zeros(whole.size)
+            flat[part] = whole.reshape(-1)[part]
+            direction = flat.reshape(whole.shape)
+        if found[value].shape != whole.shape:
+            return math.inf
+        ours = float(np.sum(found[value] * direction, where=direction != 0))
+        off = abs(self._numerical(point, {value: direction}, slope) - ours)
+        return off if math.isfinite(off) else math.inf
+
+    def _numerical(self, point: Point, direction: Arrays, slope: Slope) -> float:
+        whole = {v: direction.get(v, np.zeros(v.type.shape)) for v in self.varied}
+        a = self._difference(point, whole, slope.step)
+        b = self._difference(point, whole, slope.step / 2)
+        total = 0.0
+        for result, cotangent in self.claim.given:
+            g = point.cotangents[cotangent]
+            wide, half = a[result][0], b[result][0]
+            d = np.where(g == 0, 0.0, half + (half - wide) / 3)
+            total += float(np.sum(g * d))
+        return total * self.scale
+
+
+def _scale(array: np.ndarray) -> float:
+    """The size of what is in an array: the largest finite magnitude; 1 of zeros."""
+    size = float(np.max(np.abs(array), where=np.isfinite(array), initial=0.0))
+    return size or 1.0
+
+
+# -- the verdict -----------------------------------------------------------------------------------
+
+
+def check_gradient(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
+    """What checking an event of ``differentiate`` says."""
+    started = time.perf_counter()
+
+    def record(verdict: str, **facts: Any) -> CheckRecord:
+        return CheckRecord(rewrite, verdict, seconds=time.perf_counter() - started, **facts)
+
+    claim = rewrite.claim
+    assert isinstance(claim, Gradient)
+    if not claim.forward:
+        return _own(rewrite, record, values, narrow)
+    key = canonical(rewrite)
+    known = kept(key)
+    if known is not None:
+        return record("within", worst_error=known[0], tolerance=SLOPE, note=known[1])
+    try:
+        check = GradientCheck(rewrite, values, narrow)
+        found, worst, looked, left_out, count = [], 0.0, 0, 0, 0
+        for number, point in enumerate(check.points()):
+            slope = check.slope(point, number)
+            if slope.error > SLOPE:
+                return record("failed", **_failure(check, point, slope))
+            if slope.left_out < slope.count or not slope.count:
+                looked += 1
+            left_out, count = left_out + slope.left_out, count + slope.count
+            worst = max(worst, slope.error)
+            found.append(point)
+        from core_compiler.debug import ties, torch_gradients
+
+        peers = []
+        for peer in (ties.compare, torch_gradients.compare):
+            said = peer(check, found)
+            if said is not None and said.failure is not None:
+                return record("failed", **said.failure)
+            if said is not None:
+                worst = max(worst, said.error)
+                peers.append(said.note)
+    except NotEvaluated as problem:
+        return record("unchecked", note=f"not differentiated numerically: {problem}")
+    if not looked:
+        if not peers:
+            return record("unchecked", note="every element of the result lies at a kink")
+        note = "; ".join(peers)
+    else:
+        many = "point" if looked == 1 else "points"
+        note = f"central differences in f64 at {looked} {many}"
+        if left_out:
+            note += f" ({left_out} of {count} elements at kinks left out)"
+        note = "; ".join([note, *peers])
+    keep(key, worst, note)
+    return record("within", worst_error=worst, tolerance=SLOPE, note=note)
+
+
+def _own(rewrite: Rewrite, record: Any, values: Recorded, narrow: Any) -> CheckRecord:
+    """The cotangent of what is differentiated itself is 1."""
+    ((value, _, after),) = rewrite.claim.sums  # type: ignore[union-attr]
+    assert isinstance(after, Value)
+    made = np.asarray(values[after], np.float64)
+    if made.shape == value.type.shape and np.all(made == 1):
+        return record("bitwise", note="differentiation begins with 1")
+    return record("failed", worst_error=math.inf, value=value, old=1.0,
+                  new=float(made.reshape(-1)[0]) if made.size else math.nan,
+                  note="differentiation does not begin with 1")  # fmt: skip
+
+
+def _failure(check: GradientCheck, point: Point, slope: Slope) -> dict[str, Any]:
+    """The facts of a record that failed."""
+    value, index, want, got = check.worst(point, slope)
+    return failure(check, value, index, want, got, slope.error,
+                   f"the slope of a central difference in f64, at {point.name}")  # fmt: skip
+
+
+def failure(
+    check: GradientCheck, value: Value, index: tuple[int, ...], want: float, got: float,
+    error: float, peer: str,
+) -> dict[str, Any]:  # fmt: skip
+    """The facts of a failed record: the gradient of ``value`` is ``got`` where ``peer`` has
+    ``want``."""
+    op = check.claim.forward[-1]
+    place = op.uses().index(value)
+    said = f"operand {place}" if value in op.operands else f"{value}, which its region reads,"
+    at = f" at element {list(index)}" if index else ""
+    note = f"the gradient of {op.kind} for {said}{at} is {got:.6g}, {peer} is {want:.6g}"
+    return {"worst_error": error, "tolerance": SLOPE, "value": value, "index": index,
+            "old": want, "new": got, "note": note}  # fmt: skip
+
+
+# -- kept verdicts ---------------------------------------------------------------------------------
+
+#: Good verdicts of this process: key -> (error, note).
+_KNOWN: dict[str, tuple[float, str]] = {}
+_FOLDER = "gradient-checks"
+
+
+def canonical(rewrite: Rewrite) -> str:
+    """The hash of what an event is up to the names of its values, and of the sources that give its
+    ops their meaning."""
+    from core_compiler.debug import torch_gradients
+
+    numbers: dict[Value, int] = {}
+
+    def number(value: Value | None) -> Any:
+        if value is None:
+            return None
+        fresh = value not in numbers
+        place = numbers.setdefault(value, len(numbers))
+        return (place, str(value.type)) if fresh else place
+
+    def block(one: Block) -> Any:
+        arguments = tuple(map(number, one.arguments))
+        return arguments, tuple(map(told, one.ops)), tuple(map(number, one.outputs))
+
+    def told(op: Op) -> Any:
+        operands = tuple(map(number, op.operands))
+        regions = tuple(map(block, op.regions))
+        key = attributes_key(op.attributes.items())
+        return op.kind, operands, key, regions, tuple(map(number, op.results))
+
+    claim = rewrite.claim
+    assert isinstance(claim, Gradient)
+    text = repr((
+        tuple(map(told, claim.forward)),
+        tuple((number(a), number(b)) for a, b in claim.given),
+        tuple((number(a), number(b)) for a, b, _ in claim.sums),
+        tuple(map(told, rewrite.new)), tuple(number(after) for _, _, after in claim.sums),
+    ))  # fmt: skip
+    parts = (sources(), torch_gradients.version(), text)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def sources() -> str:
+    """The digest of what evaluates and compares."""
+    return digest_of(("ops/**/*.py", "kernels/*.py", "kernels/reference/*.py", "debug/*.py"))
+
+
+def kept(key: str) -> tuple[float, str] | None:
+    """A good verdict that was found before."""
+    if key not in _KNOWN:
+        found = _folder(default_root()).get(_FOLDER, key, "verdict.json")
+        if found is None:
+            return None
+        held = json.loads(found)
+        _KNOWN[key] = held["error"], held["note"]
+    return _KNOWN[key]
+
+
+def keep(key: str, error: float, note: str) -> None:
+    """Keep a good verdict; a cache that cannot be written is done without."""
+    _KNOWN[key] = error, note
+    told = json.dumps({"error": error, "note": note}).encode()
+    with suppress(UserError):
+        _folder(default_root()).put(_FOLDER, key, {"verdict.json": told})
+
+
+@cache
+def _folder(root: Path) -> CacheFolder:
+    return CacheFolder(root)

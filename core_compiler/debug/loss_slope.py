@@ -1,0 +1,187 @@
+"""The backward pass as a whole: the slope of the loss along a direction of all parameters, in f64.
+
+Single rewrites are compared with numerical derivatives of their ops (`debug.gradients`).  What no
+rewrite speaks of, an op that passes a gradient on and got no rewrite, a sum that was given to the
+wrong parameter, shows here: ``sum <gradient, d>`` is the central difference of the loss.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.gradients import SEED
+from core_compiler.debug.wide import Wide, widened
+from core_compiler.errors import InternalError
+from core_compiler.ir import Block, Module, Op, Value
+from core_compiler.ir.events import CheckRecord
+from core_compiler.training.roles import Roles
+
+#: Steps along a direction in which every parameter moves by about its own size.
+STEP = 1e-5
+#: How far both sides may be apart, of the larger; or 16 times what another step changes.
+TOLERANCE = 1e-5
+#: Where another step changes more than this, the loss has too many kinks on the way to say.
+ROUGH = 1e-2
+#: Parameters that are looked at one by one once the whole is wrong.
+MOST = 64
+
+Arrays = dict[Value, np.ndarray]
+
+
+class LossSlope:
+    """The loss of ``before`` and the gradients of ``after``, on the arrays of main's arguments."""
+
+    def __init__(self, before: Module, after: Module, inputs: Sequence[np.ndarray], narrow: Any):
+        roles = Roles.of(before.main)
+        scaled = roles.result("scaled")
+        place = roles.result("loss") if scaled is None else scaled
+        assert place is not None
+        self.names = {
+            before.main.arguments[i]: name
+            for i, (role, name, _) in enumerate(roles.arguments) if role == "parameter"
+        }  # fmt: skip
+        self.wide = Wide(narrow)
+        arguments = before.main.arguments
+        self.x: Arrays = {v: widened(np.asarray(a)) for v, a in zip(arguments, inputs, strict=True)}
+        loss = before.main.outputs[place]
+        self.block = Block(arguments, _leading_to(before.main.body, loss), (loss,))
+        own = Roles.of(after.main).gradients()
+        self.wanted = {after.main.arguments[i]: after.main.outputs[o] for i, o in own.items()}
+        self.backward = after.main.body.with_(outputs=tuple(self.wanted.values()))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Evaluate what is needed at the parameters as they are now."""
+        arrays = list(self.x.values())
+        #: Where gradients stop, values stay what they are.
+        self.stopped: Arrays = {}
+        stops = [op.result for op in self.block.ops if op.kind == "core.stop_gradient"]
+        if stops:
+            made = self.wide.block(self.block.with_(outputs=tuple(stops)), arrays)
+            self.stopped = dict(zip(stops, made, strict=True))
+        made = self.wide.block(self.backward, arrays)
+        self.gradients: Arrays = dict(zip(self.wanted, made, strict=True))
+        self.here = self.loss({})
+
+    def move(self) -> None:
+        """Go to other parameters nearby: those of a model may lie at kinks, as zeros do."""
+        self.x |= {v: self.x[v] + 0.1 * d for v, d in self.directions(1).items()}
+        self._begin()
+
+    def loss(self, moved: Mapping[Value, np.ndarray]) -> float:
+        arrays = [moved.get(v, a) for v, a in self.x.items()]
+        (made,) = self.wide.block(self.block, arrays, known=self.stopped or None)
+        return float(np.sum(made))
+
+    def directions(self, seed: int) -> Arrays:
+        """Of every parameter, also those that get no gradient: theirs is 0."""
+        random = np.random.default_rng([SEED, 17, seed])
+        made = {}
+        for value in self.names:
+            x = self.x[value]
+            if x.dtype == np.float64:
+                size = math.sqrt(float(np.mean(x * x))) if x.size else 0.0
+                made[value] = random.standard_normal(x.shape) * (size or 1e-2)
+        return made
+
+    def numerical(self, direction: Arrays, step: float) -> tuple[float, float]:
+        """The slope of the loss, and how much it bends at a kink: 0 of a smooth loss."""
+
+        def at(t: float) -> float:
+            return self.loss({v: self.x[v] + t * d for v, d in direction.items()})
+
+        def sides(h: float) -> tuple[float, float]:
+            up, down = at(h), at(-h)
+            return (up - down) / (2 * h), ((up - self.here) - (self.here - down)) / h
+
+        (wide, bend), (half, half_bend) = sides(step), sides(step / 2)
+        return half + (half - wide) / 3, abs(bend - 2 * half_bend)
+
+    def ours(self, direction: Arrays) -> float:
+        return sum(
+            float(np.sum(self.gradients[v] * d)) for v, d in direction.items()
+            if v in self.gradients
+        )  # fmt: skip
+
+    def off(self, direction: Arrays) -> tuple[float, float, float, float]:
+        """Both sides, how far they are apart of the larger, and how far they may be."""
+        (a, bend), (b, _) = (self.numerical(direction, step) for step in (STEP, STEP / 8))
+        ours = self.ours(direction)
+        floor = 512 * 2.0**-52 * abs(self.here) / STEP / TOLERANCE  # the loss's own rounding
+        size = max(abs(b), abs(ours), floor, 1e-300)
+        return b, ours, abs(b - ours) / size, max(TOLERANCE, 16 * (abs(a - b) + bend) / size)
+
+
+def _leading_to(block: Block, value: Value) -> tuple[Op, ...]:
+    makers = block.producers()
+    found: set[Op] = set()
+    work = [value]
+    while work:
+        op = makers.get(work.pop())
+        if op is not None and op not in found:
+            found.add(op)
+            work += op.uses()
+    return tuple(op for op in block.ops if op in found)
+
+
+def check_loss(
+    before: Module, after: Module, inputs: Sequence[np.ndarray], narrow: Any
+) -> Iterator[CheckRecord]:
+    """One record: whether the gradients of all parameters together are the slope of the loss."""
+    started = time.perf_counter()
+
+    def record(verdict: str, **facts: Any) -> CheckRecord:
+        spent = time.perf_counter() - started
+        return CheckRecord(None, verdict, seconds=spent, kind="results", **facts)
+
+    if any(op.kind == "core.stop_gradient" for op in _inner(before)):
+        yield record("unchecked", note="gradients stop inside a region: the slope of the loss is "
+                     "not compared")  # fmt: skip
+        return
+    try:
+        with np.errstate(all="ignore"):
+            whole = LossSlope(before, after, inputs, narrow)
+            direction = whole.directions(0)
+            want, got, off, allowed = whole.off(direction)
+            if allowed > ROUGH:
+                whole.move()
+                want, got, off, allowed = whole.off(direction)
+    except (InternalError, KeyError) as problem:
+        yield record("unchecked", note=f"the slope of the loss is not evaluated in f64: {problem}")
+        return
+    if allowed > ROUGH or not math.isfinite(want):
+        yield record("unchecked", note="the loss is not smooth enough near the parameters to "
+                     "compare its slope")  # fmt: skip
+    elif off <= allowed:
+        yield record("within", worst_error=off, tolerance=allowed,
+                     note="the gradients together are the slope of the loss in f64")  # fmt: skip
+    else:
+        with np.errstate(all="ignore"):
+            value, want, got, off = _worst(whole, direction, want, got, off)
+        name = "all parameters together" if value is None else whole.names[value]
+        note = (f"the slope of the loss along a direction of {name} is {want:.6g} in f64, its "
+                f"gradient says {got:.6g}")  # fmt: skip
+        yield record("failed", worst_error=off, tolerance=allowed, value=value, old=want, new=got,
+                     note=note)  # fmt: skip
+
+
+def _worst(whole: LossSlope, direction: Arrays, want: float, got: float, off: float):
+    """The parameter whose gradient is off most."""
+    worst: tuple[Value | None, float, float, float] = None, want, got, off
+    most = 0.0
+    for value, own in list(direction.items())[:MOST]:
+        there, ours, off, allowed = whole.off({value: own})
+        if off > allowed and abs(there - ours) > most:
+            most, worst = abs(there - ours), (value, there, ours, off)
+    return worst
+
+
+def _inner(module: Module) -> Iterator[Op]:
+    """Ops inside regions."""
+    top = set(module.main.body.ops)
+    return (op for op in module.walk() if op not in top)

@@ -1,0 +1,180 @@
+"""Gradients where a function is not smooth: against the subgradient that is declared for each op.
+
+The conventions are those of torch (docs/training.md); here they are stated once more, in NumPy and
+without the rules: a formula, or how ties are broken, so that the slope beside the tie is the
+subgradient.  Operands are drawn from a few numbers, so that nearly all elements lie at a tie, at a
+bound or at 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from core_compiler.debug.gradients import (
+    SEED,
+    SLOPE,
+    Arrays,
+    GradientCheck,
+    Point,
+    Said,
+    failure,
+)
+from core_compiler.debug.metric import distance
+from core_compiler.ir import Op
+
+#: (op, operands, result's cotangent) -> the declared contribution to each operand.
+Formula = Callable[[Op, Sequence[np.ndarray], np.ndarray], Sequence[np.ndarray | None]]
+
+
+def _slope(of: Callable[[Op, np.ndarray], np.ndarray]) -> Formula:
+    return lambda op, xs, g: [g * of(op, xs[0])]
+
+
+def _clamp(op: Op, x: np.ndarray) -> np.ndarray:
+    low, high = op.get("low"), op.get("high")
+    inside = np.ones(x.shape, bool)
+    is_open = bool(op.get("open"))
+    if low is not None:
+        inside &= (x > low) | ((x == low) & (not is_open))
+    if high is not None:
+        inside &= (x < high) | ((x == high) & (not is_open))
+    return inside.astype(np.float64)
+
+
+def _hard_sigmoid(op: Op, x: np.ndarray) -> np.ndarray:
+    alpha, beta = op.get("alpha", 1 / 6), op.get("beta", 0.5)
+    y = alpha * x + beta
+    return np.where((y > 0) & (y < 1), alpha, 0.0)
+
+
+def _hard_swish(op: Op, x: np.ndarray) -> np.ndarray:
+    return np.where(x <= -3, 0.0, np.where(x >= 3, 1.0, x / 3 + 0.5))
+
+
+def _elu(op: Op, x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, 1.0, op.get("alpha", 1.0) * np.exp(np.minimum(x, 0)))
+
+
+def _shared(larger: Callable) -> Formula:
+    """Equal operands of max and min share."""
+
+    def formula(op, xs, g):
+        a, c = xs
+        half = np.where(a == c, 0.5, 0.0)
+        return [g * np.where(larger(a, c), 1.0, half), g * np.where(larger(c, a), 1.0, half)]
+
+    return formula
+
+
+def _shared_along(extreme: Callable) -> Formula:
+    """Elements that equal the extreme of a reduction share."""
+
+    def formula(op, xs, g):
+        (x,), axes = xs, tuple(op["axes"])
+        hits = x == extreme(x, axis=axes, keepdims=True)
+        return [hits * np.expand_dims(g, axes) / np.sum(hits, axis=axes, keepdims=True)]
+
+    return formula
+
+
+FORMULAS: dict[str, Formula] = {
+    "core.relu": _slope(lambda op, x: (x > 0).astype(np.float64)),
+    "core.abs": _slope(lambda op, x: np.sign(x)),
+    "core.clamp": _slope(_clamp),
+    "core.leaky_relu": _slope(lambda op, x: np.where(x > 0, 1.0, op.get("slope", 0.01))),
+    "core.hard_sigmoid": _slope(_hard_sigmoid),
+    "core.hard_swish": _slope(_hard_swish),
+    "core.elu": _slope(_elu),
+    "core.max": _shared(np.greater),
+    "core.min": _shared(np.less),
+    "core.reduce_max": _shared_along(np.max),
+    "core.reduce_min": _shared_along(np.min),
+}
+
+
+def _ordered(op: Op, x: np.ndarray, sign: int) -> np.ndarray:
+    """Earlier elements a little larger (sign 1) or smaller (-1)."""
+    return x - sign * 0.5 * np.arange(x.size).reshape(x.shape) / max(x.size, 1)
+
+
+def _ordered_along(op: Op, x: np.ndarray, sign: int) -> np.ndarray:
+    axis = op["axis"]
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    return x - sign * 0.5 * np.arange(x.shape[axis]).reshape(shape) / max(x.shape[axis], 1)
+
+
+#: How ties are broken: (op, x) -> x without them, on the side that counts.
+BROKEN: dict[str, Callable[[Op, np.ndarray], np.ndarray]] = {
+    # The first of the equals in a window gets it.
+    "core.max_pool": lambda op, x: _ordered(op, x, 1),
+    # Equals keep their order.
+    "core.sort": lambda op, x: _ordered_along(op, x, 1 if op.get("descending") else -1),
+    "core.topk": lambda op, x: _ordered_along(op, x, -1 if op.get("largest") is False else 1),
+    # The last element that reached the extreme, in the order it runs.
+    "core.cummax": lambda op, x: _ordered_along(op, x, 1 if op.get("reverse") else -1),
+    "core.cummin": lambda op, x: _ordered_along(op, x, -1 if op.get("reverse") else 1),
+}
+
+
+def tied(check: GradientCheck) -> Point | None:
+    """A point full of ties; None for ops that are smooth."""
+    op = check.claim.forward[-1]
+    if len(check.claim.forward) > 1 or not (op.kind in FORMULAS or op.kind in BROKEN):
+        return None
+    random = np.random.default_rng([SEED, 11])
+    grid = {-1.0, 0.0, 1.0, 2.0}
+    grid |= {float(op[n]) for n in ("low", "high") if isinstance(op.get(n), int | float)}
+    if op.kind in ("core.hard_swish", "core.hard_sigmoid"):
+        grid |= {-3.0, 3.0}
+    x: Arrays = {}
+    for value in check.varied:
+        x[value] = random.choice(sorted(grid), value.type.shape)
+        other = next((v for v in op.operands if v not in check.varied), None)
+        if other is not None and len(op.operands) == 2 and op.kind in FORMULAS:
+            there = check.fixed(other)
+            x[value] = np.where(random.random(value.type.shape) < 0.5, there, there + x[value])
+    return check.point_of("ties", x)
+
+
+def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
+    """What the event says at ties, beside the declared subgradient; None where there are none."""
+    point = tied(check)
+    if point is None:
+        return None
+    op = check.claim.forward[-1]
+    found = check.contributions(point)
+    if op.kind in BROKEN:
+        return _broken(check, point, op, found)
+    ((_, cotangent),) = check.claim.given
+    arrays = [point.x[v] if v in point.x else check.fixed(v) for v in op.operands]
+    declared: Arrays = {}
+    for value, part in zip(op.operands, FORMULAS[op.kind](op, arrays, point.cotangents[cotangent]),
+                           strict=True):  # fmt: skip
+        if value in found and part is not None:
+            declared[value] = part + declared.get(value, 0.0)
+    return _compared(check, declared, found)
+
+
+def _broken(check: GradientCheck, point: Point, op: Op, found: Arrays) -> Said:
+    """At ties the event gives what it gives beside them, where the slope has been checked."""
+    (value,) = check.varied
+    beside = check.point_of("beside ties", {value: BROKEN[op.kind](op, point.x[value])})
+    beside.cotangents = point.cotangents
+    return _compared(check, {value: check.contributions(beside)[value]}, found)
+
+
+def _compared(check: GradientCheck, declared: Arrays, found: Arrays) -> Said:
+    worst = 0.0
+    for value, want in declared.items():
+        off = distance(want, found[value])
+        if off.relative > SLOPE:
+            wanted, got = (math.nan if n is None else n for n in (off.want, off.got))
+            return Said(off.relative, "", failure(
+                check, value, off.index, wanted, got, off.relative,
+                "the declared subgradient at ties"))  # fmt: skip
+        worst = max(worst, off.relative)
+    return Said(worst, "the declared subgradient at ties")

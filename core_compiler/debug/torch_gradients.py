@@ -1,0 +1,193 @@
+"""Gradients of single ops beside torch's autograd, in f64, where torch is imported already.
+
+A short table of counterparts: the ops that models have most.  An op that has none, or whose
+counterpart does not compute the same, is compared with numerical derivatives alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.gradients import SLOPE, GradientCheck, Point, Said, failure
+from core_compiler.debug.metric import distance
+from core_compiler.debug.ties import tied
+from core_compiler.ir import Op, TensorType, Value
+
+
+def version() -> str:
+    """The version of torch that takes part: where this process has imported it (a model of torch
+    does, others do not wait for it); "" for none."""
+    torch = sys.modules.get("torch")
+    return str(getattr(torch, "__version__", ""))
+
+
+def _conv(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+    x, weight, *bias = xs
+    low, high = op["low"], op["high"]
+    if any(n < 0 for n in (*low, *high)):
+        return None
+    pads = [n for pair in reversed(list(zip(low, high, strict=True))) for n in pair]
+    name = f"conv{len(low)}d"
+    if not hasattr(torch.nn.functional, name) or bias:
+        return None
+    made = torch.nn.functional.pad(x, pads)
+    return getattr(torch.nn.functional, name)(
+        made, weight, stride=op["strides"], dilation=op["dilations"], groups=op.get("groups", 1)
+    )  # fmt: skip
+
+
+def _pool(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+    low, high, window = op["low"], op["high"], op["window"]
+    name = f"max_pool{len(window)}d"
+    if tuple(low) != tuple(high) or not hasattr(torch.nn.functional, name):
+        return None
+    if any(2 * n > w for n, w in zip(low, window, strict=True)):
+        return None
+    return getattr(torch.nn.functional, name)(
+        xs[0], window, op["strides"], low, op["dilations"]
+    )  # fmt: skip
+
+
+def _layer_norm(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+    x, *rest = xs
+    shape = x.shape[op["axis"] :]
+    rest = [r.reshape(shape) for r in rest]
+    return torch.nn.functional.layer_norm(x, shape, *rest, eps=op.get("epsilon", 1e-5))
+
+
+def _cross_entropy(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+    x, targets, *weight = xs
+    return torch.nn.functional.cross_entropy(
+        x, targets.long(), *weight, reduction=op.get("reduction", "mean"),
+        ignore_index=op.get("ignore_index", -100), label_smoothing=op.get("label_smoothing") or 0.0,
+    )  # fmt: skip
+
+
+def _clamp(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+    if op.get("open"):
+        low, high = op.get("low"), op.get("high")
+        if low is None or high is None:
+            return None
+        return torch.nn.functional.hardtanh(xs[0], low, high)
+    return torch.clamp(xs[0], op.get("low"), op.get("high"))
+
+
+def _sort(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+    return torch.sort(xs[0], dim=op["axis"], descending=bool(op.get("descending")), stable=True)[0]
+
+
+def _one(name: str) -> Callable[[Any, Op, Sequence[Any]], Any]:
+    """A function of torch (or of its ``special``) of the operands alone."""
+
+    def call(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+        function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+        return function(*xs)
+
+    return call
+
+
+_PLAIN = (
+    "abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos",
+    "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
+    "sigmoid", "relu", "neg", "add", "sub", "mul", "div", "pow", "atan2", "matmul", "silu",
+    "softsign", "selu",
+)  # fmt: skip
+#: Op -> (torch, op, operands) -> the result, or None where this form of it has no counterpart.
+COUNTERPARTS: dict[str, Callable[[Any, Op, Sequence[Any]], Any]] = {
+    **{f"core.{name}": _one(name) for name in _PLAIN},
+    "core.max": _one("maximum"),
+    "core.min": _one("minimum"),
+    "core.conv": _conv,
+    "core.max_pool": _pool,
+    "core.layer_norm": _layer_norm,
+    "core.cross_entropy": _cross_entropy,
+    "core.clamp": _clamp,
+    "core.sort": _sort,
+    "core.select": lambda torch, op, xs: torch.where(*xs),
+    "core.hard_swish": _one("hardswish"),
+    "core.gelu": lambda torch, op, xs: torch.nn.functional.gelu(
+        xs[0], approximate=op.get("approximate", "none")),
+    "core.elu": lambda torch, op, xs: torch.nn.functional.elu(xs[0], op.get("alpha", 1.0)),
+    "core.celu": lambda torch, op, xs: torch.nn.functional.celu(xs[0], op.get("alpha", 1.0)),
+    "core.leaky_relu": lambda torch, op, xs: torch.nn.functional.leaky_relu(
+        xs[0], op.get("slope", 0.01)),
+    "core.softmax": lambda torch, op, xs: torch.softmax(xs[0], op["axis"]),
+    "core.log_softmax": lambda torch, op, xs: torch.log_softmax(xs[0], op["axis"]),
+    "core.logsumexp": lambda torch, op, xs: torch.logsumexp(xs[0], op["axes"]),
+    "core.reduce_sum": lambda torch, op, xs: torch.sum(xs[0], op["axes"]),
+    "core.mean": lambda torch, op, xs: torch.mean(xs[0], op["axes"]),
+    "core.reduce_max": lambda torch, op, xs: torch.amax(xs[0], op["axes"]),
+    "core.reduce_min": lambda torch, op, xs: torch.amin(xs[0], op["axes"]),
+    "core.variance": lambda torch, op, xs: torch.var(
+        xs[0], op["axes"], correction=op.get("correction", 0)),
+    "core.cumsum": lambda torch, op, xs: None if op.get("reverse") or op.get("exclusive")
+    else torch.cumsum(xs[0], op["axis"]),
+    "core.concat": lambda torch, op, xs: torch.cat(list(xs), op["axis"]),
+    "core.transpose": lambda torch, op, xs: torch.permute(xs[0], op["permutation"]),
+    "core.mse_loss": lambda torch, op, xs: torch.nn.functional.mse_loss(
+        *xs, reduction=op.get("reduction", "mean")),
+}  # fmt: skip
+
+
+def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
+    """The contributions at ``points`` and at ties beside torch's; None without a counterpart."""
+    op = check.claim.forward[-1]
+    counterpart = COUNTERPARTS.get(op.kind)
+    if counterpart is None or not version() or len(check.claim.forward) > 1:
+        return None
+    if len(check.claim.given) != 1 or any(not isinstance(v.type, TensorType) for v in op.operands):
+        return None
+    import torch
+
+    at_ties = tied(check)
+    worst, compared = 0.0, 0
+    for point in [*points, *([] if at_ties is None else [at_ties])]:
+        theirs = _autograd(torch, check, counterpart, op, point)
+        if theirs is None:
+            continue
+        compared += 1
+        found = check.contributions(point)
+        for value, want in theirs.items():
+            usual = np.isfinite(want) & np.isfinite(found[value])
+            a, b = np.where(usual, want, 0.0), np.where(usual, found[value], 0.0)
+            size = float(np.max(np.abs(a), initial=0.0))
+            off = distance(a, b)
+            if off.relative > SLOPE and np.max(np.abs(a - b), initial=0.0) > SLOPE * (
+                size or 1e-12
+            ):
+                return Said(off.relative, "", failure(
+                    check, value, off.index, float(a[off.index]), float(b[off.index]),
+                    off.relative, f"torch's autograd at {point.name}"))  # fmt: skip
+            worst = max(worst, off.relative if np.isfinite(off.relative) else 0.0)
+    return Said(worst, "torch's autograd") if compared else None
+
+
+def _autograd(torch, check, counterpart, op: Op, point: Point) -> dict[Value, np.ndarray] | None:
+    """What torch adds to the cotangents of the operands; None where it computes something else."""
+    leaves = {
+        v: torch.tensor(point.x[v] if v in point.x else check.fixed(v)) for v in op.operands
+    }  # fmt: skip
+    for value in check.varied:
+        leaves[value].requires_grad_(True)
+    ((result, cotangent),) = check.claim.given
+    try:
+        made = counterpart(torch, op, [leaves[v] for v in op.operands])
+        if made is None or tuple(made.shape) != tuple(result.type.shape):
+            return None
+        ours = point.made[result]
+        theirs = made.detach().numpy()
+        usual = np.isfinite(ours) & np.isfinite(theirs)
+        same = distance(np.where(usual, theirs, 0.0), np.where(usual, ours, 0.0))
+        if same.relative > 1e-9:
+            return None
+        made.backward(torch.tensor(point.cotangents[cotangent]))
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return None
+    zeros = {v: np.zeros(v.type.shape) for v in check.varied}
+    return {
+        v: zeros[v] if leaves[v].grad is None else leaves[v].grad.numpy() for v in check.varied
+    }  # fmt: skip

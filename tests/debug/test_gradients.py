@@ -1,0 +1,377 @@
+"""Gradient rewrites of a checked compile are compared with numerical derivatives: wrong rules are
+found and named, right ones are not, also at ties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import core_compiler as cc
+from core_compiler.debug import gradients, torch_gradients
+from core_compiler.debug.bisect import bisect
+from core_compiler.legality import levels
+from core_compiler.ops.base import REGISTRY
+from core_compiler.ops.gradients.table import in_terms, rounded
+from core_compiler.training import autodiff, optimizers, schedules
+from core_compiler.training.config import Training
+from core_compiler.training.optimizers import SGD, Adam, RMSprop
+from core_compiler.training.passes import clip_gradients
+from tests.debug.gradient_events import FAULTS, planted, records
+from tests.passes.programs import program
+from tests.slow import slow_but
+from tests.training.test_gradient_rules import _as_f64, _chosen, _module
+from tests.training.test_loops import CASES, numbers, simplified
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch):
+    """Every gradient is looked at again, and nothing is written."""
+    monkeypatch.setattr(gradients, "kept", lambda key: None)
+    monkeypatch.setattr(gradients, "keep", lambda key, error, note: None)
+
+
+SAMPLES = {str(sample): sample for sample in _chosen()}
+_QUICK = ("relu", "abs", "max", "max_pool", "matmul", "conv", "softmax", "layer_norm", "clamp")
+QUICK = [name for name in SAMPLES if name.split("-")[0] in _QUICK]
+
+
+# -- right rules -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, SAMPLES))
+def test_right_rules_are_within(name):
+    sample = SAMPLES[name]
+    arrays = [np.asarray(a) for a in sample.operands]
+    arrays = [a.astype(m.dtype) for a, m in zip(arrays, _as_f64(sample), strict=True)]
+    for record in records(_module(sample, arrays), arrays):
+        assert record.verdict == "within", record.note
+
+
+@pytest.mark.parametrize("case", slow_but(("powers", "branching"), CASES))
+def test_loops_and_branches_are_checked_as_a_whole(case):
+    build, *types = CASES[case]
+    module = simplified(program(build, *types))
+    arrays = numbers(module.main.arguments, 0)
+    for record in records(module, arrays):
+        assert record.verdict == "within", record.note
+
+
+def test_torch_takes_part_where_it_has_the_same_op():
+    sample = next(s for s in SAMPLES.values() if s.kind == "core.sigmoid")
+    arrays = _as_f64(sample)
+    (record,) = records(_module(sample, arrays), arrays)
+    assert "torch's autograd" in record.note
+    assert "central differences in f64 at 3 points" in record.note
+
+
+# -- wrong rules -----------------------------------------------------------------------------------
+
+KINDS = sorted({s.kind for s in SAMPLES.values() if REGISTRY[s.kind].gradient is not None})
+
+
+@pytest.mark.parametrize("kind", slow_but(("core.mul", "core.conv", "core.softmax"), KINDS))
+def test_a_wrong_rule_is_named_with_its_operand_and_element(kind):
+    sample = max((s for s in SAMPLES.values() if s.kind == kind),
+                 key=lambda s: sum(np.size(a) for a in s.operands))  # fmt: skip
+    arrays = _as_f64(sample)
+    module = _module(sample, arrays)
+    places = [i for i, a in enumerate(arrays) if a.dtype == np.float64 and a.size]
+    for name, fault in FAULTS.items():
+        for place in places:
+            with planted(kind, fault, place):
+                made = records(module, arrays)
+            if not _changes(module, kind, fault, place):
+                continue
+            failed = [r for r in made if r.verdict == "failed"]
+            assert failed, (kind, name, place)
+            assert kind in failed[0].note
+            assert failed[0].value is not None and failed[0].old != failed[0].new
+
+
+def _changes(module, kind: str, fault: Callable, place: int) -> bool:
+    """Whether the fault meets a cotangent at all (a rule may give a part, or nothing)."""
+    met = []
+
+    def seen(b, value):
+        made = fault(b, value)
+        met.append(True)
+        return made
+
+    with planted(kind, seen, place):
+        autodiff.pullback(module)
+    return any(met)
+
+
+@pytest.mark.parametrize("kind", ["core.tanh", "core.matmul"])
+def test_a_wrong_rule_inside_a_loop_is_found_at_the_loop(kind):
+    build, *types = CASES["recurrent"]
+    module = simplified(program(build, *types))
+    arrays = numbers(module.main.arguments, 0)
+    with planted(kind, FAULTS["factor"]):
+        failed = [r for r in records(module, arrays) if r.verdict == "failed"]
+    assert [r.rewrite.rule for r in failed] == ["gradient of core.while"]
+
+
+def _formula(name: str, formula: Callable) -> Callable:
+    """A rule of one operand in terms of x, its result and the cotangent."""
+    spelled = in_terms(formula)
+
+    def rule(b, op, cotangents, wanted):
+        (x,) = op.operands
+        return (rounded(b, spelled(b, x, op.result, cotangents[0]), x),)
+
+    return rule
+
+
+def _last_of_equals(b, op, cotangents, wanted):
+    """A sort's gradient with equals in the other order."""
+    (x,) = op.operands
+    back = b.reverse(x, axes=(op["axis"],))
+    order = b.argsort(back, axis=op["axis"], descending=op["descending"])
+    last = x.type.shape[op["axis"]] - 1
+    order = b.sub(b.scalar_like(last, order), order)
+    return (b.scatter_along(b.scalar_like(0, x), order, cotangents[0], axis=op["axis"],
+                            mode="set"),)  # fmt: skip
+
+
+#: Rules that are right but for ties.
+AT_TIES = {
+    "core.relu": _formula("relu", lambda x, y, dy: dy.where(x >= 0)),
+    "core.abs": _formula("abs", lambda x, y, dy: dy.where(x >= 0, -dy)),
+    "core.sort": _last_of_equals,
+}
+
+
+#: One op alone; all its operands are differentiated.
+ALONE = {
+    "core.relu": lambda b, x: b.relu(x),
+    "core.abs": lambda b, x: b.abs(x),
+    "core.sort": lambda b, x: b.sort(x, axis=1, descending=False),
+}
+
+
+@pytest.mark.parametrize("with_torch", [True, False])
+@pytest.mark.parametrize("kind", AT_TIES)
+def test_another_subgradient_than_the_declared_one_is_found(kind, with_torch, monkeypatch):
+    if not with_torch:
+        monkeypatch.setattr(torch_gradients, "version", lambda: "")
+    module, arrays = program(ALONE[kind], "3x6xf64"), numbers_of(3, 6)
+    assert {r.verdict for r in records(module, arrays)} == {"within"}
+    monkeypatch.setitem(REGISTRY, kind, replace(REGISTRY[kind], gradient=AT_TIES[kind]))
+    (record,) = records(module, arrays)
+    assert record.verdict == "failed" and "ties" in record.note
+
+
+def numbers_of(*shape: int) -> list[np.ndarray]:
+    return [np.random.default_rng(0).standard_normal(shape)]
+
+
+# -- compiles --------------------------------------------------------------------------------------
+
+
+class Pictures(torch.nn.Module):
+    """Convolution, normalisation, relu, pooling with ties (zeros of the relu), a linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm = torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4)
+        self.head = torch.nn.Linear(36, 5)
+
+    def forward(self, x):
+        return self.head(functional.max_pool2d(self.norm(self.conv(x)).relu(), 2).flatten(1))
+
+
+class Kinks(torch.nn.Module):
+    """Values at kinks: zeros under relu and abs, equals under max, sort and a maximum."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = torch.nn.Parameter(torch.zeros(6))
+
+    def forward(self, x):
+        y = x * self.weight
+        y = y.relu() + y.abs() + torch.maximum(y, 2 * y) + y.sort(dim=1)[0] + y.amax(1, True)
+        return (y + functional.hardtanh(y + 1) * torch.linspace(1, 2, 6)).sum()
+
+
+class Stopped(torch.nn.Module):
+    """A straight-through estimator: the loss is no smooth function of the parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(-1, 1, 6))
+
+    def forward(self, x):
+        y = x * self.weight
+        return (y + (y.round() - y).detach()).square().sum()
+
+
+IMAGES = torch.linspace(-1, 1, 4 * 64).reshape(4, 1, 8, 8)
+CLASSES = torch.tensor([0, 1, 2, 4])
+ROWS = torch.linspace(-2, 2, 24).reshape(4, 6)
+
+
+def compiled(model, batch, **training):
+    """A checked compile up to the updates."""
+    step = cc.compile(model, batch, training=Training(**training), threads=1, check=True,
+                      finish=False)  # fmt: skip
+    made = step.compilation
+    while made.next is not None and not made.next.label.startswith("fold_batch_norm"):
+        made.step()
+    return made
+
+
+def found(made, name: str):
+    """The records of a stage."""
+    return [r for s in made.stages if s.name == name for r in made.checks[s.index]]
+
+
+MODELS = {
+    "pictures": (Pictures, (IMAGES, CLASSES), {"loss": "cross_entropy", "optimizer": "adamw",
+                                               "clip_norm": 1.0}),
+    "kinks": (Kinks, (ROWS,), {"loss": None}),
+    "stopped": (Stopped, (ROWS,), {"loss": None}),
+    "shards": (Pictures, (IMAGES, CLASSES), {"loss": "cross_entropy", "shards": 2}),
+    "half": (Pictures, (IMAGES, CLASSES), {"loss": "cross_entropy", "precision": "f16"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", slow_but(("pictures", "kinks", "stopped"), MODELS))
+def test_right_steps_are_checked_whole_without_a_complaint(name):
+    model, batch, training = MODELS[name]
+    made = compiled(model(), batch, **training)
+    assert made.finding is None
+    for stage in made.stages[1:]:
+        for record in made.checks[stage.index]:
+            assert record.verdict != "failed", (stage.name, record.note)
+    for name in ("scale_loss", "differentiate", "unscale_gradients", "clip_gradients",
+                 "apply_optimizer", "guard_update"):  # fmt: skip
+        assert {r.verdict for r in found(made, name)} <= {"bitwise", "within"}, name
+    whole = [r for r in found(made, "differentiate") if r.kind == "results"]
+    assert len(whole) == 1 and "slope of the loss" in whole[0].note
+
+
+@pytest.mark.parametrize(("kind", "place"), [("core.conv", 1), ("core.max_pool", 0)])
+def test_a_wrong_rule_fails_the_compile_and_bisect_names_it(kind, place):
+    with planted(kind, FAULTS["weights"], place):
+        made = compiled(Pictures(), (IMAGES, CLASSES), loss="cross_entropy")
+        step = cc.compile(Pictures(), (IMAGES, CLASSES), training=Training(loss="cross_entropy"),
+                          threads=1, finish=False)  # fmt: skip
+        begun = step.compilation
+        searched = bisect(begun, begun.inputs, levels=levels(), execute=False)
+    for finding in (made.finding, searched):
+        assert finding is not None
+        assert finding.pass_label == "differentiate"
+        assert finding.rewrite.rule == f"gradient of {kind}"
+        assert kind in finding.note and finding.numbers is not None
+
+
+def test_an_op_that_is_wrongly_held_to_be_constant_shows_in_the_slope_of_the_loss(monkeypatch):
+    monkeypatch.setattr(autodiff, "CONSTANT", frozenset({*autodiff.CONSTANT, "tanh"}))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 5))
+    made = compiled(model, (ROWS, CLASSES), loss="cross_entropy")
+    assert made.finding.pass_label == "differentiate"
+    assert "the slope of the loss along a direction of 0." in made.finding.note
+
+
+# -- updates ---------------------------------------------------------------------------------------
+
+
+def _linear():
+    torch.manual_seed(0)
+    return torch.nn.Linear(6, 5)
+
+
+OPTIMIZERS = [
+    SGD(0.1, 0.9, weight_decay=0.01, nesterov=True),
+    SGD(schedules.Warmup(3, schedules.Cosine(0.1, 50, 1e-4)), 0.9, dampening=0.1),
+    Adam(schedules.Step(1e-3, 5), weight_decay=0.01, amsgrad=True),
+    optimizers.AdamW(schedules.Exponential(1e-3, 0.9), betas=(0.3, 0.6)),
+    optimizers.Adagrad(schedules.Linear(0.1, 9), rate_decay=0.1, initial=0.1, weight_decay=0.1),
+    RMSprop(centered=True, momentum=0.9, weight_decay=0.1),
+    optimizers.Lion(weight_decay=0.1),
+]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: type(o).__name__)
+def test_right_updates_are_within(optimizer):
+    made = compiled(_linear(), (ROWS, CLASSES), loss="cross_entropy", optimizer=optimizer,
+                    clip_norm=0.3)  # fmt: skip
+    records = found(made, "clip_gradients") + found(made, "apply_optimizer")
+    assert {r.verdict for r in records} <= {"bitwise", "within"}, [r.note for r in records]
+
+
+def _patched(kind: type, wrong: Callable) -> Callable:
+    def plant(monkeypatch):
+        right = kind.update
+        monkeypatch.setattr(kind, "update", lambda o, p, g, s, n: wrong(right, o, p, g, s, n))
+
+    return plant
+
+
+def _swapped(right, o, p, g, s, n):
+    made, after = right(o, p, g, s, n)
+    return made, dict(zip(after, reversed(after.values()), strict=True))
+
+
+#: What is wrong -> (optimiser, plant, the rule that is blamed).
+WRONG = {
+    "sign": (SGD(0.1), _patched(SGD, lambda f, o, p, g, s, n: f(o, p, -g, s, n)), "update by SGD"),
+    "decay": (SGD(0.1, weight_decay=0.5),
+              _patched(SGD, lambda f, o, p, g, s, n: f(replace(o, weight_decay=0.0), p, g, s, n)),
+              "update by SGD"),
+    "momentum": (SGD(0.1, 0.9), _patched(
+        SGD, lambda f, o, p, g, s, n: f(replace(o, momentum=0.5), p, g, s, n)), "update by SGD"),
+    "epsilon": (RMSprop(), _patched(
+        RMSprop, lambda f, o, p, g, s, n: f(replace(o, eps=1e-6), p, g, s, n)),
+        "update by RMSprop"),
+    "slots": (Adam(), _patched(Adam, _swapped), "update by Adam"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_update_is_found(name, monkeypatch):
+    optimizer, plant, rule = WRONG[name]
+    plant(monkeypatch)
+    made = compiled(_linear(), (ROWS, CLASSES), loss="cross_entropy", optimizer=optimizer)
+    assert made.finding.pass_label == "apply_optimizer"
+    assert made.finding.rewrite.rule == rule
+    assert "its formula in f64 gives" in made.finding.note
+
+
+def test_a_wrong_rate_is_found(monkeypatch):
+    right = schedules.Cosine.rate
+
+    def longer(schedule, b, iteration):
+        return right(replace(schedule, iterations=schedule.iterations + 1), b, iteration)
+
+    monkeypatch.setattr(schedules.Cosine, "rate", longer)
+    made = compiled(_linear(), (ROWS, CLASSES), loss="cross_entropy",
+                    optimizer=SGD(schedules.Cosine(0.1, 50)))  # fmt: skip
+    assert made.finding.rewrite.rule == "numbers of the iteration"
+
+
+def test_wrongly_clipped_gradients_are_found(monkeypatch):
+    monkeypatch.setattr(clip_gradients, "rounded", lambda b, made, like: b.neg(made))
+    made = compiled(_linear(), (ROWS, CLASSES), loss="cross_entropy", clip_norm=0.1)
+    assert made.finding.pass_label == "clip_gradients"
+    assert made.finding.rewrite.rule == "clip a gradient"
+
+
+def test_a_user_s_optimiser_is_not_held_to_a_formula():
+    class Halves(SGD):
+        def update(self, p, g, slots, numbers):
+            return p - g * 0.5, {}
+
+    made = compiled(_linear(), (ROWS, CLASSES), loss="cross_entropy", optimizer=Halves())
+    records = [r for r in found(made, "apply_optimizer") if r.rewrite.claim is not None]
+    assert records and {r.verdict for r in records} == {"unchecked"}
+    assert "Halves" in records[0].note

@@ -1,0 +1,111 @@
+"""``workbench train --against torch`` and ``--check``: losses, gradients and parameters beside
+torch's, and what is said where one is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from core_compiler.training.optimizers import SGD
+from tests.debug.gradient_events import FAULTS, planted
+from workbench.cli import main
+
+HERE = "tests.training.torch_tasks"
+
+
+def train(capsys, name: str, *words: str) -> tuple[int, dict]:
+    words = ("train", f"{HERE}:{name}", "--threads", "1", "--batch", "8", *words)
+    code = main([*words, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def against(capsys, name: str, *words: str) -> tuple[int, dict]:
+    return train(capsys, name, "--against", "torch", "--iterations", "3", *words)
+
+
+def test_a_right_step_is_within_torchs_own_spread(capsys):
+    code, found = against(capsys, "linear", "--optimizer", "adamw", "--clip-norm", "0.5")
+    assert (code, found["verdict"]) == (0, "within")
+    assert found["compared"] == {"loss": 3, "gradient": 4, "parameter": 4}
+    assert {row["name"] for row in found["rows"] if row["kind"] == "gradient"} == {
+        "0.weight", "0.bias", "2.weight", "2.bias"}  # fmt: skip
+    assert all(row["error"] <= row["allowed"] < 1e-4 for row in found["rows"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad", "rmsprop", "lion"])
+def test_tied_and_frozen_parameters_and_buffers_are_compared(optimizer, capsys):
+    code, found = against(capsys, "tied", "--optimizer", optimizer, "--freeze", "head.bias",
+                          "--schedule", "cosine:iterations=5")  # fmt: skip
+    assert code == 0, found["first"]
+    assert found["compared"]["buffer"] == 3  # mean, variance, the count of batches
+    names = {row["name"] for row in found["rows"] if row["kind"] == "gradient"}
+    assert "head.bias" not in names and "first.weight" in names
+
+
+def test_a_wrong_gradient_differs_and_is_named_with_the_models_line(capsys):
+    with planted("core.gelu", FAULTS["factor"]):
+        code, found = against(capsys, "linear")
+    assert (code, found["verdict"]) == (1, "differs")
+    first = found["first"]
+    assert (first["kind"], first["name"]) == ("gradient", "0.weight")
+    assert first["got"] == pytest.approx(2 * first["want"], rel=1e-5)
+    assert first["line"]
+
+
+def test_a_wrong_update_differs_after_the_gradients(capsys, monkeypatch):
+    right = SGD.update
+    monkeypatch.setattr(SGD, "update", lambda o, p, g, s, n: right(o, p, g * 1.01, s, n))
+    code, found = against(capsys, "linear", "--rate", "0.5")
+    assert (code, found["verdict"]) == (1, "differs")
+    assert all(row["verdict"] != "differs" for row in found["rows"] if row["kind"] == "gradient")
+    assert found["first"]["kind"] in ("loss", "parameter")
+
+
+@pytest.mark.slow
+def test_dropout_is_turned_off_and_it_is_said(capsys):
+    code, found = against(capsys, "dropout")
+    assert code == 0
+    assert found["notes"] == ["dropout is off: torch draws other masks"]
+
+
+@pytest.mark.parametrize(("name", "words", "said"), [
+    ("onnx", (), "the model is not a torch module"),
+    ("linear", ("--precision", "bf16"), "stores values in bf16"),
+    ("noise", (), "draws random numbers"),
+])  # fmt: skip
+def test_where_nothing_can_be_compared_the_exit_code_is_3(name, words, said, capsys):
+    words = ("train", f"{HERE}:{name}", "--against", "torch", "--batch", "8", *words)
+    assert main([*words]) == 3
+    told = capsys.readouterr().err
+    assert "nothing compared" in told and said in told
+
+
+def test_a_run_that_is_kept_is_not_compared(capsys, tmp_path):
+    words = ["train", f"{HERE}:linear", "--against", "torch", "--folder", str(tmp_path / "a")]
+    assert main(words) == 2
+    assert "--folder does not go with --against" in capsys.readouterr().err
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_checked_step_trains_and_says_what_was_checked(capsys):
+    code, found = train(capsys, "linear", "--check", "--iterations", "2")
+    assert code == 0 and not found["failures"] and len(found["loss"]) == 2
+    assert found["checks"]["failed"] == 0 and found["checks"]["within"] > 8
+
+
+@pytest.mark.slow
+def test_a_wrong_rule_is_a_failure_with_pass_op_line_and_values(capsys, tmp_path):
+    path = tmp_path / "wrong.run"
+    with planted("core.gelu", FAULTS["sign"]):
+        code, found = train(capsys, "linear", "--check", "-o", str(path))
+    assert code == 1 and found["checks"]["failed"] == 1 and not found["loss"]
+    (row,) = found["failures"]
+    assert (row["pass"], row["rule"]) == ("differentiate", "gradient of core.gelu")
+    assert "core.gelu" in row["op"] and row["line"] and row["element"]
+    assert row["got"] == pytest.approx(-row["want"], rel=1e-5)
+    assert path.exists() and found["recording"] == str(path)

@@ -1,0 +1,67 @@
+"""Models with their data, for ``workbench train tests.training.torch_tasks:FUNCTION``."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+
+def _rows(count: int = 32, width: int = 6) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((count, width)).astype(np.float32)
+
+
+def _classes(count: int = 32) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 5, count)
+
+
+def linear():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 5))
+    return model, (_rows(), _classes())
+
+
+class Tied(torch.nn.Module):
+    """One weight under two names, a frozen one, a buffer that counts."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+        self.second.weight = self.first.weight
+        self.norm, self.head = torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.head(self.norm(self.second(self.first(x).relu())))
+
+
+def tied():
+    return Tied(), (_rows(), _classes())
+
+
+def dropout():
+    model, data = linear()
+    return torch.nn.Sequential(model[0], torch.nn.Dropout(0.5), model[1], model[2]), data
+
+
+class Noise(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.head(x + torch.randn_like(x))
+
+
+def noise():
+    return Noise(), (_rows(), _classes())
+
+
+def onnx():
+    from onnx import helper, numpy_helper
+
+    from tests.frontends.onnx_models import F, model_of
+
+    weight = numpy_helper.from_array(_rows(6, 5), "weight")
+    node = helper.make_node("MatMul", ["x", "weight"], ["y"])
+    inputs, outputs = [("x", F, ("batch", 6))], [("y", F, ("batch", 5))]
+    return model_of([node], inputs, outputs, [weight]), (_rows(), _classes())
