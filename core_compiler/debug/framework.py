@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.check import same_bits
+from core_compiler.debug.check import SEEDS, same_bits
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.debug.metric import Distance, distance, epsilon
+from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import Evidence, Judgement, judge, worst
 from core_compiler.debug.wide import Wide, nudged, widened
 from core_compiler.errors import InternalError
@@ -91,12 +91,15 @@ def compare(
     comparison = _Comparison(module, inputs, nodes.framework, all_values, once)
     told = 0
 
-    def tell(name: str, arrays: Sequence[np.ndarray | None], in_f64: InF64) -> None:
+    def tell(
+        name: str, arrays: Sequence[np.ndarray | None], in_f64: InF64
+    ) -> list[bool]:  # fmt: skip
         nonlocal told
         progress(told, len(all_values))
         told += 1
-        if name in all_values:
-            comparison.node(name, all_values[name], once[name], arrays, in_f64)
+        if name not in all_values:
+            return [False] * len(arrays)
+        return comparison.node(name, all_values[name], once[name], arrays, in_f64)
 
     nodes.run(list(inputs[:own]), tell)
     comparison.results()
@@ -119,7 +122,8 @@ class _Comparison:
         self._results: dict[Value, tuple[str, np.ndarray, np.ndarray]] = {}
 
     def node(self, name: str, values: Sequence[Value | None], once: Sequence[Value | None],
-             arrays: Sequence[np.ndarray | None], in_f64: InF64) -> None:  # fmt: skip
+             arrays: Sequence[np.ndarray | None], in_f64: InF64) -> list[bool]:  # fmt: skip
+        """Judge what a node made; whether each of its tensors is gone on from."""
         wide = cache(in_f64)
         pairs = list(zip(values, once, arrays, strict=False))
         known = {v: self.alone.make(v) for v in values if v is not None}
@@ -136,9 +140,10 @@ class _Comparison:
             if mine is not None and value not in self._drawn:
                 self._record(value, name, mine, theirs)
             self._judge(name, value, made, theirs, lambda at=place: _nth(wide(), at))
-        for (value, _, theirs) in pairs:
-            if value is not None:
-                self.alone.told(value, known[value], theirs)
+        return [
+            value is not None and self.alone.told(value, known[value], theirs)
+            for value, _, theirs in pairs
+        ]
 
     def _record(self, value: Value, node: str, ours: np.ndarray, theirs: np.ndarray) -> None:
         record = _record(value, self.framework, node, ours, theirs)
@@ -182,6 +187,12 @@ def described(op: Op | None) -> tuple[str, str]:
         return "", ""
     nodes = op.origin.nodes() if op.origin is not None else ()
     return print_op(op), next((f"{n.file}:{n.line}" for n in nodes if n.file), "")
+
+
+def maker(module: Module, place: int) -> Op | None:
+    """The op that makes a result of ``main``; None of an input that is handed on."""
+    value = module.main.outputs[place]
+    return next((op for op in module.main.body.ops if value in op.results), None)
 
 
 def random_values(module: Module) -> set[Value]:
@@ -290,14 +301,17 @@ class Alone:
         found = self._known.get(value)
         return found if found is not None and isinstance(found.array, np.ndarray) else None
 
-    def told(self, value: Value, made: Known | None, theirs: np.ndarray | None) -> None:
-        """What the framework has for a value; later ops read that."""
-        if made is not None and theirs is not None and _form(made.array) == _form(theirs):
+    def told(self, value: Value, made: Known | None, theirs: np.ndarray | None) -> bool:
+        """What the framework has for a value; later ops read that.  False where it is no such
+        tensor."""
+        fits = made is not None and theirs is not None and _form(made.array) == _form(theirs)
+        if made is not None and theirs is not None and fits:
             # The same array where the bits are the same: ops on it need no second evaluation.
             array = made.array if same_bits(theirs, made.array) else np.array(theirs)
             if value in self._known:
                 self._known[value] = Known(array, value)
         self._read(value)
+        return fits
 
     def _execute(self, op: Op) -> None:
         uses = {v: self._known[v] for v in op.uses()}
@@ -482,20 +496,19 @@ class Whole:
 
     def evidence(
         self, place: int, others: Callable[[], Sequence[np.ndarray]] = lambda: (),
-        same_algebra: bool = False, form: Callable[[np.ndarray, int], np.ndarray] | None = None,
+        same_algebra: bool = False,
+        counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
     ) -> Evidence:  # fmt: skip
-        """What the result at ``place`` is judged by; ``form`` makes of our result what counts."""
-
-        def counted(results: Sequence[np.ndarray]) -> np.ndarray:
-            return results[place] if form is None else form(results[place], place)
+        """What the result at ``place`` is judged by; ``counted`` as :func:`judge_results` has
+        it."""
 
         def truth() -> np.ndarray | None:
             try:
-                return counted(self._results(None))
+                return counted(self._results(None))[place]
             except (InternalError, KeyError, TypeRuleError):  # an op that has no meaning in f64
                 return None
 
-        return Evidence(truth, lambda seed: counted(self._results(seed)), others=others,
+        return Evidence(truth, lambda seed: counted(self._results(seed))[place], others=others,
                         same_algebra=same_algebra)  # fmt: skip
 
     def _evaluated(self, seed: int | None) -> list[np.ndarray]:
@@ -506,6 +519,39 @@ class Whole:
             for op in body.ops if op.kind in CONSTANTS
         }  # fmt: skip
         return list(wide.block(body, [move(a) for a in self._inputs], known=known))
+
+
+def judge_results(
+    module: Module, inputs: Sequence[np.ndarray], ours: Sequence[np.ndarray],
+    theirs: Sequence[np.ndarray], others: Callable[[], Sequence[Sequence[np.ndarray]]],
+    counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
+) -> list[Judgement]:  # fmt: skip
+    """The verdict on each result of a program that was made of ``module``, beside a framework's.
+
+    ``counted`` makes of main's results those that are compared.  ``others``: the framework's on
+    inputs moved by an ulp.
+    """
+    whole, drawn = Whole(module, inputs), random_values(module)
+    moved_results = cache(others)
+    found = []
+    for place, (mine, there) in enumerate(zip(ours, theirs, strict=True)):
+        if module.main.outputs[place] in drawn:
+            found.append(Judgement("not_compared", note="it depends on random numbers"))
+            continue
+        evidence = whole.evidence(
+            place, lambda at=place: [results[at] for results in moved_results()], counted=counted
+        )
+        found.append(judge(there, mine, evidence))
+    return found
+
+
+def moved_inputs(inputs: Sequence[np.ndarray], seeds: int = SEEDS) -> list[list[np.ndarray]]:
+    """``inputs`` with every float moved by up to an ulp of its dtype, for each seed."""
+    made = []
+    for seed in range(seeds):
+        move = moved(seed)
+        made.append([move(a).astype(a.dtype) for a in inputs])
+    return made
 
 
 class _Ours:

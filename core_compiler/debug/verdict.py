@@ -1,4 +1,4 @@
-"""The verdict on values beside those of another framework (docs/numerics.md, "Against a framework").
+"""The verdict on values beside another framework's (docs/numerics.md, "Against a framework").
 
 ``equal``: every bit is the same.  ``within``: only rounding differs.  ``differs``: more than
 rounding does.  ``not_compared``: there is nothing to compare with.
@@ -19,7 +19,7 @@ the most of 8 seeds: what is ill-conditioned may be far off, and sound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class Judgement:
     compared."""
 
     verdict: str
-    distance: Distance = Distance()
+    distance: Distance = field(default_factory=Distance)
     allowed: float = 0.0
     note: str = ""
 
@@ -56,13 +56,13 @@ class Evidence:
     None where it has none.  ``moved(seed)``: our ops in f64 with operands moved by up to an ulp of
     their dtypes.  ``nudged(seed)``: with operands moved by up to an ulp of f64, and the formula's
     constants by their rounding.  ``others()``: the framework on inputs moved by an ulp.
-    ``same_algebra``: it is known that both compute the same formula.
+    ``same_algebra``: it is known that both compute the same formula (each of its ops was judged).
     """
 
     truth: Callable[[], Array | None]
     moved: Callable[[int], Array]
     nudged: Callable[[int], Array] | None = None
-    wide: Callable[[], Array | None] = lambda: None
+    wide: Callable[[], Array | None] | None = None
     others: Callable[[], Sequence[Array]] = lambda: ()
     same_algebra: bool = False
 
@@ -84,6 +84,16 @@ def judge(theirs: Array, ours: Array, evidence: Evidence) -> Judgement:
     if theirs.dtype.kind in "biu":
         return _integers(theirs, ours, off, evidence)
     return _Floats(theirs, ours, off, evidence).judged()
+
+
+def by_tolerance(theirs: Array, ours: Array, tolerance: float) -> Judgement:
+    """The verdict by a bound on the difference, of the largest value."""
+    if same_bits(theirs, ours):
+        return Judgement("equal", distance(theirs, ours))
+    off = distance(theirs, ours, theirs.dtype)
+    if off.relative <= tolerance:
+        return Judgement("within", off, tolerance)
+    return Judgement("differs", off, tolerance, f"more than the tolerance of {tolerance:g}")
 
 
 # -- integers -------------------------------------------------------------------------------------
@@ -129,7 +139,7 @@ class _Floats:
         self._condition: float | None = None
 
     def judged(self) -> Judgement:
-        if self.evidence.same_algebra and self.off.relative <= (GROWTH - 1) * self.ulp:
+        if self.evidence.wide is None and self.off.relative <= (GROWTH - 1) * self.ulp:
             return self._within()  # whatever theirs is off: ours is off by as much and this at most
         truth = self.evidence.truth()
         if truth is None:  # ops without f64: by the framework's own spread alone
@@ -150,7 +160,7 @@ class _Floats:
     # -- 1: the same formula ---------------------------------------------------------------------
 
     def _algebra(self) -> Judgement | None:
-        wide = self.evidence.wide()
+        wide = None if self.evidence.wide is None else self.evidence.wide()
         if wide is not None and wide.shape == self.truth.shape and wide.dtype == np.float64:
             apart = self._apart(wide, self.truth)
             if apart <= ALGEBRA:
@@ -159,7 +169,7 @@ class _Floats:
             if apart <= sensitive:
                 return None
             # Only where it computes what it does in its own dtype is its f64 to be believed.
-            if self._is_near(self._apart(wide, self.theirs)):
+            if not self._is_rounded(wide) and self._is_near(self._apart(wide, self.theirs)):
                 note = (f"off by {apart:.3g} of the largest value in f64 too: "
                         "it is not only rounding that differs")  # fmt: skip
                 return self._differs(max(ALGEBRA, sensitive), note)
@@ -169,6 +179,14 @@ class _Floats:
         note = (f"the framework is off by {error:.3g} of the largest value from our ops in f64, "
                 "more than rounding explains")  # fmt: skip
         return self._differs(MARGIN * self._unit(), note)
+
+    def _is_rounded(self, wide: Array) -> bool:
+        """Whether the framework has f64 in name only: rounded to the dtype on its way."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            here, there = (
+                (a.astype(self.dtype).astype(np.float64) == a).all() for a in (self.truth, wide)
+            )
+        return bool(there) and not bool(here)
 
     def _is_near(self, error: float) -> bool:
         own = max(self._apart(self.truth, self.ours), self.ulp)

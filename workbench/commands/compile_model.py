@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from core_compiler.errors import UserError
+from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.kernels import CONTRACT_VERSION
 from workbench.commands import common
 from workbench.commands.printing import emit, table
@@ -26,7 +26,8 @@ def add_arguments(parser) -> None:
     )
     parser.add_argument(
         "--against", metavar="NAME", default="",
-        help="compare each value of the import with that of its framework: torch or onnxruntime",
+        help="compare each value of the import with that of its framework, torch or onnxruntime; "
+        "exit code 1 where more than rounding differs, 3 where nothing can be compared",
     )  # fmt: skip
     parser.add_argument(
         "--no-source", action="store_true", help="leave the model's source files out"
@@ -78,7 +79,14 @@ def run(arguments) -> int:
         "against": beside.told(),
     }
     emit(arguments, data, lambda: _text(made, model, data))
-    return int(checks["failed"] > 0)
+    if checks["failed"] or data["against"] is None:
+        return int(checks["failed"] > 0)
+    return exit_code(data["against"]["verdict"])
+
+
+def exit_code(verdict: str) -> int:
+    """1 where values differ from a framework's, 3 where nothing could be compared."""
+    return {"differs": 1, "not_compared": CANNOT_HERE}.get(verdict, 0)
 
 
 def output(text: str, suffix: str = ".run") -> Path:
@@ -93,6 +101,14 @@ def output(text: str, suffix: str = ".run") -> Path:
     return path
 
 
+def _beside(against) -> str:
+    if against is None:
+        return ""
+    verdict = against["verdict"].replace("_", " ")
+    left = f" ({against['left_out']} values not compared)" if against["left_out"] else ""
+    return f"; against {against['framework']}: {verdict}{left}"
+
+
 def _text(made, model, data) -> str:
     from workbench import numbers
 
@@ -101,7 +117,8 @@ def _text(made, model, data) -> str:
         (
             "{model} for {target}: {passes} passes, {ops_before} ops became {ops_after}, "
             "{kernels} kernels, {seconds:.2f} s"
-        ).format(**data),
+        ).format(**data)
+        + _beside(data["against"]),
         "checks: " + ", ".join(f"{n} {verdict}" for verdict, n in checks.items() if n),
         f"identity {data['identity']}",
     ]

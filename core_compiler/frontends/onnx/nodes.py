@@ -22,8 +22,6 @@ _RANDOM = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
     "Multinomial", "BitCast",
 })  # fmt: skip
-#: Elements of operands up to which ONNX's evaluator, which is written in Python, is asked.
-_SMALL = 1 << 16
 
 
 def run_file(
@@ -59,22 +57,25 @@ def run_nodes(
     made = dict(zip(names, session.run(list(names), fed), strict=True))
     wide = _InF64(model, folder, {**fed, **made})
     for name, array in made.items():
-        tell(name, [array if isinstance(array, np.ndarray) else None], partial(wide, name))
+        known = array if isinstance(array, np.ndarray) else None
+        if not any(tell(name, [known], partial(wide, name))):
+            wide.untold.add(name)
 
 
 class _InF64:
-    """Executes single nodes of a model in f64, by onnxruntime or else, where the work is small, by
-    ONNX's own evaluator.  ``known`` are the graph's tensors by name."""
+    """Executes single nodes of a model in f64.  ``known`` are the graph's tensors by name;
+    ``untold`` are those that nobody goes on from."""
 
     def __init__(self, model: Any, folder: Any, known: Mapping[str, Any]):
         self.model, self.folder, self.known = model, folder, known
+        self.untold: set[str] = set()
         self._makers = {name: node for node in model.graph.node for name in node.output if name}
         self._stored = {t.name: t for t in model.graph.initializer}
         self._last: tuple[Any, dict[str, np.ndarray] | None] = (None, None)
 
     def __call__(self, name: str) -> list[np.ndarray | None] | None:
         node = self._makers.get(name)
-        if node is None:
+        if node is None or self.untold & set(node.input):
             return None
         if self._last[0] is not node:
             self._last = node, self._made(node)
@@ -90,15 +91,10 @@ class _InF64:
             asked = _asked_in_f64(node)
         except Exception:  # sparse, a sequence, external data: any kind of exception
             return None
-        size = sum(a.size for a in operands.values())
-        for execute in (self._by_onnxruntime, self._by_reference):
-            if execute == self._by_reference and size > _SMALL:
-                return None
-            try:
-                return execute(asked, operands)
-            except Exception:  # what an op without this dtype raises: any kind of exception
-                continue
-        return None
+        try:
+            return self._executed(asked, operands)
+        except Exception:  # what an op without this dtype raises: any kind of exception
+            return None
 
     def _operand(self, name: str) -> np.ndarray:
         if name in self.known:
@@ -131,7 +127,7 @@ class _InF64:
         )  # fmt: skip
         return made, floats
 
-    def _by_onnxruntime(self, node: Any, operands: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def _executed(self, node: Any, operands: Mapping[str, np.ndarray]) -> dict[str, Any]:
         import onnxruntime
 
         made, floats = self._alone(node, operands)
@@ -143,24 +139,10 @@ class _InF64:
         )
         names = [n for n in node.output if n]
         results = session.run(names, {n: operands[n] for n in floats})
-        return _in_wide_type(names, results)
-
-    def _by_reference(self, node: Any, operands: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        from onnx.reference import ReferenceEvaluator
-
-        made, floats = self._alone(node, operands)
-        names = [n for n in node.output if n]
-        with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(made).run(names, {n: operands[n] for n in floats})
-        return _in_wide_type(names, results)
-
-
-def _in_wide_type(names: Sequence[str], results: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Results by name; those that are floats of another dtype were not computed in f64."""
-    return {
-        n: r for n, r in zip(names, results, strict=True)
-        if isinstance(r, np.ndarray) and (r.dtype == np.float64 or r.dtype.kind in "biu")
-    }  # fmt: skip
+        return {
+            n: r for n, r in zip(names, results, strict=True)
+            if isinstance(r, np.ndarray) and (r.dtype == np.float64 or r.dtype.kind in "biu")
+        }  # fmt: skip
 
 
 def _widened(array: np.ndarray) -> np.ndarray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy as np
 from core_compiler.arrays import to_torch
 from core_compiler.frontends.pytorch.tensors import to_numpy
 from core_compiler.ir.framework import TellNode
-
 
 #: Ops whose result is about the bits of one dtype: f64 would give another.
 _BITS = frozenset({"aten.view.dtype", "aten.nextafter.default", "aten.nan_to_num.default"})
@@ -26,23 +26,50 @@ def run_nodes(program, inputs: Sequence[np.ndarray], tell: TellNode) -> None:
     from torch.utils import _pytree as pytree
 
     class Telling(torch.fx.Interpreter):
+        def __init__(self, module):
+            super().__init__(module)
+            #: Results that nobody goes on from, in f64 (None: torch has none): of complex numbers.
+            self.untold: dict[Any, Any] = {}
+
         def run_node(self, node):
             if node.op != "call_function":
                 return super().run_node(node)
-            args, kwargs = self.fetch_args_kwargs_from_env(node)
+            wide = cache(partial(self.in_f64, node, *self.fetch_args_kwargs_from_env(node)))
             made = super().run_node(node)
             leaves = pytree.tree_leaves(made)
             unset = str(node.target).startswith(_UNSET)
             arrays = [None if unset else _array(leaf) for leaf in leaves]
-            tell(node.name, arrays, partial(_in_f64, node.target, args, kwargs))
+            taken = tell(node.name, arrays, lambda: _arrays(wide()))
+            for leaf, is_taken in zip_longest(leaves, taken[: len(leaves)]):
+                if isinstance(leaf, torch.Tensor) and not is_taken and not _is_exact(leaf):
+                    self.untold[node] = None if unset else wide()
             return made
+
+        def in_f64(self, node, args, kwargs):
+            untold = [n for n in node.all_input_nodes if n in self.untold]
+            if any(self.untold[n] is None for n in untold):
+                return None
+            if untold:
+                given = node.args, node.kwargs
+                args, kwargs = torch.fx.map_arg(given, lambda n: self.untold.get(n, self.env[n]))
+            return _in_f64(node.target, args, kwargs)
 
     with torch.no_grad():
         Telling(program.graph_module).run(*_arguments(program, inputs))
 
 
-def _in_f64(target: Any, args: tuple, kwargs: dict) -> list[np.ndarray | None] | None:
-    """The tensors of one op on its operands in f64; None where torch has no such form of it."""
+def _arrays(made: Any) -> list[np.ndarray | None] | None:
+    from torch.utils import _pytree as pytree
+
+    return None if made is None else [_array(leaf) for leaf in pytree.tree_leaves(made)]
+
+
+def _is_exact(leaf: Any) -> bool:
+    return not (leaf.is_floating_point() or leaf.is_complex())
+
+
+def _in_f64(target: Any, args: tuple, kwargs: dict) -> Any:
+    """What one op makes of its operands in f64; None where torch has no such form of it."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -65,8 +92,7 @@ def _in_f64(target: Any, args: tuple, kwargs: dict) -> list[np.ndarray | None] |
         return part
 
     try:
-        made = target(*pytree.tree_map(wide, args), **pytree.tree_map(wide, kwargs))
-        return [_array(leaf) for leaf in pytree.tree_leaves(made)]
+        return target(*pytree.tree_map(wide, args), **pytree.tree_map(wide, kwargs))
     except Exception:  # what an op without this dtype raises: any kind of exception
         return None
 
