@@ -308,7 +308,7 @@ class Alone:
         if made is not None and theirs is not None and fits:
             # The same array where the bits are the same: ops on it need no second evaluation.
             array = made.array if same_bits(theirs, made.array) else np.array(theirs)
-            if value in self._known:
+            if value in self._known and made.op is not None:  # else it was told before
                 self._known[value] = Known(array, value)
         self._read(value)
         return fits
