@@ -65,6 +65,10 @@ def test_the_values_of_the_import_are_compared_with_the_frameworks(command, tmp_
         ops = {file.op_id(op) for op in file.module(0).main.body.ops}
     assert {r["op"] for r in rows if r["kind"] != "input"} <= ops
     assert all(r["absolute"] == abs(r["ours"] - r["theirs"]) for r in rows if not r["same"])
+    shown = command.json("show", path, "numerics")["data"]["framework"]
+    assert (shown["verdict"], shown["beyond"], shown["values"]) == ("within", [], told["values"])
+    figures = {f["label"]: f for f in command.json("show", path, "overview")["data"]["figures"]}
+    assert figures["import against its framework"]["text"] == "within"
     assert "against torch: " in command.text("numerics", path)
     code, out, err = command("compile", *MODEL, "--against", "onnxruntime")
     assert (code, out) == (2, "") and "use --against torch" in err

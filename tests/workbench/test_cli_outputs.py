@@ -116,7 +116,7 @@ def test_a_wrong_translation_fails_the_command_and_is_named(command, own, monkey
     assert (sound if name == "run" else sound["against"])["verdict"] == "within"
     right = table.TABLE["sum"]
     monkeypatch.setitem(table.TABLE, "sum", lambda b, x, dim, *rest: right(b, x, [0], *rest))
-    found = command.json(name, f"{own}:sums", "--against", "torch", *more, code=1)
+    found = command.json(name, f"{own}:sums", "--against", "torch", *more, "-o", "x.run", code=1)
     told = found["values"] if name == "run" else found["against"]
     assert told["verdict"] == "differs"
     beyond = found["beyond"] if name == "run" else told["beyond"]
@@ -126,6 +126,13 @@ def test_a_wrong_translation_fails_the_command_and_is_named(command, own, monkey
     assert len(beyond["element"]) == 1 and [i["error"] < 1e-6 for i in beyond["inputs"]] == [True]
     if name == "run":
         assert (found["verdict"], found["worst_relative_error"] > 0.01) == ("differs", True)
+    # The recording has it too, and says so in its views.
+    assert command.json("numerics", "x.run")["framework"]["beyond"] == beyond
+    shown = command.json("show", "x.run", "numerics")["data"]["framework"]
+    assert shown["verdict"] == "differs" and "sum_1" in shown["beyond"][0]
+    figures = {f["label"]: f for f in command.json("show", "x.run", "overview")["data"]["figures"]}
+    figure = figures["import against its framework"]
+    assert figure["text"] == "differs" and "sum_1" in figure["hint"]
     text = command.text(name, f"{own}:sums", "--against", "torch", *more, code=1)
     assert "first node that differs: sum_1" in text and "own_verdicts.py:6" in text
 
