@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -132,14 +132,17 @@ class _Comparison:
                 continue
             mine = self.whole.take(first) if first is not None else None
             made = known[value]
-            form = made is not None and theirs is not None and _form(made.array) == _form(theirs)
-            if not form or (value in self._drawn and self.alone.draws(made)):
+            drawn = value in self._drawn
+            if (
+                made is None or theirs is None or _form(made.array) != _form(theirs)
+                or (drawn and self.alone.draws(made))
+            ):  # fmt: skip
                 self.found.left_out += 1
                 self.found.counts["not_compared"] += 1
                 continue
-            if mine is not None and value not in self._drawn:
+            if mine is not None and not drawn:
                 self._record(value, name, mine, theirs)
-            self._judge(name, value, made, theirs, lambda at=place: _nth(wide(), at))
+            self._judge(name, value, made, theirs, partial(_nth, wide, place))
         return [
             value is not None and self.alone.told(value, known[value], theirs)
             for value, _, theirs in pairs
@@ -210,7 +213,8 @@ def _is_random(op: Op) -> bool:
     return any(_is_random(inner) for region in op.regions for inner in region.ops)
 
 
-def _nth(arrays: Sequence[np.ndarray | None] | None, place: int) -> np.ndarray | None:
+def _nth(made: InF64, place: int) -> np.ndarray | None:
+    arrays = made()
     return None if arrays is None or place >= len(arrays) else arrays[place]
 
 
@@ -513,11 +517,12 @@ class Whole:
 
     def _evaluated(self, seed: int | None) -> list[np.ndarray]:
         move = widened if seed is None else moved(seed)
-        wide, body = Wide(self._evaluator), self._module.main.body
-        known = {
-            op.results[0]: move(self._evaluator.op(op, ())[0])
-            for op in body.ops if op.kind in CONSTANTS
-        }  # fmt: skip
+        wide, body, known = Wide(self._evaluator), self._module.main.body, {}
+        for op in body.ops:
+            if op.kind in CONSTANTS:
+                array = self._evaluator.op(op, ())[0]
+                # A single number belongs to a formula: 1 is 1.
+                known[op.results[0]] = move(array) if array.size > 1 else widened(array)
         return list(wide.block(body, [move(a) for a in self._inputs], known=known))
 
 
@@ -538,11 +543,13 @@ def judge_results(
         if module.main.outputs[place] in drawn:
             found.append(Judgement("not_compared", note="it depends on random numbers"))
             continue
-        evidence = whole.evidence(
-            place, lambda at=place: [results[at] for results in moved_results()], counted=counted
-        )
+        evidence = whole.evidence(place, partial(_each, moved_results, place), counted=counted)
         found.append(judge(there, mine, evidence))
     return found
+
+
+def _each(made: Callable[[], Sequence[Sequence[np.ndarray]]], place: int) -> list[np.ndarray]:
+    return [results[place] for results in made()]
 
 
 def moved_inputs(inputs: Sequence[np.ndarray], seeds: int = SEEDS) -> list[list[np.ndarray]]:

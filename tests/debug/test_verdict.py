@@ -277,6 +277,19 @@ def test_onnxruntime_rounds_and_is_not_blamed():
     assert wide.dtype == np.float64 and not np.array_equal(wide, wide.astype(np.float32))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["densenet121", "inception_v1", "shufflenet", "squeezenet"])
+def test_a_light_model_of_random_weights_is_within(name):
+    pytest.importorskip("onnxruntime", reason="onnxruntime runs the graph")
+    from core_compiler.frontends.onnx import import_proto
+    from tests.conformance import light_models
+
+    model = light_models.random_model(name)
+    found, given = import_proto(model), [*light_models.random_inputs(model).values()]
+    result = compare(found.module, given, found.nodes, len(given))
+    assert result.verdict == "within", result.beyond
+
+
 # -- results as a whole ---------------------------------------------------------------------------
 
 

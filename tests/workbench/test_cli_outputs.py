@@ -124,6 +124,11 @@ def test_a_wrong_translation_fails_the_command_and_is_named(command, own, monkey
     assert beyond["line"].endswith("own_verdicts.py:6") and "core.reduce_sum" in beyond["op"]
     assert beyond["want"] != beyond["got"] and beyond["error"] > 0.01 and beyond["ulps"] > 1000
     assert len(beyond["element"]) == 1 and [i["error"] < 1e-6 for i in beyond["inputs"]] == [True]
+    if name == "compile":
+        assert [(r["pass"], r["rule"]) for r in found["failures"]] == [("import", "torch sum_1")]
+        assert {n: beyond[n] for n in ("op", "line", "want", "got")}.items() <= (
+            found["failures"][0].items()
+        )
     if name == "run":
         assert (found["verdict"], found["worst_relative_error"] > 0.01) == ("differs", True)
     # The recording has it too, and says so in its views.
@@ -133,6 +138,8 @@ def test_a_wrong_translation_fails_the_command_and_is_named(command, own, monkey
     figures = {f["label"]: f for f in command.json("show", "x.run", "overview")["data"]["figures"]}
     figure = figures["import against its framework"]
     assert figure["text"] == "differs" and "sum_1" in figure["hint"]
+    first = command.json("show", "x.run", "overview")["data"]["findings"][0]
+    assert "The import differs from torch: sum_1" in first["title"]
     text = command.text(name, f"{own}:sums", "--against", "torch", *more, code=1)
     assert "first node that differs: sum_1" in text and "own_verdicts.py:6" in text
 

@@ -58,7 +58,7 @@ def run(arguments) -> int:
         against=arguments.against,
         seconds=common.seconds(arguments),
     )
-    seconds = time.perf_counter() - started
+    seconds, told = time.perf_counter() - started, beside.told()
     checks = summary(made.checks)
     if not arguments.check:
         checks["unchecked"] = sum(len(stage.rewrites) for stage in made.stages)
@@ -69,14 +69,14 @@ def run(arguments) -> int:
         "seconds": seconds,
         "kernels": len(made.facts.get("compiled", ())),
         "checks": checks,
-        "failures": failures.rows(made),
+        "failures": [*failures.of_import(told), *failures.rows(made)],
         "model": model.name,
         "target": made.target.name,
         "identity": made.identity,
         "contract": CONTRACT_VERSION,
         "recording": None if path is None else str(path),
         "not_executed": made.not_executed if arguments.execute else None,
-        "against": beside.told(),
+        "against": told,
     }
     emit(arguments, data, lambda: _text(made, model, data))
     if checks["failed"] or data["against"] is None:
@@ -110,7 +110,7 @@ def _beside(against) -> str:
 
 
 def _text(made, model, data) -> str:
-    from workbench import numbers
+    from workbench import failures, numbers
 
     checks = data["checks"]
     lines = [
@@ -122,15 +122,16 @@ def _text(made, model, data) -> str:
         "checks: " + ", ".join(f"{n} {verdict}" for verdict, n in checks.items() if n),
         f"identity {data['identity']}",
     ]
-    if data["failures"]:
+    failed = [r for r in data["failures"] if r["pass"] != failures.IMPORT]  # of that: below
+    if failed:
         rows = [
             (r["pass"], r["rule"], "" if r["error"] is None else f"{r['error']:.3g}",
              r["line"] or "", r["note"])
-            for r in data["failures"][:SHOWN]
+            for r in failed[:SHOWN]
         ]  # fmt: skip
         lines += ["", table(("pass", "rule", "error", "model", ""), rows)]
-        if len(data["failures"]) > SHOWN:
-            lines.append(f"and {len(data['failures']) - SHOWN} more (--json has all)")
+        if len(failed) > SHOWN:
+            lines.append(f"and {len(failed) - SHOWN} more (--json has all)")
     if data["against"]:
         lines.append(numbers.against(data["against"]))
     if data["not_executed"]:
