@@ -12,7 +12,7 @@ The framework runs the model's graph node by node, and what each node made is ju
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -30,7 +30,9 @@ from core_compiler.ir.events import FrameworkRecord
 from core_compiler.ir.framework import InF64, Nodes
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
-from core_compiler.ops.base import TypeRuleError, definition
+from core_compiler.ir.types import is_sized
+from core_compiler.ops.base import TypeRuleError, cost, definition
+from core_compiler.passes.base import CONTROL_FLOW
 
 #: Bytes of results that are kept for ops that are the same on the same arrays.
 KEPT = 1 << 26
@@ -356,6 +358,7 @@ class Alone:
             cache(lambda seed: self.in_f64(made, nudge(seed), FormulaNudged(
                 self._evaluator, np.random.default_rng(seed)))),
             wide,
+            terms=lambda: terms(self._ops_of(made)),
         ))  # fmt: skip
 
     def in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
@@ -403,17 +406,31 @@ class Alone:
 
     def draws(self, made: Known) -> bool:
         """Whether the ops of a value, from what the framework told on, draw random numbers."""
+        return any(map(_is_random, self._ops_of(made)))
+
+    def _ops_of(self, made: Known) -> list[Op]:
+        """The ops of a value, from what the framework told on."""
+        found: list[Op] = []
         seen, stack = {made}, [made]
         while stack:
             current = stack.pop()
             if current.op is None:
                 continue
-            if _is_random(current.op):
-                return True
+            found.append(current.op)
             fresh = [k for k in current.uses.values() if k not in seen]
             seen.update(fresh)
             stack.extend(fresh)
-        return False
+        return found
+
+
+def terms(ops: Iterable[Op]) -> int:
+    """How many terms the longest sum of ``ops`` adds up to one element."""
+    most = 1
+    for op in ops:
+        elements = max((v.type.elements for v in op.results if is_sized(v.type)), default=0)
+        if elements and op.kind not in CONTROL_FLOW and op.kind.startswith("core."):
+            most = max(most, cost(op).flops // (2 * elements))
+    return most
 
 
 def _is_stored(op: Op) -> bool:
@@ -513,7 +530,8 @@ class Whole:
                 return None
 
         return Evidence(truth, lambda seed: counted(self._results(seed))[place], others=others,
-                        same_algebra=same_algebra)  # fmt: skip
+                        same_algebra=same_algebra,
+                        terms=lambda: terms(self._module.main.body.ops))  # fmt: skip
 
     def _evaluated(self, seed: int | None) -> list[np.ndarray]:
         move = widened if seed is None else moved(seed)
