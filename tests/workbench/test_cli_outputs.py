@@ -151,12 +151,12 @@ def test_where_nothing_can_be_compared_the_command_says_so(command, own):
     found = command.json("compile", f"{own}:draws", "--against", "torch", code=3)
     assert (found["against"]["verdict"], found["against"]["left_out"]) == ("not_compared", 1)
     first, *_ = command.text("compile", f"{own}:draws", "--against", "torch", code=3).split("\n")
-    assert "not compared (1 values not compared)" in first
+    assert "not compared (values not compared: 1)" in first
     # What can be compared is, and what cannot is counted in the first line.
     found = command.json("run", f"{own}:both", "--against", "torch")
     assert (found["verdict"], found["not_compared"]) == ("equal", 1)
     first, *_ = command.text("run", f"{own}:both", "--against", "torch").split("\n")
-    assert "1 outputs not compared" in first
+    assert "outputs not compared: 1" in first
 
 
 def test_outputs_of_another_framework_are_judged(command, monkeypatch):

@@ -105,7 +105,7 @@ def _beside(against) -> str:
     if against is None:
         return ""
     verdict = against["verdict"].replace("_", " ")
-    left = f" ({against['left_out']} values not compared)" if against["left_out"] else ""
+    left = f" (values not compared: {against['left_out']})" if against["left_out"] else ""
     return f"; against {against['framework']}: {verdict}{left}"
 
 

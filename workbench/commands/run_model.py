@@ -212,7 +212,7 @@ def _text(data, ours, model) -> str:
             f"{name} {a.dtype}{list(a.shape)}"
             for name, a in zip(model.imported.outputs, ours, strict=False)  # then counts
         )
-        + (f"; {data['not_compared']} outputs not compared" if data["not_compared"] else "")
+        + (f"; outputs not compared: {data['not_compared']}" if data["not_compared"] else "")
     ]
     if data["against"]:
         lines.append(numbers.peer_line(numbers.peer(data) or {"name": data["against"]}))
