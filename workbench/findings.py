@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from workbench import numbers
 from workbench.advice import advise
 from workbench.advice.finding import ERROR, NOTE, WARNING, Finding
 from workbench.views import training

@@ -103,7 +103,7 @@ def compare(
             return [False] * len(arrays)
         return comparison.node(name, all_values[name], once[name], arrays, in_f64)
 
-    nodes.run(list(inputs[:own]), tell)
+    nodes.run([np.array(a) for a in inputs[:own]], tell)  # a program may write to its own
     comparison.results()
     return comparison.found
 
@@ -501,7 +501,7 @@ def _are_ties(made: Known, theirs: np.ndarray) -> bool:
     elif (np.diff(np.sort(theirs, axis), axis=axis) == 0).any():
         return False  # a position twice
     at_ours, at_theirs = (np.take_along_axis(x, i.astype(np.int64), axis) for i in (ours, theirs))
-    return same_bits(at_ours, at_theirs)
+    return bool(((at_ours == at_theirs) | ((at_ours != at_ours) & (at_theirs != at_theirs))).all())
 
 
 # -- as a whole -----------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def _text(data, top: int) -> str:
     if data["peer"]:
         lines.append(numbers.peer_line(data["peer"]))
     if data["framework"]:
-        lines.append(numbers.against(data["framework"]))
+        lines.append(numbers.against({**data["framework"], "beyond": None}))  # a finding has it
     for each in data["findings"]:
         said = printable(f"{each['severity']}: {each['title']}")
         lines.append(f"{said} ({printable(each['detail'])})" if each["detail"] else said)
