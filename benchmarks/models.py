@@ -54,6 +54,7 @@ def main() -> None:
 def execute(name: str, threads: int, against: list[str]) -> dict:
     """Times and errors of one model, ours and the peers in turns."""
     from core_compiler.compiler import Options
+    from core_compiler.debug.metric import farthest
     from core_compiler.kernels.reference.digest import digest
     from core_compiler.runtime.peers import compare
     from workbench import jobs, models, peers
@@ -64,11 +65,8 @@ def execute(name: str, threads: int, against: list[str]) -> dict:
     runs, errors = {}, {}
     for framework in against:
         run = peers.peer(model, framework, threads)
-        theirs, others = run(*model.inputs), run(*model.others)
-        errors[framework] = max(
-            float(np.abs(a - b).max() / np.abs(b - c).max())
-            for a, b, c in zip(ours, theirs, others, strict=True)
-        )
+        pairs = zip(run(*model.inputs), ours, strict=True)
+        errors[framework] = farthest(pairs)[1].relative
         runs[framework] = lambda run=run: run(*model.inputs)
     found = compare(lambda: made(*model.inputs), runs).to_json()
     return {

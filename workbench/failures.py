@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.compiler import Compilation
@@ -11,6 +12,9 @@ from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.text import print_op
 from core_compiler.stage import Stage
 from workbench import numbers
+
+#: What the rows of an import's values have for a pass.
+IMPORT = "import"
 
 
 def rows(made: Compilation) -> list[dict[str, Any]]:
@@ -26,6 +30,19 @@ def rows(made: Compilation) -> list[dict[str, Any]]:
         for record in made.checks.get(stage.index, ())
         if record.verdict == "failed"
     ]
+
+
+def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The row of the first node of an import that is not what its framework computes, ``told``
+    being :func:`workbench.numbers.framework`; empty where none differs."""
+    beyond = told and told["beyond"]
+    if not told or not beyond:
+        return []
+    same = ("op", "line", "element", "want", "got", "error", "ulps", "note")
+    return [{
+        "pass": IMPORT, "rule": f"{told['framework']} {beyond['node']}",
+        **{name: beyond[name] for name in same},
+    }]  # fmt: skip
 
 
 def _row(made: Compilation, stage: Stage, record: CheckRecord) -> dict[str, Any]:

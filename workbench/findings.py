@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from workbench import numbers
 from workbench.advice import advise
 from workbench.advice.finding import ERROR, NOTE, WARNING, Finding
 from workbench.views import training
@@ -30,7 +31,8 @@ def of_numbers(run: Run) -> list[Finding]:
 
 def problems(run: Run) -> list[Finding]:
     """What went wrong or was not done, the worst first; known at once, also while a run grows."""
-    found = [*_ending(run), *_failed(run), *_diagnostics(run), *_numbers(run), *_unchecked(run)]
+    found = [*_ending(run), *_import(run), *_failed(run), *_diagnostics(run), *_numbers(run),
+             *_unchecked(run)]  # fmt: skip
     return sorted(found, key=lambda each: each.rank)
 
 
@@ -72,6 +74,16 @@ def _not_finite(run: Run) -> Finding | None:
                 f"others. {told}"
             )
     return Finding(ERROR, f"The loss of iteration {iteration} is not finite", told, sight)
+
+
+def _import(run: Run) -> Iterator[Finding]:
+    """The first node of the import that is not what the framework computes."""
+    told = numbers.framework((), run.figures())
+    if told is not None and told["beyond"]:
+        first, *lines = numbers.beyond_lines(told["beyond"])
+        title = f"The import differs from {told['framework']}: {first.partition(': ')[2]}"
+        sight = {"stage": 0, "panes": ["numerics", "graph"]}
+        yield Finding(ERROR, title, ". ".join(line.strip() for line in lines), sight)
 
 
 def _failed(run: Run) -> Iterator[Finding]:

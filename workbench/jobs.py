@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import time
 from collections.abc import Callable
@@ -18,12 +19,10 @@ from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.record.recorder import Recorder
 from core_compiler.runtime.budget import SECONDS
 from core_compiler.telemetry import tell
-from workbench import peers, recorded_model
+from workbench import numbers, peers, recorded_model
 from workbench.hold import Hold
 from workbench.models import Model
 
-#: The figure that names the framework whose values were compared.
-FRAMEWORK = "values_against"
 _LIBRARIES = ("torch", "onnx", "transformers", "numpy", "numba", "llvmlite")
 
 
@@ -100,7 +99,11 @@ def _compare(compared: Callable[..., Any], against: str, watching: Observer) -> 
     what = f"compare with {against}"
     found = compared(lambda done, total: watching.progress(what, done, total))
     watching.framework(found.records)
-    watching.figures({FRAMEWORK: against, f"{FRAMEWORK}_left_out": found.left_out})
+    name, beyond = numbers.FRAMEWORK, found.beyond
+    watching.figures({
+        name: against, f"{name}_left_out": found.left_out, f"{name}_verdict": found.verdict,
+        f"{name}_beyond": "" if beyond is None else json.dumps(numbers.beyond(beyond)),
+    })  # fmt: skip
 
 
 def describe(

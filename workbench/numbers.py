@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,11 +18,19 @@ from core_compiler.ir.events import CheckRecord, FrameworkRecord, Observer, Tens
 from core_compiler.record import Recording
 from core_compiler.record.reader import RecordedRewrite, Stage
 
+if TYPE_CHECKING:
+    from core_compiler.debug.framework import Beyond
+
 Row = dict[str, Any]
 #: Verdicts, those to look at first.
 ORDER = ("failed", "within", "unchecked", "bitwise")
 ACCUMULATED = "accumulated_error/"
 LEFT_OUT = "statistics_left_out/"
+#: The figure that names the framework whose values were compared; those of the comparison begin
+#: alike.
+FRAMEWORK = "values_against"
+#: The verdict of recordings that have none.
+NOT_JUDGED = "not judged"
 
 
 # -- over all passes ------------------------------------------------------------------------------
@@ -53,25 +61,60 @@ def verdicts(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def peer(figures: Mapping[str, Any]) -> Row | None:
-    """The outputs against another framework's, where the recording has them."""
+    """The outputs against another framework's, where the recording has them: ``error`` of the
+    largest, ``ulp`` (None: not finite, or no floats), ``verdict``."""
     error = as_number(figures.get("worst_relative_error"))
     if error is None:
         return None
-    ulp = as_number(figures.get("worst_ulp")) or 0.0
-    return {"name": str(figures.get("against", "the peer")), "error": error, "ulp": ulp}
+    ulp = as_number(figures.get("worst_ulp"))
+    name, verdict = str(figures.get("against", "the peer")), str(figures.get("verdict", NOT_JUDGED))
+    return {"name": name, "error": error, "ulp": ulp, "verdict": verdict}
 
 
-def framework(records: Sequence[FrameworkRecord]) -> Row | None:
+def framework(
+    records: Sequence[FrameworkRecord], figures: Mapping[str, Any] | None = None
+) -> Row | None:
     """The comparison of an import's values with their framework in short: how many, how many have
-    the ``same`` bits, the ``worst`` (None where all have); None where nothing was compared."""
-    if not records:
+    the ``same`` bits, how many were ``left_out``, the ``worst`` as a whole (None where all are the
+    same), the ``verdict``, and the first node ``beyond`` its bound (None: none; see
+    :func:`beyond`); None where there was no comparison."""
+    figures = figures or {}
+    name = figures.get(FRAMEWORK)
+    if not records and not name:
         return None
-    worst = max(records, key=lambda r: r.error)
+    worst = max(records, key=lambda r: r.error, default=None)
+    same = worst is None or worst.same
     return {
-        "framework": worst.framework, "values": len(records),
+        "framework": str(name) if worst is None else worst.framework, "values": len(records),
         "same": sum(r.same for r in records),
-        "worst": None if worst.same else {"node": worst.node, **beside(worst)},
+        "left_out": as_count(figures.get(f"{FRAMEWORK}_left_out")),
+        "worst": None if worst is None or same else {"node": worst.node, **beside(worst)},
+        "verdict": str(figures.get(f"{FRAMEWORK}_verdict", NOT_JUDGED)),
+        "beyond": _read_beyond(figures.get(f"{FRAMEWORK}_beyond")),
     }  # fmt: skip
+
+
+def beyond(found: Beyond) -> Row:
+    """The first node that differs: ``node`` of the framework, our ``op`` as text, ``line`` of the
+    model, ``alone`` (on the framework's own operands; else as a whole), ``element`` with the
+    framework's value (``want``) and ours (``got``), ``error`` of the largest, ``ulps``, what is
+    ``allowed``, why (``note``), and how far the node's ``inputs`` were off."""
+    off = found.judgement.distance
+    return {
+        "node": found.node, "op": found.op, "line": found.line or None, "alone": found.alone,
+        "element": list(off.index), "want": said(off.want), "got": said(off.got),
+        "error": said(off.relative), "ulps": off.ulps, "allowed": said(found.judgement.allowed),
+        "note": found.judgement.note,
+        "inputs": [{"name": name, "error": said(error)} for name, error in found.inputs],
+    }  # fmt: skip
+
+
+def _read_beyond(text: Any) -> Row | None:
+    try:
+        found = json.loads(str(text)) if text else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class Beside(Observer):
@@ -79,13 +122,17 @@ class Beside(Observer):
 
     def __init__(self) -> None:
         self._records: list[FrameworkRecord] = []
+        self._figures: dict[str, Any] = {}
 
     def framework(self, records: Sequence[FrameworkRecord]) -> None:
         self._records = list(records)
 
+    def figures(self, figures: Mapping[str, Any]) -> None:
+        self._figures.update((n, v) for n, v in figures.items() if n.startswith(FRAMEWORK))
+
     def told(self) -> dict[str, Any] | None:
         """The comparison in short; None where there was none."""
-        return framework(self._records)
+        return framework(self._records, self._figures)
 
 
 def beside(record: FrameworkRecord) -> Row:
@@ -123,14 +170,46 @@ def framework_values(
 
 
 def against(told: Row) -> str:
-    """:func:`framework` in a line."""
+    """:func:`framework` as text: a line, and those of the first node that differs."""
     text = (
-        f"against {told['framework']}: {told['values']} values, {told['same']} with the same bits"
+        f"against {told['framework']}: {told['verdict'].replace('_', ' ')}, {told['values']} "
+        f"values, {told['same']} with the same bits"
     )
-    worst = told["worst"]
-    if worst is None:
-        return text
-    return f"{text}, worst error {worst['error']:.3g} of the largest, at {worst['node']}"
+    if told["left_out"]:
+        text += f", {told['left_out']} not compared"
+    if told["worst"] is not None:
+        text += f", worst error {short(told['worst']['error'])} of the largest"
+        text += f", at {told['worst']['node']}"
+    return "\n".join([text, *(beyond_lines(told["beyond"]) if told["beyond"] else [])])
+
+
+def peer_line(row: Row) -> str:
+    """:func:`peer` in a line."""
+    if row.get("error") is None:
+        return f"against {row['name']}: nothing was compared"
+    ulp = "" if row["ulp"] is None else f", worst ulp {row['ulp']:.0f}"
+    verdict = row["verdict"].replace("_", " ")
+    return f"against {row['name']}: {verdict}, worst relative error {row['error']:.3g}{ulp}"
+
+
+def beyond_lines(row: Row) -> list[str]:
+    """:func:`beyond` as lines of text."""
+    place = "on the framework's own operands" if row["alone"] else "as a whole"
+    lines = [f"first node that differs: {row['node']}, {place}"
+             + (f", {row['line']}" if row["line"] else "")]  # fmt: skip
+    if row["op"]:
+        lines.append(f"  {row['op']}")
+    ulps = "" if row["ulps"] is None else f", {row['ulps']} ulps"
+    values = f"{row['want']} there, {row['got']} here"
+    error = f"error {short(row['error'])} of the largest{ulps}"
+    lines += [f"  element {row['element']}: {values}; {error}", f"  {row['note']}"]
+    inputs = [f"{each['name']} {short(each['error'])}" for each in row["inputs"]]
+    return [*lines, f"  its operands were off by: {', '.join(inputs)}"] if inputs else lines
+
+
+def short(number: float | str | None) -> str:
+    """A number with three digits; one that is not finite as it is (see :func:`said`)."""
+    return "?" if number is None else number if isinstance(number, str) else f"{number:.3g}"
 
 
 # -- the checks of a pass -------------------------------------------------------------------------

@@ -1,36 +1,77 @@
 """Each value of an import against the framework's own: which op of the import is not what the model
 says?
 
-The framework runs the model's graph node by node, and what each node made is compared with the
-value that the import has for it, evaluated by the reference.  Differences add up along the graph:
-each is that of two whole computations, not of one op.
+The framework runs the model's graph node by node, and what each node made is judged in two ways.
+
+- *Alone*: our ops for the node, on the operands that the framework gave its own.  An error that
+  only passes through is not blamed on a node.  The first node that differs alone is the culprit.
+- *As a whole*: the value that the import has, evaluated by the reference from the model's inputs.
+  These differences add up along the graph; the results of the model are judged by them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.check import numbers, same_bits, worst_error
+from core_compiler.debug.check import SEEDS, same_bits
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.ir import Module, Value
+from core_compiler.debug.metric import distance, epsilon
+from core_compiler.debug.verdict import Evidence, Judgement, judge, worst
+from core_compiler.debug.wide import Wide, nudged, widened
+from core_compiler.errors import InternalError
+from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.events import FrameworkRecord
-from core_compiler.ir.framework import Nodes
+from core_compiler.ir.framework import InF64, Nodes
+from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.ir.text import print_op
+from core_compiler.ir.types import is_sized
+from core_compiler.ops.base import TypeRuleError, cost, definition
+from core_compiler.passes.base import CONTROL_FLOW
 
 #: Bytes of results that are kept for ops that are the same on the same arrays.
 KEPT = 1 << 26
+#: Kinds of nodes whose constants are the model's own; those of other nodes belong to a formula.
+_STORED = frozenset({
+    "parameter", "buffer", "constant_tensor", "frozen", "constant", "initializer", "Constant",
+})  # fmt: skip
+#: A number with no more binary digits than this is exact in a formula: 1/2, 3, 0.044 is not.
+_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """The first node that differs: ``node`` of the framework, ``op`` of ours as text, ``line`` of
+    the model ("" where unknown), ``alone`` (on the framework's own operands, else as a whole), and
+    how far the operands of the node were off (name, error)."""
+
+    node: str
+    op: str
+    line: str
+    alone: bool
+    judgement: Judgement
+    inputs: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(eq=False)
 class Compared:
     """``records`` in the framework's order; ``left_out`` values could not be compared: they are no
-    tensors, or have another form there."""
+    tensors, have another form there, or are random.  ``counts`` of verdicts on nodes alone."""
 
     records: list[FrameworkRecord] = field(default_factory=list)
     left_out: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    beyond: Beyond | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on all values together."""
+        return "differs" if self.beyond is not None else worst(self.counts)
 
 
 def compare(
@@ -45,27 +86,138 @@ def compare(
     another import of the same model, whose ops are the same in the same order.  ``progress`` hears
     how many nodes of how many are done.
     """
-    values = _once(nodes.values)
+    all_values = nodes.values
     if imported is not None:
-        values = _there(values, imported, module)
-    ours = _Ours(module, inputs, values)
-    found = Compared()
+        all_values = _there(all_values, imported, module)
+    once = _once(all_values)
+    comparison = _Comparison(module, inputs, nodes.framework, all_values, once)
+    told = 0
 
-    def tell(name: str, arrays: Sequence[np.ndarray | None]) -> None:
-        wanted = values.get(name, ())
-        progress(ours.told, len(values))
-        ours.told += 1
-        for value, theirs in zip(wanted, arrays, strict=False):
+    def tell(
+        name: str, arrays: Sequence[np.ndarray | None], in_f64: InF64
+    ) -> list[bool]:  # fmt: skip
+        nonlocal told
+        progress(told, len(all_values))
+        told += 1
+        if name not in all_values:
+            return [False] * len(arrays)
+        return comparison.node(name, all_values[name], once[name], arrays, in_f64)
+
+    nodes.run([np.array(a) for a in inputs[:own]], tell)  # a program may write to its own
+    comparison.results()
+    return comparison.found
+
+
+class _Comparison:
+    """One comparison, node by node."""
+
+    def __init__(self, module: Module, inputs: Sequence[np.ndarray], framework: str,
+                 values: Mapping[str, Sequence[Value | None]],
+                 once: Mapping[str, Sequence[Value | None]]):  # fmt: skip
+        self.found = Compared()
+        self.module, self.inputs, self.framework = module, inputs, framework
+        self.whole = _Ours(module, inputs, once)
+        self.alone = Alone(module, inputs, values)
+        self._errors: dict[Value, tuple[str, float]] = {}
+        self._drawn = random_values(module)
+        #: The model's results that were told: their node, ours and theirs.
+        self._results: dict[Value, tuple[str, np.ndarray, np.ndarray]] = {}
+
+    def node(self, name: str, values: Sequence[Value | None], once: Sequence[Value | None],
+             arrays: Sequence[np.ndarray | None], in_f64: InF64) -> list[bool]:  # fmt: skip
+        """Judge what a node made; whether each of its tensors is gone on from."""
+        wide = cache(in_f64)
+        pairs = list(zip(values, once, arrays, strict=False))
+        known = {v: self.alone.make(v) for v in values if v is not None}
+        for place, (value, first, theirs) in enumerate(pairs):
             if value is None:
                 continue
-            mine = ours.take(value)
-            if mine is None or theirs is None or _form(mine) != _form(theirs):
-                found.left_out += 1
-            else:
-                found.records.append(_record(value, nodes.framework, name, mine, theirs))
+            mine = self.whole.take(first) if first is not None else None
+            made = known[value]
+            drawn = value in self._drawn
+            if (
+                made is None or theirs is None or _form(made.array) != _form(theirs)
+                or (drawn and self.alone.draws(made))
+            ):  # fmt: skip
+                self.found.left_out += 1
+                self.found.counts["not_compared"] += 1
+                continue
+            if mine is not None and not drawn:
+                self._record(value, name, mine, theirs)
+            self._judge(name, value, made, theirs, partial(_nth, wide, place))
+        return [
+            value is not None and self.alone.told(value, known[value], theirs)
+            for value, _, theirs in pairs
+        ]
 
-    nodes.run(list(inputs[:own]), tell)
-    return found
+    def _record(self, value: Value, node: str, ours: np.ndarray, theirs: np.ndarray) -> None:
+        record = _record(value, self.framework, node, ours, theirs)
+        self.found.records.append(record)
+        self._errors[value] = value.name or node, record.error
+        if value in self.module.main.outputs:
+            self._results[value] = node, np.array(ours), np.array(theirs)
+
+    def _judge(self, node: str, value: Value, made: Known, theirs: np.ndarray,
+               wide: Callable[[], np.ndarray | None]) -> None:  # fmt: skip
+        judged = self.alone.judge(made, theirs, wide)
+        self.found.counts[judged.verdict] += 1
+        if judged.verdict == "differs" and self.found.beyond is None:
+            op = made.op if made.op is not None else self.alone.makers.get(value)
+            inputs = tuple(
+                self._errors.get(v, (v.name or "an input", 0.0)) for v in self.alone.boundary(made)
+            )
+            self.found.beyond = Beyond(node, *described(op), True, judged, inputs)
+
+    def results(self) -> None:
+        """Judge the model's results as a whole, where every node is right alone."""
+        if self.found.beyond is not None or not self._results:
+            return
+        outputs = list(self._results)
+        whole = Whole(self.module, self.inputs)
+        places = [self.module.main.outputs.index(v) for v in outputs]
+        for value, place in zip(outputs, places, strict=True):
+            node, ours, theirs = self._results[value]
+            judged = judge(theirs, ours, whole.evidence(place, same_algebra=True))
+            if judged.verdict == "differs":
+                if theirs.dtype.kind in "biu":
+                    continue  # decided rightly on the framework's operands: rounding before it
+                op = self.alone.makers.get(value)
+                self.found.beyond = Beyond(node, *described(op), False, judged)
+                return
+
+
+def described(op: Op | None) -> tuple[str, str]:
+    """An op as text, and its line of the model (``file:line``; "" where it is not known)."""
+    if op is None:
+        return "", ""
+    nodes = op.origin.nodes() if op.origin is not None else ()
+    return print_op(op), next((f"{n.file}:{n.line}" for n in nodes if n.file), "")
+
+
+def maker(module: Module, place: int) -> Op | None:
+    """The op that makes a result of ``main``; None of an input that is handed on."""
+    value = module.main.outputs[place]
+    return next((op for op in module.main.body.ops if value in op.results), None)
+
+
+def random_values(module: Module) -> set[Value]:
+    """The values of ``main`` that depend on random numbers."""
+    drawn: set[Value] = set()
+    for op in module.main.body.ops:
+        if _is_random(op) or any(v in drawn for v in op.uses()):
+            drawn.update(op.results)
+    return drawn
+
+
+def _is_random(op: Op) -> bool:
+    if op.kind.startswith("core.") and "random" in definition(op).traits:
+        return True
+    return any(_is_random(inner) for region in op.regions for inner in region.ops)
+
+
+def _nth(made: InF64, place: int) -> np.ndarray | None:
+    arrays = made()
+    return None if arrays is None or place >= len(arrays) else arrays[place]
 
 
 def _record(
@@ -73,10 +225,9 @@ def _record(
 ) -> FrameworkRecord:
     if same_bits(theirs, ours):
         return FrameworkRecord(value, framework, node)
-    error, index = worst_error(theirs, ours)
-    there = numbers(theirs, ours, index)
+    off = distance(theirs, ours, theirs.dtype)
     return FrameworkRecord(
-        value, framework, node, False, error, index, there.get("old"), there.get("new")
+        value, framework, node, False, off.relative, off.index, off.want, off.got
     )
 
 
@@ -115,6 +266,319 @@ def _there(
     }
 
 
+# -- nodes alone ----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Known:
+    """A tensor by our ops, and what it was made of: ``op`` on ``uses`` (None: the framework's own
+    tensor, an input, or a stored constant)."""
+
+    array: np.ndarray
+    value: Value
+    op: Op | None = None
+    uses: Mapping[Value, Known] = field(default_factory=dict)
+    place: int = 0
+
+
+class Alone:
+    """Our ops on the framework's own operands: what the framework told takes the place of what we
+    made of it.  A value is forgotten when no op and no node is left that reads it."""
+
+    def __init__(self, module: Module, inputs: Sequence[np.ndarray],
+                 wanted: Mapping[str, Sequence[Value | None]]):  # fmt: skip
+        self._evaluator = Evaluator(module.weights, KEPT, module.functions)
+        body = module.main.body.ops
+        self.makers = {v: op for op in body for v in op.results}
+        self._ops = iter(body)
+        self._known = {
+            v: Known(a, v) for v, a in zip(module.main.arguments, inputs, strict=True)
+        }  # fmt: skip
+        self._readers = Counter(v for op in body for v in set(op.uses()))
+        self._readers.update(v for values in wanted.values() for v in values if v is not None)
+
+    def make(self, value: Value) -> Known | None:
+        """A value by our ops on what was told so far; None where ``main`` has no such tensor."""
+        while value not in self._known and value in self.makers:
+            op = next(self._ops, None)
+            if op is None:
+                return None  # a node that the framework runs twice
+            self._execute(op)
+        found = self._known.get(value)
+        return found if found is not None and isinstance(found.array, np.ndarray) else None
+
+    def told(self, value: Value, made: Known | None, theirs: np.ndarray | None) -> bool:
+        """What the framework has for a value; later ops read that.  False where it is no such
+        tensor."""
+        fits = made is not None and theirs is not None and _form(made.array) == _form(theirs)
+        if made is not None and theirs is not None and fits:
+            # The same array where the bits are the same: ops on it need no second evaluation.
+            array = made.array if same_bits(theirs, made.array) else np.array(theirs)
+            if value in self._known and made.op is not None:  # else it was told before
+                self._known[value] = Known(array, value)
+        self._read(value)
+        return fits
+
+    def _execute(self, op: Op) -> None:
+        uses = {v: self._known[v] for v in op.uses()}
+        outer = {v: k.array for v, k in uses.items()}
+        results = self._evaluator.op(op, [outer[v] for v in op.operands], outer)
+        stored = op.kind in CONSTANTS and _is_stored(op)
+        for place, (value, array) in enumerate(zip(op.results, results, strict=True)):
+            self._known[value] = Known(array, value, None if stored else op, uses, place)
+        for read in set(op.uses()):
+            self._read(read)
+        for value in op.results:
+            if not self._readers[value]:
+                self._known.pop(value, None)
+
+    def _read(self, value: Value) -> None:
+        self._readers[value] -= 1
+        if self._readers[value] <= 0:
+            self._known.pop(value, None)
+
+    # -- judging ---------------------------------------------------------------------------------
+
+    def judge(self, made: Known, theirs: np.ndarray,
+              wide: Callable[[], np.ndarray | None] = lambda: None) -> Judgement:  # fmt: skip
+        """The verdict on a value that our ops made of the framework's operands."""
+        if not same_bits(theirs, made.array) and _are_ties(made, theirs):
+            return Judgement("within", distance(theirs, made.array), note="positions of equals")
+
+        @cache
+        def truth() -> np.ndarray | None:
+            try:
+                return self.in_f64(made)
+            except (InternalError, KeyError, TypeRuleError):  # an op that has no meaning in f64
+                return None
+
+        return judge(theirs, made.array, Evidence(
+            truth,
+            cache(lambda seed: self.in_f64(made, moved(seed))),
+            cache(lambda seed: self.in_f64(made, nudge(seed), FormulaNudged(
+                self._evaluator, np.random.default_rng(seed)))),
+            wide,
+            terms=lambda: terms(self._ops_of(made)),
+        ))  # fmt: skip
+
+    def in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
+               wide: Wide | None = None) -> np.ndarray:  # fmt: skip
+        """A value by our ops in f64, its operands being what ``move`` makes of theirs."""
+        wide = wide or Wide(self._evaluator)
+        values: dict[Known, np.ndarray] = {}
+        done: dict[tuple[int, Any], tuple[np.ndarray, ...]] = {}
+        stack = [made]
+        while stack:
+            current = stack[-1]
+            if current in values:
+                stack.pop()
+                continue
+            if current.op is None:
+                values[current] = move(current.array)
+                continue
+            missing = [k for k in current.uses.values() if k not in values]
+            if missing:
+                stack.extend(missing)
+                continue
+            key = id(current.op), id(current.uses)
+            if key not in done:
+                outer = {v: values[k] for v, k in current.uses.items()}
+                operands = [outer[v] for v in current.op.operands]
+                done[key] = wide.op(current.op, operands, outer)
+            values[current] = done[key][current.place]
+        return values[made]
+
+    def boundary(self, made: Known) -> list[Value]:
+        """The values that the framework gave the ops of a value, without stored constants."""
+        found: dict[Value, None] = {}
+        seen, stack = {made}, [made]
+        while stack:
+            current = stack.pop()
+            if current.op is None:
+                maker = self.makers.get(current.value)
+                if maker is None or maker.kind not in CONSTANTS:
+                    found.setdefault(current.value)
+                continue
+            fresh = [k for k in current.uses.values() if k not in seen]
+            seen.update(fresh)
+            stack.extend(reversed(fresh))
+        return list(found)
+
+    def draws(self, made: Known) -> bool:
+        """Whether the ops of a value, from what the framework told on, draw random numbers."""
+        return any(map(_is_random, self._ops_of(made)))
+
+    def _ops_of(self, made: Known) -> list[Op]:
+        """The ops of a value, from what the framework told on."""
+        found: list[Op] = []
+        seen, stack = {made}, [made]
+        while stack:
+            current = stack.pop()
+            if current.op is None:
+                continue
+            found.append(current.op)
+            fresh = [k for k in current.uses.values() if k not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+        return found
+
+
+def terms(ops: Iterable[Op]) -> int:
+    """How many terms the longest sum of ``ops`` adds up to one element."""
+    most = 1
+    for op in ops:
+        elements = max((v.type.elements for v in op.results if is_sized(v.type)), default=0)
+        if elements and op.kind not in CONTROL_FLOW and op.kind.startswith("core."):
+            most = max(most, cost(op).flops // (2 * elements))
+    return most
+
+
+def _is_stored(op: Op) -> bool:
+    nodes = op.origin.nodes() if op.origin is not None else ()
+    return any(n.kind in _STORED for n in nodes)
+
+
+def moved(seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    """What moves an array by up to an ulp of its own dtype, in f64."""
+    random = np.random.default_rng(seed)
+
+    def move(array: np.ndarray) -> np.ndarray:
+        wide = widened(array)
+        if wide.dtype != np.float64 or not wide.size:
+            return wide
+        step = random.integers(-1, 2, array.shape)
+        # Zeros move by next to nothing, which decides between equals.
+        return wide * (1 + epsilon(array.dtype) * step) + (wide == 0) * step * 1e-300
+
+    return move
+
+
+def nudge(seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    """What moves an array by up to an ulp of f64."""
+    random = np.random.default_rng(seed)
+    return lambda array: nudged(widened(array), random)
+
+
+class FormulaNudged(Wide):
+    """Evaluates in f64 with every constant of a formula moved by up to its rounding: the framework
+    may have it with more digits.  The model's own constants are exact."""
+
+    def __init__(self, narrow: Evaluator, random: np.random.Generator):
+        super().__init__(narrow)
+        self._random = random
+
+    def op(self, op: Op, arrays: Sequence[np.ndarray],
+           outer: Mapping[Value, np.ndarray] | None = None):  # fmt: skip
+        results = super().op(op, arrays, outer)
+        if op.kind not in CONSTANTS or _is_stored(op):
+            return results
+        kind = op.results[0].type.dtype.numpy
+        return tuple(self._rounded(array, epsilon(kind)) for array in results)
+
+    def _rounded(self, array: np.ndarray, ulp: float) -> np.ndarray:
+        if array.dtype != np.float64 or not array.size:
+            return array
+        digits = np.frexp(array)[0] * 2.0 ** min(_DIGITS, max(2, -np.log2(ulp) / 2))
+        exact = ~np.isfinite(array) | (digits == np.round(digits))
+        step = self._random.uniform(-0.5, 0.5, array.shape) * ulp
+        return np.where(exact, array, array * (1 + step))
+
+
+def _are_ties(made: Known, theirs: np.ndarray) -> bool:
+    """Whether positions differ only between elements that are equal, as torch leaves open."""
+    op = made.op
+    if op is None or op.kind not in ("core.topk", "core.argsort", "core.argmax", "core.argmin"):
+        return False
+    if theirs.dtype.kind not in "iu" or theirs.shape != made.array.shape:
+        return False
+    x, axis = made.uses[op.operands[0]].array, op["axis"]
+    if axis < 0 or theirs.size == 0 or theirs.min() < 0 or theirs.max() >= x.shape[axis]:
+        return False
+    single = op.kind in ("core.argmax", "core.argmin")
+    ours = made.array
+    if single:
+        ours, theirs = (np.expand_dims(a, axis) for a in (ours, theirs))
+    elif (np.diff(np.sort(theirs, axis), axis=axis) == 0).any():
+        return False  # a position twice
+    at_ours, at_theirs = (np.take_along_axis(x, i.astype(np.int64), axis) for i in (ours, theirs))
+    return bool(((at_ours == at_theirs) | ((at_ours != at_ours) & (at_theirs != at_theirs))).all())
+
+
+# -- as a whole -----------------------------------------------------------------------------------
+
+
+class Whole:
+    """The results of an import in f64, and with inputs and weights moved."""
+
+    def __init__(self, module: Module, inputs: Sequence[np.ndarray]):
+        self._module, self._inputs = module, [np.asarray(a) for a in inputs]
+        self._evaluator = Evaluator(module.weights, KEPT, module.functions)
+        self._results = cache(self._evaluated)
+
+    def evidence(
+        self, place: int, others: Callable[[], Sequence[np.ndarray]] = lambda: (),
+        same_algebra: bool = False,
+        counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
+    ) -> Evidence:  # fmt: skip
+        """What the result at ``place`` is judged by; ``counted`` as :func:`judge_results` has
+        it."""
+
+        def truth() -> np.ndarray | None:
+            try:
+                return counted(self._results(None))[place]
+            except (InternalError, KeyError, TypeRuleError):  # an op that has no meaning in f64
+                return None
+
+        return Evidence(truth, lambda seed: counted(self._results(seed))[place], others=others,
+                        same_algebra=same_algebra,
+                        terms=lambda: terms(self._module.main.body.ops))  # fmt: skip
+
+    def _evaluated(self, seed: int | None) -> list[np.ndarray]:
+        move = widened if seed is None else moved(seed)
+        wide, body, known = Wide(self._evaluator), self._module.main.body, {}
+        for op in body.ops:
+            if op.kind in CONSTANTS:
+                array = self._evaluator.op(op, ())[0]
+                # A single number belongs to a formula: 1 is 1.
+                known[op.results[0]] = move(array) if array.size > 1 else widened(array)
+        return list(wide.block(body, [move(a) for a in self._inputs], known=known))
+
+
+def judge_results(
+    module: Module, inputs: Sequence[np.ndarray], ours: Sequence[np.ndarray],
+    theirs: Sequence[np.ndarray], others: Callable[[], Sequence[Sequence[np.ndarray]]],
+    counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
+) -> list[Judgement]:  # fmt: skip
+    """The verdict on each result of a program that was made of ``module``, beside a framework's.
+
+    ``counted`` makes of main's results those that are compared.  ``others``: the framework's on
+    inputs moved by an ulp.
+    """
+    whole, drawn = Whole(module, inputs), random_values(module)
+    moved_results = cache(others)
+    found = []
+    for place, (mine, there) in enumerate(zip(ours, theirs, strict=True)):
+        if module.main.outputs[place] in drawn:
+            found.append(Judgement("not_compared", note="it depends on random numbers"))
+            continue
+        evidence = whole.evidence(place, partial(_each, moved_results, place), counted=counted)
+        found.append(judge(there, mine, evidence))
+    return found
+
+
+def _each(made: Callable[[], Sequence[Sequence[np.ndarray]]], place: int) -> list[np.ndarray]:
+    return [results[place] for results in made()]
+
+
+def moved_inputs(inputs: Sequence[np.ndarray], seeds: int = SEEDS) -> list[list[np.ndarray]]:
+    """``inputs`` with every float moved by up to an ulp of its dtype, for each seed."""
+    made = []
+    for seed in range(seeds):
+        move = moved(seed)
+        made.append([move(a).astype(a.dtype) for a in inputs])
+    return made
+
+
 class _Ours:
     """The import, evaluated as far as it is asked for; a value is forgotten when no op and no node
     is left that reads it."""
@@ -123,7 +587,6 @@ class _Ours:
         self, module: Module, inputs: Sequence[np.ndarray],
         wanted: Mapping[str, Sequence[Value | None]],
     ):  # fmt: skip
-        self.told = 0
         self._evaluator = Evaluator(module.weights, KEPT, module.functions)
         self._ops = iter(module.main.body.ops)
         self._makes = {v for op in module.main.body.ops for v in op.results}

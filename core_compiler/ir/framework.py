@@ -9,9 +9,13 @@ import numpy as np
 
 from core_compiler.ir.core import Value
 
+#: Executes one node in f64 on the operands it had; None where the framework cannot.  Only to be
+#: called while the node's tensors are told.
+InF64 = Callable[[], "Sequence[np.ndarray | None] | None"]
 #: Is told the tensors of a node of the framework's graph as soon as they are computed, an array
-#: each (None: it is no tensor of ours).
-TellNode = Callable[[str, Sequence[np.ndarray | None]], None]
+#: each (None: it is no tensor of ours), and how to execute that node in f64.  Says of each whether
+#: later nodes are judged on it: in f64 those go on from it, else from what it was made of.
+TellNode = Callable[[str, Sequence[np.ndarray | None], InF64], Sequence[bool]]
 
 
 @dataclass(frozen=True, eq=False)

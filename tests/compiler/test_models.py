@@ -12,7 +12,7 @@ from sample_models import CATALOGUE
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
 from workbench import jobs, models, peers
-from workbench.commands.run_model import AGREES, compare
+from workbench.commands.run_model import compare
 
 #: What the fast run takes; test-all takes every model by both frontends, narrow and at full size.
 FAST = (("digits-mlp", "torch"), ("digits-mlp", "onnx"))
@@ -28,8 +28,10 @@ def agrees(name: str, frontend: str, sizes: dict) -> None:
     ours = made(*model.inputs)
     for framework in ("torch", "onnxruntime"):
         peer = peers.peer(model, framework, 2)
-        found = compare(ours, peer(*model.inputs), peer(*model.others))
-        assert found["worst_relative_error"] <= AGREES, framework
+        found = compare(model, made, ours, peer, framework)
+        assert found["verdict"] in ("equal", "within"), (framework, found["beyond"])
+    values = peers.values(model, peers.HOME[frontend])(lambda done, total: None)
+    assert values.verdict in ("equal", "within"), values.beyond
 
 
 @pytest.mark.slow

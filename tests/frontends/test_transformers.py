@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import core_compiler as cc
+from core_compiler.debug.framework import compare
+from core_compiler.frontends.pytorch import import_exported
 
 #: The largest difference, of the largest value of the result.
 CLOSE = 1e-5
@@ -118,3 +120,8 @@ def test_an_architecture_computes_what_torch_computes(name: str) -> None:
     made = cc.compile(program, tuple(inputs.values()))
     found = made(*(x.numpy() for x in inputs.values()))[0]
     assert np.abs(found - want).max() <= CLOSE * np.abs(want).max()
+    imported = import_exported(program)
+    given = [x.numpy() for x in inputs.values()]
+    assert imported.nodes is not None
+    values = compare(imported.module, [*given, *imported.state], imported.nodes, len(given))
+    assert values.verdict == "within", values.beyond

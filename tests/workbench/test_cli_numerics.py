@@ -58,12 +58,17 @@ def test_the_values_of_the_import_are_compared_with_the_frameworks(command, tmp_
     found = command.json("numerics", path)
     assert found["framework"] == told and told["framework"] == "torch"
     rows = found["framework_values"]
+    assert (told["verdict"], told["beyond"], told["left_out"]) == ("within", None, 0)
     assert len(rows) == told["values"] > 3 and told["same"] == sum(r["same"] for r in rows)
     assert told["worst"]["error"] == max(r["error"] for r in rows) < 1e-5
     with Recording.open(path) as file:
         ops = {file.op_id(op) for op in file.module(0).main.body.ops}
     assert {r["op"] for r in rows if r["kind"] != "input"} <= ops
     assert all(r["absolute"] == abs(r["ours"] - r["theirs"]) for r in rows if not r["same"])
+    shown = command.json("show", path, "numerics")["data"]["framework"]
+    assert (shown["verdict"], shown["beyond"], shown["values"]) == ("within", [], told["values"])
+    figures = {f["label"]: f for f in command.json("show", path, "overview")["data"]["figures"]}
+    assert figures["import against its framework"]["text"] == "within"
     assert "against torch: " in command.text("numerics", path)
     code, out, err = command("compile", *MODEL, "--against", "onnxruntime")
     assert (code, out) == (2, "") and "use --against torch" in err
@@ -77,12 +82,26 @@ def test_a_comparison_with_a_framework_is_recorded(command, tmp_path):
     told = command.json("run", *MODEL, "--against", "torch", "-o", path)
     found = command.json("numerics", path)
     assert found["peer"] == {
-        "name": "torch", "error": told["worst_relative_error"], "ulp": told["worst_ulp"]
+        "name": "torch", "error": told["worst_relative_error"], "ulp": told["worst_ulp"],
+        "verdict": told["verdict"],
     }  # fmt: skip
-    assert "against torch: worst relative error" in command.text("numerics", path)
+    assert told["verdict"] == "within" and found["framework"] == told["values"]
+    assert "against torch: within, worst relative error" in command.text("numerics", path)
     with Recording.open(path) as file:
         assert file.status == "finished" and file.timings()
         assert file.figures()["digest"] == told["digest"]
+
+
+def test_an_older_recording_says_that_it_was_not_judged():
+    figures = {"against": "torch", "worst_relative_error": 1e-7, "worst_ulp": 3}
+    row = numbers.peer(figures)
+    assert row is not None and row["verdict"] == "not judged"
+    assert numbers.peer_line(row) == (
+        "against torch: not judged, worst relative error 1e-07, worst ulp 3"
+    )
+    row = numbers.framework((), {"values_against": "torch"})
+    assert row is not None and (row["verdict"], row["beyond"]) == ("not judged", None)
+    assert numbers.framework(()) is None and numbers.peer({}) is None
 
 
 @pytest.mark.parametrize("kind", FLOATS)

@@ -7,6 +7,7 @@ import re
 import resource
 import shutil
 import sqlite3
+import sys
 from contextlib import closing
 
 import numpy as np
@@ -16,7 +17,7 @@ from core_compiler.ir.parser import parse
 from core_compiler.record import Recording
 from sample_models import CATALOGUE
 from tests.workbench.conftest import MODEL
-from workbench.commands import check_machine, printing, run_model, show_diff, show_memory
+from workbench.commands import check_machine, printing, show_diff, show_memory
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -31,10 +32,11 @@ def test_run_agrees_with_the_framework(command, frontend, against):
     pytest.importorskip("torch")
     found = command.json("run", *MODEL, "--frontend", frontend, "--against", against)
     assert {*found} >= {
-        "model", "target", "worst_relative_error", "worst_ulp", "digest", "identity"
+        "model", "target", "worst_relative_error", "worst_ulp", "verdict", "digest", "identity"
     }  # fmt: skip
     assert (found["model"], found["target"]) == ("digits-mlp", "cpu")
-    assert 0 <= found["worst_relative_error"] <= 1e-4
+    assert 0 <= found["worst_relative_error"] <= 1e-6
+    assert found["verdict"] in ("equal", "within") and found["beyond"] is None
     assert isinstance(found["worst_ulp"], int)
     assert DIGEST.fullmatch(found["digest"])
     assert DIGEST.fullmatch(found["identity"])
@@ -58,29 +60,124 @@ def test_run_says_no_where_the_error_is_larger_than_asked(command):
 def test_run_without_a_peer_compares_nothing(command):
     found = command.json("run", *MODEL)
     assert (found["worst_relative_error"], found["worst_ulp"]) == (None, None)
+    assert found["verdict"] is None
     assert found["digest"] in command.text("run", *MODEL)
 
 
-def test_the_error_is_scaled_by_how_much_the_outputs_vary():
-    reference, other = np.float32([100, 101]), np.float32([100, 103])
-    ours = np.float32([100, 101.5])
-    assert run_model.relative_error(ours, reference, other) == 0.25
-    assert run_model.relative_error(reference, reference, reference) == 0
-    assert run_model.relative_error(np.float32([1, np.nan]), np.float32([1, 2]), other) == np.inf
-    assert run_model.relative_error(*[np.float32([1, np.nan])] * 2, other) == 0
-    # An output that is the same for all inputs is scaled by its own size.
-    assert run_model.relative_error(ours, reference, reference) == pytest.approx(0.5 / 101)
+#: A model of torch whose outputs are sums, positions, and random numbers.
+OWN = """\
+import torch
+
+class Sums(torch.nn.Module):
+    def forward(self, x):
+        y = torch.tanh(x)
+        z = y.sum(1)
+        return z * 2, y.argmax(1)
+
+class Draws(torch.nn.Module):
+    def forward(self, x):
+        return torch.rand_like(x)
+
+class Both(torch.nn.Module):
+    def forward(self, x):
+        return torch.rand_like(x), x * 2
+
+def given():
+    return torch.randn(6, 6, generator=torch.Generator().manual_seed(2)),
+
+def sums():
+    return Sums(), given()
+
+def draws():
+    return Draws(), given()
+
+def both():
+    return Both(), given()
+"""
 
 
-def test_ulps_are_counted_over_elements_that_matter():
-    one = np.float32(1)
-    two_up = np.nextafter(np.nextafter(one, np.float32(2)), np.float32(2))
-    assert run_model.worst_ulp(np.float32([two_up, 5e-4]), np.float32([one, 1e-4])) == 2
-    assert run_model.worst_ulp(np.float32([0.0]), np.float32([-0.0])) == 0
-    # Across zero: as many floats lie between them on either side.
-    tiny = np.nextafter(np.float32(0), one)
-    assert run_model.worst_ulp(np.float32([tiny]), np.float32([-tiny])) == 2
-    assert run_model.worst_ulp(np.int64([3]), np.int64([4])) == 0
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module of the user's own, in the folder that commands run in."""
+    pytest.importorskip("torch")
+    (tmp_path / "own_verdicts.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    yield "own_verdicts"
+    sys.modules.pop("own_verdicts", None)
+
+
+@pytest.mark.parametrize("words", [("run",), ("compile",), ("compile", "--check")])
+def test_a_wrong_translation_fails_the_command_and_is_named(command, own, monkeypatch, words):
+    """A sum over the wrong axis: its sums look like sums."""
+    from core_compiler.frontends.pytorch.aten import table
+
+    name, *more = words
+    sound = command.json(name, f"{own}:sums", "--against", "torch", *more)
+    assert (sound if name == "run" else sound["against"])["verdict"] == "within"
+    right = table.TABLE["sum"]
+    monkeypatch.setitem(table.TABLE, "sum", lambda b, x, dim, *rest: right(b, x, [0], *rest))
+    found = command.json(name, f"{own}:sums", "--against", "torch", *more, "-o", "x.run", code=1)
+    told = found["values"] if name == "run" else found["against"]
+    assert told["verdict"] == "differs"
+    beyond = found["beyond"] if name == "run" else told["beyond"]
+    assert (beyond["node"], beyond["alone"]) == ("sum_1", True)
+    assert beyond["line"].endswith("own_verdicts.py:6") and "core.reduce_sum" in beyond["op"]
+    assert beyond["want"] != beyond["got"] and beyond["error"] > 0.01 and beyond["ulps"] > 1000
+    assert len(beyond["element"]) == 1 and [i["error"] < 1e-6 for i in beyond["inputs"]] == [True]
+    if name == "compile":
+        assert [(r["pass"], r["rule"]) for r in found["failures"]] == [("import", "torch sum_1")]
+        assert {n: beyond[n] for n in ("op", "line", "want", "got")}.items() <= (
+            found["failures"][0].items()
+        )
+    if name == "run":
+        assert (found["verdict"], found["worst_relative_error"] > 0.01) == ("differs", True)
+    # The recording has it too, and says so in its views.
+    assert command.json("numerics", "x.run")["framework"]["beyond"] == beyond
+    shown = command.json("show", "x.run", "numerics")["data"]["framework"]
+    assert shown["verdict"] == "differs" and "sum_1" in shown["beyond"][0]
+    figures = {f["label"]: f for f in command.json("show", "x.run", "overview")["data"]["figures"]}
+    figure = figures["import against its framework"]
+    assert figure["text"] == "differs" and "sum_1" in figure["hint"]
+    first = command.json("show", "x.run", "overview")["data"]["findings"][0]
+    assert "The import differs from torch: sum_1" in first["title"]
+    text = command.text(name, f"{own}:sums", "--against", "torch", *more, code=1)
+    assert "first node that differs: sum_1" in text and "own_verdicts.py:6" in text
+
+
+def test_where_nothing_can_be_compared_the_command_says_so(command, own):
+    found = command.json("run", f"{own}:draws", "--against", "torch", code=3)
+    assert (found["verdict"], found["not_compared"]) == ("not_compared", 1)
+    assert found["worst_relative_error"] is None and found["worst_ulp"] is None
+    found = command.json("compile", f"{own}:draws", "--against", "torch", code=3)
+    assert (found["against"]["verdict"], found["against"]["left_out"]) == ("not_compared", 1)
+    first, *_ = command.text("compile", f"{own}:draws", "--against", "torch", code=3).split("\n")
+    assert "not compared (values not compared: 1)" in first
+    # What can be compared is, and what cannot is counted in the first line.
+    found = command.json("run", f"{own}:both", "--against", "torch")
+    assert (found["verdict"], found["not_compared"]) == ("equal", 1)
+    first, *_ = command.text("run", f"{own}:both", "--against", "torch").split("\n")
+    assert "outputs not compared: 1" in first
+
+
+def test_outputs_of_another_framework_are_judged(command, monkeypatch):
+    """The peer has no nodes of the import: its outputs alone show the fault."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("torch")
+    from workbench import peers
+
+    words = ("run", *MODEL, "--against", "onnxruntime")
+    assert command.json(*words)["verdict"] in ("equal", "within")
+    right = peers.peer
+
+    def wrong(*given):
+        run = right(*given)
+        return lambda *arrays: tuple(a * np.float32(1 + 1e-5) for a in run(*arrays))
+
+    monkeypatch.setattr(peers, "peer", wrong)
+    found = command.json(*words, code=1)
+    assert (found["verdict"], found["values"]) == ("differs", None)
+    assert found["beyond"]["alone"] is False and 5e-6 < found["beyond"]["error"] < 2e-5
+    assert command.json(*words, "--tolerance", "1e-4")["verdict"] == "within"
 
 
 # -- compile, profile, bisect ------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from core_compiler.errors import UserError
+from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.kernels import CONTRACT_VERSION
 from workbench.commands import common
 from workbench.commands.printing import emit, table
@@ -26,7 +26,8 @@ def add_arguments(parser) -> None:
     )
     parser.add_argument(
         "--against", metavar="NAME", default="",
-        help="compare each value of the import with that of its framework: torch or onnxruntime",
+        help="compare each value of the import with that of its framework, torch or onnxruntime; "
+        "exit code 1 where more than rounding differs, 3 where nothing can be compared",
     )  # fmt: skip
     parser.add_argument(
         "--no-source", action="store_true", help="leave the model's source files out"
@@ -57,7 +58,7 @@ def run(arguments) -> int:
         against=arguments.against,
         seconds=common.seconds(arguments),
     )
-    seconds = time.perf_counter() - started
+    seconds, told = time.perf_counter() - started, beside.told()
     checks = summary(made.checks)
     if not arguments.check:
         checks["unchecked"] = sum(len(stage.rewrites) for stage in made.stages)
@@ -68,17 +69,24 @@ def run(arguments) -> int:
         "seconds": seconds,
         "kernels": len(made.facts.get("compiled", ())),
         "checks": checks,
-        "failures": failures.rows(made),
+        "failures": [*failures.of_import(told), *failures.rows(made)],
         "model": model.name,
         "target": made.target.name,
         "identity": made.identity,
         "contract": CONTRACT_VERSION,
         "recording": None if path is None else str(path),
         "not_executed": made.not_executed if arguments.execute else None,
-        "against": beside.told(),
+        "against": told,
     }
     emit(arguments, data, lambda: _text(made, model, data))
-    return int(checks["failed"] > 0)
+    if checks["failed"] or data["against"] is None:
+        return int(checks["failed"] > 0)
+    return exit_code(data["against"]["verdict"])
+
+
+def exit_code(verdict: str) -> int:
+    """1 where values differ from a framework's, 3 where nothing could be compared."""
+    return {"differs": 1, "not_compared": CANNOT_HERE}.get(verdict, 0)
 
 
 def counted(checks) -> str:
@@ -111,18 +119,28 @@ def output(text: str, suffix: str = ".run") -> Path:
     return path
 
 
+def _beside(against) -> str:
+    if against is None:
+        return ""
+    verdict = against["verdict"].replace("_", " ")
+    left = f" (values not compared: {against['left_out']})" if against["left_out"] else ""
+    return f"; against {against['framework']}: {verdict}{left}"
+
+
 def _text(made, model, data) -> str:
-    from workbench import numbers
+    from workbench import failures, numbers
 
     checks = data["checks"]
     lines = [
         (
             "{model} for {target}: {passes} passes, {ops_before} ops became {ops_after}, "
             "{kernels} kernels, {seconds:.2f} s"
-        ).format(**data),
+        ).format(**data)
+        + _beside(data["against"]),
         counted(checks),
         f"identity {data['identity']}",
-        *listed(data["failures"]),
+        # Those of the import are told with what it was compared with.
+        *listed([r for r in data["failures"] if r["pass"] != failures.IMPORT]),
     ]
     if data["against"]:
         lines.append(numbers.against(data["against"]))

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,26 +12,30 @@ from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
 from workbench import peers
 from workbench.commands import common
-from workbench.commands.compile_model import output
+from workbench.commands.compile_model import exit_code, output
 from workbench.commands.printing import emit
-from workbench.numbers import places
 
-#: The largest error, relative to how much the outputs vary, that counts as agreement.
-AGREES = 1e-4
-#: ULPs are counted where the reference is at least this share of its largest magnitude.
-COUNTED = 1e-3
+if TYPE_CHECKING:
+    from core_compiler.compiler import Compilation
+    from core_compiler.debug.metric import Distance
+    from core_compiler.ir import Module
+    from workbench.models import Model
 
 
 def add_arguments(parser) -> None:
     common.add_model(parser)
     common.add_compile(parser)
-    parser.add_argument("--against", metavar="NAME", help="compare with torch or onnxruntime")
+    parser.add_argument(
+        "--against",
+        metavar="NAME",
+        help="compare with torch, torch.compile, onnxruntime, jax, keras or tensorflow",
+    )
     parser.add_argument(
         "--tolerance",
         type=float,
-        default=AGREES,
         metavar="ERROR",
-        help=f"exit code 1 where the relative error is larger (default {AGREES:g})",
+        help="exit code 1 where an output's error, of its largest value, is larger (default: where "
+        "more than rounding differs)",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE.run", help="record the compile, the times, the comparison"
@@ -41,7 +46,7 @@ def run(arguments) -> int:
     if arguments.against not in (None, *peers.PEERS):
         raise UserError(f"cannot compare with {arguments.against!r}", "--against",
                         f"choose one of {', '.join(peers.PEERS)}")  # fmt: skip
-    if not arguments.tolerance >= 0:
+    if arguments.tolerance is not None and not arguments.tolerance >= 0:
         raise UserError(f"{arguments.tolerance:g} is no error", "--tolerance", "give 0 or more")
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
@@ -67,45 +72,51 @@ def run(arguments) -> int:
             watching = Observers(common.progress(), Unfinished(recorder))
             ours, data = _executed(arguments, model, options, peer, watching, True)
             if peer is not None:
-                compared = "against", "worst_relative_error", "worst_ulp"
+                compared = "against", "worst_relative_error", "worst_ulp", "verdict"
                 recorder.figures({name: data[name] for name in compared})
     emit(arguments, data, lambda: _text(data, ours, model))
-    return int(peer is not None and not data["worst_relative_error"] <= arguments.tolerance)
+    return 0 if peer is None else exit_code(data["verdict"])
 
 
 def _executed(arguments, model, options, peer, observer, timed: bool = False):
     """The outputs, and what there is to say about them."""
+    from core_compiler.ir.events import Observers
     from core_compiler.kernels.reference.digest import digest
     from workbench import jobs
+    from workbench.numbers import Beside
 
-    home = peers.HOME.get(model.spec.frontend) if timed else None
-    each = home if home == arguments.against else None  # else it knows nothing of the import
+    beside = Beside()
     made = jobs.compile(
-        model,
-        arguments.target,
-        options,
-        observer=observer,
-        execute=timed,
-        against=each or "",
-        seconds=common.seconds(arguments),
-    )
+        model, arguments.target, options, observer=Observers(observer, beside), execute=timed,
+        against=_knows_nodes(model, arguments.against), seconds=common.seconds(arguments),
+    )  # fmt: skip
     ours = made(*_own(model.inputs))
     data = {
         "model": model.name,
         "target": made.target.name,
         "worst_relative_error": None,
         "worst_ulp": None,
+        "verdict": None,
         "digest": digest(ours),
         "identity": made.identity,
         "contract": CONTRACT_VERSION,
         "frontend": model.spec.frontend,
         "against": arguments.against,
+        "values": beside.told(),
+        "beyond": None,
+        "not_compared": 0,
     }
     if peer is not None:
         data |= compare(
-            ours, peer(*_own(model.inputs)), peer(*_own(model.others)), arguments.against
+            model, made, ours, peer, arguments.against, data["values"], arguments.tolerance
         )
     return ours, data
+
+
+def _knows_nodes(model, against: str | None) -> str:
+    """The framework of the nodes of a model's import, where it is compared with that; else ""."""
+    home = peers.HOME.get(model.spec.frontend, "")
+    return home if against and against.removesuffix(".compile") == home else ""
 
 
 def _own(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -114,85 +125,100 @@ def _own(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def compare(
+    model: Model,
+    made: Compilation,
     ours: Sequence[np.ndarray],
-    reference: Sequence[np.ndarray],
-    other: Sequence[np.ndarray],
-    peer: str = "the peer",
-) -> dict:
-    """``worst_relative_error`` and ``worst_ulp`` of ``ours`` against ``reference``, both on the
-    same inputs; ``other`` is the reference on other inputs, which scales the error."""
-    if len(ours) != len(reference):
-        raise UserError(
-            f"we give {len(ours)} outputs, {peer} gives {len(reference)}",
-            "--against",
-            "compare models with the same outputs",
-        )
-    for a, b in zip(ours, reference, strict=True):
-        if a.shape != b.shape:
-            raise UserError(
-                f"an output is {a.shape} here and {b.shape} in {peer}",
-                "--against",
-                "compare models with the same outputs",
+    peer: Callable[..., Sequence[np.ndarray]],
+    name: str = "the peer",
+    values: Mapping[str, Any] | None = None,
+    tolerance: float | None = None,
+) -> dict[str, Any]:
+    """The outputs of a compiled model (``ours``) beside those of ``peer``.
+
+    ``worst_relative_error``: the largest difference of an output, of its largest value;
+    ``worst_ulp``: in ulps, at elements of at least 1/1024 of that (None: not finite); ``verdict``
+    (see `core_compiler.debug.verdict`), that on the import's ``values`` too where those were
+    compared; ``beyond``: the first node or output that differs; how many outputs were
+    ``not_compared``.  With a ``tolerance`` that alone decides on the outputs.
+    """
+    from core_compiler.debug import framework, verdict
+    from workbench import numbers
+
+    theirs = peer(*_own(model.inputs))
+    _need_same_form(ours, theirs, name)
+    if tolerance is None:
+        module = tensor_module(model, made)
+        judged = framework.judge_results(
+            module, model.inputs, ours, theirs,
+            lambda: [peer(*given) for given in framework.moved_inputs(_own(model.inputs))],
+            model.imported.trimmed if module is model.imported.module else list,
+        )  # fmt: skip
+    else:
+        judged = [verdict.by_tolerance(a, b, tolerance) for a, b in zip(theirs, ours, strict=True)]
+        values = None
+    distances = [j.distance for j in judged if j.verdict != "not_compared"]
+    beyond = values["beyond"] if values else None
+    for place, found in enumerate(judged):
+        if found.verdict == "differs" and beyond is None:
+            output = model.imported.outputs[place]
+            maker = framework.maker(model.imported.module, place)
+            beyond = numbers.beyond(
+                framework.Beyond(output, *framework.described(maker), False, found)
             )
-    errors = [relative_error(*arrays) for arrays in zip(ours, reference, other, strict=True)]
+    verdicts = [j.verdict for j in judged] + ([values["verdict"]] if values else [])
     return {
-        "worst_relative_error": max(errors, default=0.0),
-        "worst_ulp": max(map(worst_ulp, ours, reference), default=0),
+        "worst_relative_error": max((d.relative for d in distances), default=None),
+        "worst_ulp": _worst_ulp(distances),
+        "verdict": verdict.worst(verdicts),
+        "beyond": beyond,
+        "not_compared": sum(j.verdict == "not_compared" for j in judged),
     }
 
 
-def relative_error(ours: np.ndarray, reference: np.ndarray, other: np.ndarray) -> float:
-    """max |ours - reference| / max |reference - other|.
-
-    An output that does not depend on the inputs is scaled by its largest magnitude.  Where one side
-    is not finite and the other differs, the error is infinite.
-    """
-    if not reference.size:
-        return 0.0
-    a, b, c = (np.asarray(x, np.float64) for x in (ours, reference, other))
-    with np.errstate(invalid="ignore"):
-        distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-        spread = np.abs(b - c) if b.shape == c.shape else np.abs(b)
-    worst = float(np.max(np.where(np.isfinite(distance), distance, np.inf)))
-    scale = float(np.max(spread, where=np.isfinite(spread), initial=0.0))
-    scale = scale or float(np.max(np.abs(b), where=np.isfinite(b), initial=0.0))
-    return 0.0 if worst == 0.0 else worst / scale if scale else float("inf")
+def tensor_module(model: Model, made: Compilation) -> Module:
+    """The import as ops that have a meaning in f64: of a model that was read as a graph of another
+    level, the first stage of the compile that has them."""
+    module = model.imported.module
+    if module.main.level == "tensor":
+        return module
+    stages = (stage.module for stage in made.stages)
+    return next((m for m in stages if m.main.level == "tensor"), module)
 
 
-def worst_ulp(ours: np.ndarray, reference: np.ndarray) -> int:
-    """Units in the last place of ``ours``' dtype between the two, over elements of at least
-    ``COUNTED`` of the largest reference; 0 for dtypes that are not floats of 2, 4 or 8 bytes."""
-    if ours.dtype.kind != "f" or not ours.size:
-        return 0
-    reference = reference.astype(ours.dtype)
-    magnitude = np.abs(reference)
-    largest = np.max(magnitude, where=np.isfinite(magnitude), initial=0.0)
-    counted = np.isfinite(ours) & np.isfinite(reference) & (magnitude >= COUNTED * largest)
-    if not counted.any():
-        return 0
-    a, b = (places(x[counted]) for x in (ours, reference))
-    return int(max(abs(int(x) - int(y)) for x, y in _extremes(a, b)))
+def _worst_ulp(distances: Sequence[Distance]) -> int | None:
+    """The most ulps of an output (0 of integers that are equal); None where one is not finite."""
+    if any(d.ulps is None and d.relative > 0 for d in distances):
+        return None
+    return max((d.ulps or 0 for d in distances), default=None)
 
 
-def _extremes(a: np.ndarray, b: np.ndarray):
-    """The pairs that can be farthest apart; the difference of two int64 may not fit one."""
-    distance = a.astype(np.float64) - b.astype(np.float64)
-    for i in np.argsort(-np.abs(distance), kind="stable")[:8]:
-        yield a[i], b[i]
+def _need_same_form(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], name: str) -> None:
+    fix = "compare models with the same outputs"
+    if len(ours) != len(theirs):
+        raise UserError(f"expected {len(ours)} outputs, got {len(theirs)} from {name}",
+                        "--against", fix)  # fmt: skip
+    for a, b in zip(ours, theirs, strict=True):
+        if a.shape != b.shape:
+            raise UserError(f"an output is {a.shape} here and {b.shape} in {name}",
+                            "--against", fix)  # fmt: skip
 
 
 def _text(data, ours, model) -> str:
+    from workbench import numbers
+
     lines = [
         f"{data['model']} on {data['target']}: "
         + ", ".join(
             f"{name} {a.dtype}{list(a.shape)}"
             for name, a in zip(model.imported.outputs, ours, strict=False)  # then counts
         )
+        + (f"; outputs not compared: {data['not_compared']}" if data["not_compared"] else "")
     ]
     if data["against"]:
-        lines.append(
-            f"against {data['against']}: worst relative error {data['worst_relative_error']:.3g}, "
-            f"worst ulp {data['worst_ulp']}"
-        )
+        lines.append(numbers.peer_line(numbers.peer(data) or {"name": data["against"]}))
+        if data["values"]:
+            lines.append(numbers.against({**data["values"], "beyond": None}))
+        if data["beyond"]:
+            lines += numbers.beyond_lines(data["beyond"])
     lines += [f"digest   {data['digest']}", f"identity {data['identity']}"]
     return "\n".join(lines)

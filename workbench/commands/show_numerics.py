@@ -32,7 +32,8 @@ def run(arguments) -> None:
         rows = numbers.passes(opened.stages(), figures)
         counts = numbers.verdicts(rows)
         beside = opened.framework_values()
-        if not any(counts.values()) and numbers.peer(figures) is None and not beside:
+        framework = numbers.framework(beside, figures)
+        if not any(counts.values()) and numbers.peer(figures) is None and framework is None:
             raise UserError(
                 "no rewrite was checked", arguments.model,
                 "compile it with --check (--against torch: compare the import too)",
@@ -51,7 +52,7 @@ def run(arguments) -> None:
             "checks": numbers.checks(opened, stage),
             "values": numbers.values(opened),
             "findings": _findings(opened),
-            "framework": numbers.framework(beside),
+            "framework": framework,
             "framework_values": numbers.framework_values(opened),
         }
     emit(arguments, data, lambda: _text(data, arguments.top))
@@ -78,10 +79,9 @@ def _text(data, top: int) -> str:
         kept = "every checked pass kept every bit"
         lines.append(f"first pass that changed bits: {printable(first)}" if first else kept)
     if data["peer"]:
-        against = "against {name}: worst relative error {error:.3g}, worst ulp {ulp:.0f}"
-        lines.append(against.format(**data["peer"]))
+        lines.append(numbers.peer_line(data["peer"]))
     if data["framework"]:
-        lines.append(numbers.against(data["framework"]))
+        lines.append(numbers.against({**data["framework"], "beyond": None}))  # a finding has it
     for each in data["findings"]:
         said = printable(f"{each['severity']}: {each['title']}")
         lines.append(f"{said} ({printable(each['detail'])})" if each["detail"] else said)

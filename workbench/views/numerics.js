@@ -99,7 +99,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         click: () => keep({ tab: 'values', order: [name, -1], stage: worstStage() }),
       }, h('span', { class: name }, count(data.bad[name])), ` with ${what}`)),
       data.peer ? h('span', { title: explain('numerics', 'peer') },
-        `against ${data.peer.name} `, h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`) : '',
+        `against ${data.peer.name} `, h('b', {}, data.peer.verdict.replace('_', ' ')), ', ', h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`) : '',
       h('span', { class: 'gap' }),
       mayChange() ? h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass') : '',
       saves);
@@ -123,11 +123,12 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   /** How the import itself compares with the framework, in a sentence of its own. */
   function besideFramework() {
-    const { name, values, same } = data.framework;
+    const { name, values, same, verdict, beyond } = data.framework;
     const [worst] = data.beside;
     const most = worst.same ? [' All have the same bits.'] : [` ${count(same)} with the same bits, worst ${relative(worst.error)} of the largest at `,
       h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list what differs from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (worst.op !== null) send('select', { op: worst.op }); } }, worst.node), '.'];
-    return [h('div', { class: 'more', 'data-framework': name }, `Against ${name}: ${plural(values, 'value')} of the import compared.`, ...most)];
+    return [h('div', { class: 'more', 'data-framework': name }, `Against ${name}: `, h('b', { 'data-verdict': verdict }, verdict), `, ${plural(values, 'value')} of the import compared.`, ...most),
+      ...beyond.map((line) => h('div', { class: 'more', 'data-beyond': name }, line))];
   }
 
   function picture() {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from workbench import jobs, numbers
+from workbench import numbers
 from workbench.numbers import Row
 from workbench.state import Sight
 from workbench.views import missing
@@ -113,12 +113,15 @@ def framework(run: Run) -> list[Row]:
 
 
 def _compared(run: Run, rows: list[Row]) -> Row | None:
-    """The comparison in short; ``left_out``: values that have no tensor of the same form there."""
+    """The comparison in short; ``left_out``: values that have no tensor of the same form there;
+    ``beyond``: what is wrong at the first node that differs, as lines."""
     if not rows:
         return None
+    told = numbers.framework((), run.figures()) or {"verdict": numbers.NOT_JUDGED}
     return {
         "name": rows[0]["framework"], "values": len(rows), "same": sum(r["same"] for r in rows),
-        "left_out": int(run.figures().get(f"{jobs.FRAMEWORK}_left_out", 0)),
+        "left_out": told.get("left_out", 0), "verdict": told["verdict"].replace("_", " "),
+        "beyond": numbers.beyond_lines(told["beyond"]) if told.get("beyond") else [],
     }  # fmt: skip
 
 

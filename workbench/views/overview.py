@@ -133,8 +133,16 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
             hint += f"; the first pass that changed bits is {first[0]['name']}"
         yield _figure("end-to-end error", accumulated[-1], "relative", hint, "numerics")
     if "worst_relative_error" in figures:
+        verdict = str(figures.get("verdict", numbers.NOT_JUDGED)).replace("_", " ")
         yield _figure("error against peer", figures["worst_relative_error"], "relative",
-                      str(figures.get("against", "")), "numerics")  # fmt: skip
+                      f"{figures.get('against', '')}: {verdict}", "numerics")  # fmt: skip
+    if numbers.FRAMEWORK in figures:
+        told = numbers.framework((), figures) or {}
+        beyond = told["beyond"]
+        where = f", first at {beyond['node']}" if beyond else ""
+        yield {**_figure("import against its framework", None, "",
+                         f"{told['framework']}, node by node{where}", "numerics"),
+               "text": told["verdict"].replace("_", " ")}  # fmt: skip
     if training.is_training(run):  # the recording went on after the compile
         yield _figure("compile time", sum(s.seconds for s in stages), "s", "all passes", "")
     else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,14 @@ from core_compiler.ir.framework import TellNode
 
 #: Tells the session where a model that is given as bytes has its external data.
 _FOLDER = "session.model_external_initializers_file_folder_path"
+
+#: Kinds of attributes that hold graphs.
+_GRAPH, _GRAPHS = 5, 10
+#: Ops that draw numbers; and those that are about the bits of one dtype.
+_RANDOM = frozenset({
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
+    "Multinomial", "BitCast",
+})  # fmt: skip
 
 
 def run_file(
@@ -44,5 +53,117 @@ def run_nodes(
         whole.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     given = zip((i.name for i in session.get_inputs()), inputs, strict=True)
-    for name, made in zip(names, session.run(list(names), dict(given)), strict=True):
-        tell(name, [made if isinstance(made, np.ndarray) else None])
+    fed = dict(given)
+    made = dict(zip(names, session.run(list(names), fed), strict=True))
+    wide = _InF64(model, folder, {**fed, **made})
+    for name, array in made.items():
+        known = array if isinstance(array, np.ndarray) else None
+        if not any(tell(name, [known], partial(wide, name))):
+            wide.untold.add(name)
+
+
+class _InF64:
+    """Executes single nodes of a model in f64.  ``known`` are the graph's tensors by name;
+    ``untold`` are those that nobody goes on from."""
+
+    def __init__(self, model: Any, folder: Any, known: Mapping[str, Any]):
+        self.model, self.folder, self.known = model, folder, known
+        self.untold: set[str] = set()
+        self._makers = {name: node for node in model.graph.node for name in node.output if name}
+        self._stored = {t.name: t for t in model.graph.initializer}
+        self._last: tuple[Any, dict[str, np.ndarray] | None] = (None, None)
+
+    def __call__(self, name: str) -> list[np.ndarray | None] | None:
+        node = self._makers.get(name)
+        if node is None or self.untold & set(node.input):
+            return None
+        if self._last[0] is not node:
+            self._last = node, self._made(node)
+        made = self._last[1]
+        return None if made is None else [made.get(name)]
+
+    def _made(self, node: Any) -> dict[str, np.ndarray] | None:
+        kinds = {a.type for a in node.attribute}
+        if node.op_type in _RANDOM or kinds & {_GRAPH, _GRAPHS}:
+            return None
+        try:
+            operands = {n: _widened(self._operand(n)) for n in node.input if n}
+            asked = _asked_in_f64(node)
+        except Exception:  # sparse, a sequence, external data: any kind of exception
+            return None
+        try:
+            return self._executed(asked, operands)
+        except Exception:  # what an op without this dtype raises: any kind of exception
+            return None
+
+    def _operand(self, name: str) -> np.ndarray:
+        if name in self.known:
+            return np.asarray(self.known[name])
+        from core_compiler.frontends.onnx.reading import to_array
+
+        if name in self._stored:
+            return to_array(self._stored[name], self.folder)
+        raise KeyError(name)
+
+    def _alone(self, node: Any, operands: Mapping[str, np.ndarray]) -> tuple[Any, list[str]]:
+        """A model of one node; integers are stored in it, as ops that read sizes want them."""
+        import onnx
+        from onnx import helper, numpy_helper
+
+        floats = [n for n, a in operands.items() if a.dtype == np.float64]
+        infos = [
+            helper.make_tensor_value_info(n, onnx.TensorProto.DOUBLE, operands[n].shape)
+            for n in floats
+        ]
+        held = [
+            numpy_helper.from_array(np.asarray(a), n) for n, a in operands.items()
+            if n not in floats
+        ]  # fmt: skip
+        results = [onnx.ValueInfoProto(name=n) for n in node.output if n]
+        graph = helper.make_graph([node], "alone", infos, results, held)
+        made = helper.make_model(
+            graph, opset_imports=self.model.opset_import, functions=self.model.functions,
+            ir_version=self.model.ir_version,
+        )  # fmt: skip
+        return made, floats
+
+    def _executed(self, node: Any, operands: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        import onnxruntime
+
+        made, floats = self._alone(node, operands)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        session = onnxruntime.InferenceSession(
+            made.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        names = [n for n in node.output if n]
+        results = session.run(names, {n: operands[n] for n in floats})
+        return {
+            n: r for n, r in zip(names, results, strict=True)
+            if isinstance(r, np.ndarray) and (r.dtype == np.float64 or r.dtype.kind in "biu")
+        }  # fmt: skip
+
+
+def _widened(array: np.ndarray) -> np.ndarray:
+    is_float = array.dtype.kind == "f" or (array.dtype.kind == "V" and "float" in array.dtype.name)
+    return array.astype(np.float64) if is_float else array
+
+
+def _asked_in_f64(node: Any) -> Any:
+    """A node whose attributes ask for f64 where they ask for another float."""
+    import onnx
+    from onnx import numpy_helper
+
+    floats = {
+        onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16,
+    }  # fmt: skip
+    wide = onnx.NodeProto()
+    wide.CopyFrom(node)
+    for held in wide.attribute:
+        if held.name in ("to", "dtype", "output_datatype") and held.i in floats:
+            held.i = onnx.TensorProto.DOUBLE
+        if held.type == onnx.AttributeProto.TENSOR and held.t.data_type in floats:
+            exact = numpy_helper.to_array(held.t).astype(np.float64)
+            held.t.CopyFrom(numpy_helper.from_array(exact, held.t.name))
+    return wide

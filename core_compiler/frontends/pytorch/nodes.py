@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,11 @@ import numpy as np
 from core_compiler.arrays import to_torch
 from core_compiler.frontends.pytorch.tensors import to_numpy
 from core_compiler.ir.framework import TellNode
+
+#: Ops whose result is about the bits of one dtype: f64 would give another.
+_BITS = frozenset({"aten.view.dtype", "aten.nextafter.default", "aten.nan_to_num.default"})
+#: Ops whose results hold whatever was in their memory.
+_UNSET = ("aten.empty", "aten.new_empty")
 
 
 def run_nodes(program, inputs: Sequence[np.ndarray], tell: TellNode) -> None:
@@ -19,14 +26,75 @@ def run_nodes(program, inputs: Sequence[np.ndarray], tell: TellNode) -> None:
     from torch.utils import _pytree as pytree
 
     class Telling(torch.fx.Interpreter):
+        def __init__(self, module):
+            super().__init__(module)
+            #: Results that nobody goes on from, in f64 (None: torch has none): of complex numbers.
+            self.untold: dict[Any, Any] = {}
+
         def run_node(self, node):
+            if node.op != "call_function":
+                return super().run_node(node)
+            wide = cache(partial(self.in_f64, node, *self.fetch_args_kwargs_from_env(node)))
             made = super().run_node(node)
-            if node.op == "call_function":
-                tell(node.name, [_array(leaf) for leaf in pytree.tree_leaves(made)])
+            leaves = pytree.tree_leaves(made)
+            unset = str(node.target).startswith(_UNSET)
+            arrays = [None if unset else _array(leaf) for leaf in leaves]
+            taken = tell(node.name, arrays, lambda: _arrays(wide()))
+            for leaf, is_taken in zip_longest(leaves, taken[: len(leaves)]):
+                if isinstance(leaf, torch.Tensor) and not is_taken and not _is_exact(leaf):
+                    self.untold[node] = None if unset else wide()
             return made
+
+        def in_f64(self, node, args, kwargs):
+            untold = [n for n in node.all_input_nodes if n in self.untold]
+            if any(self.untold[n] is None for n in untold):
+                return None
+            if untold:
+                given = node.args, node.kwargs
+                args, kwargs = torch.fx.map_arg(given, lambda n: self.untold.get(n, self.env[n]))
+            return _in_f64(node.target, args, kwargs)
 
     with torch.no_grad():
         Telling(program.graph_module).run(*_arguments(program, inputs))
+
+
+def _arrays(made: Any) -> list[np.ndarray | None] | None:
+    from torch.utils import _pytree as pytree
+
+    return None if made is None else [_array(leaf) for leaf in pytree.tree_leaves(made)]
+
+
+def _is_exact(leaf: Any) -> bool:
+    return not (leaf.is_floating_point() or leaf.is_complex())
+
+
+def _in_f64(target: Any, args: tuple, kwargs: dict) -> Any:
+    """What one op makes of its operands in f64; None where torch has no such form of it."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    name = str(target)
+    packet = isinstance(target, torch._ops.OpOverload)
+    if name in _BITS or not (packet or name.startswith("<built-in function getitem")):
+        return None  # (a graph as an operand: control flow)
+    if packet and (torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable):
+        return None
+
+    def wide(part: Any) -> Any:
+        if isinstance(part, torch.Tensor):
+            if part.is_complex():
+                return part.to(torch.complex128)
+            return part.to(torch.float64) if part.is_floating_point() else part
+        if isinstance(part, torch.dtype):
+            if part.is_complex:
+                return torch.complex128
+            return torch.float64 if part.is_floating_point else part
+        return part
+
+    try:
+        return target(*pytree.tree_map(wide, args), **pytree.tree_map(wide, kwargs))
+    except Exception:  # what an op without this dtype raises: any kind of exception
+        return None
 
 
 def _arguments(program, inputs: Sequence[np.ndarray]) -> list[Any]:

@@ -316,6 +316,7 @@ def test_the_import_is_listed_beside_its_framework(server, tab, beside_torch):
     page.wait(f"{VIEW} [data-framework=torch]")
     said = page.text(f"{VIEW} [data-framework=torch]")
     assert f"{len(records)} values of the import" in said and worst.node in said
+    assert page.text(f"{VIEW} [data-verdict]") == "within"
     page.locate(f"{VIEW} [data-do=beside]").click()
     page.wait(f"{VIEW} [data-tab=beside][aria-selected=true]")
     page.wait(f"{VIEW} tbody tr.on")

@@ -1,0 +1,279 @@
+"""The verdict on values beside another framework's (docs/numerics.md, "Against a framework").
+
+``equal``: every bit is the same.  ``within``: only rounding differs.  ``differs``: more than
+rounding does.  ``not_compared``: there is nothing to compare with.
+
+What is rounding is decided in f64.  ``truth`` is what our ops compute in f64 on the same operands:
+
+1. *Algebra*.  Where the framework computes the same in f64, both agree to 1e-9 of the largest
+   value, or to 16 times what an ulp of f64 on the operands and the rounding of the formula's own
+   constants change.  Where it cannot, its error against the truth is at most 16 times the larger of
+   ours, an ulp, and the condition.
+2. *Rounding*.  Our error against the truth is at most 4 times the larger of the framework's, an
+   ulp, and the condition times the root of the number of terms that one element adds up.
+
+The condition is how far the truth moves when every operand moves by up to an ulp of its own dtype,
+the most of 8 seeds: what is ill-conditioned may be far off, and sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from core_compiler.debug.check import ALGEBRA, SEEDS, same_bits
+from core_compiler.debug.metric import Distance, distance, epsilon
+
+#: How many times the other's error against f64 ours may be.
+GROWTH = 4.0
+#: How many times the condition, or our error, a difference may be where the framework has no f64.
+MARGIN = 16.0
+#: Verdicts, those to look at first.
+VERDICTS = ("differs", "within", "equal", "not_compared")
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """``distance`` of ours from theirs; ``allowed`` is the bound that it is beyond, of the largest
+    value (0.0: of no such kind); ``note`` says which rule was broken, or why nothing was
+    compared."""
+
+    verdict: str
+    distance: Distance = field(default_factory=Distance)
+    allowed: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a value can be judged by; each is asked for only where it is needed.
+
+    ``truth()``: our ops in f64; None where they have no f64.  ``wide()``: the framework in f64;
+    None where it has none.  ``moved(seed)``: our ops in f64 with operands moved by up to an ulp of
+    their dtypes.  ``nudged(seed)``: with operands moved by up to an ulp of f64, and the formula's
+    constants by their rounding.  ``others()``: the framework on inputs moved by an ulp.
+    ``same_algebra``: it is known that both compute the same formula (each of its ops was judged).
+    ``terms()``: how many terms the longest sum behind one element adds up.
+    """
+
+    truth: Callable[[], Array | None]
+    moved: Callable[[int], Array]
+    nudged: Callable[[int], Array] | None = None
+    wide: Callable[[], Array | None] | None = None
+    others: Callable[[], Sequence[Array]] = lambda: ()
+    same_algebra: bool = False
+    terms: Callable[[], int] = lambda: 1
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """The verdict on several values together."""
+    found = set(verdicts)
+    return next((v for v in VERDICTS if v in found), "not_compared")
+
+
+def judge(theirs: Array, ours: Array, evidence: Evidence) -> Judgement:
+    """The verdict on one value."""
+    if same_bits(theirs, ours):
+        return Judgement("equal", distance(theirs, ours))
+    off = distance(theirs, ours, theirs.dtype)
+    if theirs.shape != ours.shape or theirs.dtype != ours.dtype:
+        note = f"{ours.dtype}{list(ours.shape)} instead of {theirs.dtype}{list(theirs.shape)}"
+        return Judgement("differs", off, note=note)
+    if theirs.dtype.kind in "biu":
+        return _integers(theirs, ours, off, evidence)
+    return _Floats(theirs, ours, off, evidence).judged()
+
+
+def by_tolerance(theirs: Array, ours: Array, tolerance: float) -> Judgement:
+    """The verdict by a bound on the difference, of the largest value."""
+    if same_bits(theirs, ours):
+        return Judgement("equal", distance(theirs, ours))
+    off = distance(theirs, ours, theirs.dtype)
+    if off.relative <= tolerance:
+        return Judgement("within", off, tolerance)
+    return Judgement("differs", off, tolerance, f"more than the tolerance of {tolerance:g}")
+
+
+# -- integers -------------------------------------------------------------------------------------
+
+
+def _integers(theirs: Array, ours: Array, off: Distance, evidence: Evidence) -> Judgement:
+    """Integers and booleans are equal, or rounding decides between the two: moving the operands by
+    an ulp gives the one here and the other there."""
+    differ = np.asarray(theirs != ours)
+    wanted, made = theirs[differ], ours[differ]
+    settled = np.zeros(wanted.shape, bool)
+    there = [a[differ] for a in evidence.others() if a.shape == ours.shape]
+    settled |= _among(made, there)
+    truth = evidence.truth()
+    if truth is not None:
+        here = [truth, *(evidence.moved(seed) for seed in range(2 * SEEDS))]
+        settled |= _among(wanted, [a[differ] for a in here if a.shape == ours.shape])
+    if settled.all():
+        return Judgement("within", off, note="rounding decides: an ulp gives either")
+    place = tuple(int(axis[int(np.argmin(settled))]) for axis in np.nonzero(np.atleast_1d(differ)))
+    place = place if theirs.ndim else ()
+    off = replace(off, index=place, want=float(theirs[place]), got=float(ours[place]))
+    return Judgement("differs", off, note="integers differ, and no rounding decides between them")
+
+
+def _among(wanted: Array, found: Sequence[Array]) -> Array:
+    among = np.zeros(wanted.shape, bool)
+    for each in found:
+        among |= each == wanted
+    return among
+
+
+# -- floats ---------------------------------------------------------------------------------------
+
+
+class _Floats:
+    """The verdict on a tensor of floats."""
+
+    def __init__(self, theirs: Array, ours: Array, off: Distance, evidence: Evidence):
+        self.theirs, self.ours, self.off, self.evidence = theirs, ours, off, evidence
+        self.dtype = theirs.dtype
+        self.ulp = epsilon(self.dtype)
+        self._condition: float | None = None
+
+    def judged(self) -> Judgement:
+        if self.evidence.wide is None and self.off.relative <= (GROWTH - 1) * self.ulp:
+            return self._within()  # whatever theirs is off: ours is off by as much and this at most
+        truth = self.evidence.truth()
+        if truth is None:  # ops without f64: by the framework's own spread alone
+            allowed = MARGIN * max(self.ulp, self._spread())
+            if self.off.relative <= allowed:
+                return self._within()
+            return self._differs(allowed, "more than the framework differs from itself")
+        self.truth = truth
+        self.aside = self._set_aside()
+        if self.aside is None:
+            return self._differs(0.0, "NaN or infinity here, another value there")
+        if not self.evidence.same_algebra:
+            broken = self._algebra()
+            if broken is not None:
+                return broken
+        return self._rounding()
+
+    # -- 1: the same formula ---------------------------------------------------------------------
+
+    def _algebra(self) -> Judgement | None:
+        wide = None if self.evidence.wide is None else self.evidence.wide()
+        if wide is not None and wide.shape == self.truth.shape and wide.dtype == np.float64:
+            apart = self._apart(wide, self.truth)
+            if apart <= ALGEBRA:
+                return None
+            sensitive = MARGIN * self._sensitivity(apart / MARGIN)
+            if apart <= sensitive:
+                return None
+            # Only where it computes what it does in its own dtype is its f64 to be believed.
+            if not self._is_rounded(wide) and self._is_near(self._apart(wide, self.theirs)):
+                note = (f"off by {apart:.3g} of the largest value in f64 too: "
+                        "it is not only rounding that differs")  # fmt: skip
+                return self._differs(max(ALGEBRA, sensitive), note)
+        error = self._apart(self.truth, self.theirs)
+        if self._is_near(error):
+            return None
+        note = (f"the framework is off by {error:.3g} of the largest value from our ops in f64, "
+                "more than rounding explains")  # fmt: skip
+        return self._differs(MARGIN * self._unit(), note)
+
+    def _is_rounded(self, wide: Array) -> bool:
+        """Whether the framework has f64 in name only: rounded to the dtype on its way."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            here, there = (
+                (a.astype(self.dtype).astype(np.float64) == a).all() for a in (self.truth, wide)
+            )
+        return bool(there) and not bool(here)
+
+    def _is_near(self, error: float) -> bool:
+        own = max(self._apart(self.truth, self.ours), self.ulp)
+        return error <= MARGIN * own or error <= MARGIN * self._unit()
+
+    def _unit(self) -> float:
+        """The most of our error, an ulp, the condition and the framework's spread."""
+        own = self._apart(self.truth, self.ours)
+        return max(own, self.ulp, self._conditioned(), self._spread())
+
+    def _sensitivity(self, enough: float) -> float:
+        """How far the truth moves by f64's own rounding and that of the formula's constants."""
+        most = 0.0
+        if self.evidence.nudged is None:
+            return most
+        for seed in range(SEEDS):
+            most = max(most, self._apart(self.truth, self.evidence.nudged(seed)))
+            if most >= enough:
+                break
+        return most
+
+    # -- 2: rounding -----------------------------------------------------------------------------
+
+    def _rounding(self) -> Judgement:
+        ours = self._apart(self.truth, self.ours)
+        theirs = self._apart(self.truth, self.theirs)
+        if ours <= GROWTH * max(theirs, self.ulp):
+            return self._within()
+        # Adding n terms one by one loses the root of n more than the condition says, which moves
+        # each term alone (Higham and Mary, "A new approach to probabilistic rounding error
+        # analysis", SIAM J. Sci. Comput. 41, 2019); frameworks add in many lanes, and lose less.
+        sums = self._conditioned() * self.evidence.terms() ** 0.5
+        allowed = GROWTH * max(theirs, self.ulp, sums, self._spread())
+        if ours <= allowed:
+            return self._within()
+        note = (f"off by {ours:.3g} of the largest value from f64, the framework by {theirs:.3g}: "
+                f"more than {GROWTH:g} times")  # fmt: skip
+        return self._differs(allowed, note)
+
+    # -- measures --------------------------------------------------------------------------------
+
+    def _conditioned(self) -> float:
+        if self._condition is None:
+            found = (self._apart(self.truth, self.evidence.moved(seed)) for seed in range(SEEDS))
+            self._condition = max(found)
+        return self._condition
+
+    def _spread(self) -> float:
+        """How far the framework's own results move when its inputs move by an ulp."""
+        others = [a for a in self.evidence.others() if a.shape == self.theirs.shape]
+        return max((distance(self.theirs, a).relative for a in others), default=0.0)
+
+    def _apart(self, want: Array, got: Array) -> float:
+        if self.aside is not None and self.aside.any():
+            want, got = (np.where(self.aside, 0.0, a.astype(np.float64)) for a in (want, got))
+        return distance(want, got, self.dtype).relative
+
+    def _set_aside(self) -> Array | None:
+        """Elements that say nothing of rounding: infinities, NaN and the huge numbers of masks that
+        are the same on both sides, and what overflows.  None where others are not finite."""
+        a, b, true = (x.astype(np.float64) for x in (self.theirs, self.ours, self.truth))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        top = float(_largest(self.dtype))
+        with np.errstate(invalid="ignore"):
+            huge = same & ~(np.abs(a) < max(top * 2.0**-64, 2.0**14))
+            overflows = np.abs(true) >= top * (1 - 8 * self.ulp)
+        unlike = ~np.isfinite(a) ^ ~np.isfinite(b)
+        unlike |= ~np.isfinite(a) & ~np.isfinite(b) & ~same
+        if (unlike & ~overflows).any():
+            return None
+        return huge | unlike | (~np.isfinite(true) & same)
+
+    # -- outcomes --------------------------------------------------------------------------------
+
+    def _within(self) -> Judgement:
+        return Judgement("within", self.off)
+
+    def _differs(self, allowed: float, note: str) -> Judgement:
+        return Judgement("differs", self.off, allowed, note)
+
+
+def _largest(dtype: np.dtype) -> float:
+    """The largest finite number of a float dtype."""
+    if dtype.kind == "f":
+        return float(np.finfo(dtype).max)
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype).max)

@@ -1,0 +1,366 @@
+"""The verdict on values beside a framework's: what rounding explains, and what it does not.
+
+The oracles are torch and onnxruntime; faults are planted in the tables of translations.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core_compiler.arrays import as_numpy
+from core_compiler.debug import framework
+from core_compiler.debug.framework import compare, judge_results, moved_inputs
+from core_compiler.debug.verdict import Evidence, by_tolerance, judge, worst
+
+torch: Any = pytest.importorskip("torch", reason="the models are torch's")
+F: Any = torch.nn.functional
+Linear, LayerNorm = torch.nn.Linear, torch.nn.LayerNorm
+
+RANDOM = np.random.default_rng(5)
+X = RANDOM.standard_normal((6, 6)).astype(np.float32)
+IMAGE = RANDOM.standard_normal((2, 3, 9, 9)).astype(np.float32)
+
+
+class Made(torch.nn.Module):
+    def __init__(self, function, *modules):
+        super().__init__()
+        self.function, self.parts = function, torch.nn.ModuleList(modules)
+
+    def forward(self, x):
+        return self.function(x, *self.parts)
+
+
+def compared(function, *modules, x=X, dtype=None):
+    """The comparison of a torch model's import with torch; modules are made from a seed."""
+    from core_compiler.frontends.pytorch import import_module
+
+    torch.manual_seed(1)
+    module = Made(function, *(make() for make in modules)).eval()
+    given = torch.from_numpy(x)
+    if dtype is not None:
+        module, given = module.to(dtype), given.to(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of recurrent weights, while they are exported
+        found = import_module(module, (given,))
+    return compare(found.module, [as_numpy(given), *found.state], found.nodes, 1)
+
+
+# -- planted faults -------------------------------------------------------------------------------
+
+
+def wrong_axis(right):
+    return lambda b, x, dim=None, *more, **named: right(b, x, [1 - d for d in dim], *more, **named)
+
+
+def swapped(right):
+    return lambda b, x, y, **named: right(b, y, x, **named)
+
+
+def handed_on(right):
+    return lambda b, x, *more, **named: x
+
+
+def epsilon_of_layer_norm(right):
+    return lambda b, x, shape, w=None, bias=None, eps=1e-5, *more: right(b, x, shape, w, bias, 1e-6)
+
+
+def epsilon_of_batch_norm(right):
+    return lambda b, x, w, bias, mean, variance, training, momentum, eps, *more: right(
+        b, x, w, bias, mean, variance, training, momentum, 2 * eps, *more
+    )
+
+
+def padded_at_one_end(right):
+    """Padding that is off by one: 0 rows in front and 2 behind instead of 1 and 1."""
+
+    def fault(b, x, w, bias=None, stride=1, padding=0, *more):
+        wide = right(b, x, w, bias, stride, (2, 2), *more)
+        rows, columns = x.type.shape[2:]
+        return b.cut(b.cut(wide, 2, 2, 2 + rows, 1), 3, 1, 1 + columns, 1)
+
+    return fault
+
+
+FAULTS = {
+    "sum over the wrong axis": (
+        "sum", wrong_axis, "sum_1", lambda x: torch.tanh(x).sum(1) * 2, (), X,
+    ),
+    "swapped operands": (
+        "sub", swapped, "sub", lambda x, layer: (torch.tanh(x) - layer(x)).exp(),
+        (lambda: Linear(6, 6),), X,
+    ),
+    "missing transpose": (
+        "permute", handed_on, "permute", lambda x: torch.tanh(x).permute(1, 0).exp(), (), X,
+    ),
+    "epsilon of a layer norm": (
+        "layer_norm", epsilon_of_layer_norm, "layer_norm", lambda x, norm: norm(x).exp(),
+        (lambda: LayerNorm(6),), X,
+    ),
+    "epsilon of a batch norm": (
+        "batch_norm", epsilon_of_batch_norm, "batch_norm",
+        lambda x, conv, norm: norm(conv(x)).relu(),
+        (lambda: torch.nn.Conv2d(3, 8, 3), lambda: torch.nn.BatchNorm2d(8)), IMAGE,
+    ),
+    "padding off by one": (
+        "conv2d", padded_at_one_end, "conv2d", lambda x, conv: conv(x).relu() + 1,
+        (lambda: torch.nn.Conv2d(3, 8, 3, padding=1),), IMAGE,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_translation_is_named(monkeypatch, name):
+    from core_compiler.frontends.pytorch.aten import table
+
+    row, wrap, node, function, modules, x = FAULTS[name]
+    assert compared(function, *modules, x=x).verdict in ("equal", "within")
+    monkeypatch.setitem(table.TABLE, row, wrap(table.TABLE[row]))
+    found = compared(function, *modules, x=x)
+    assert found.verdict == "differs" and found.beyond is not None
+    assert (found.beyond.node, found.beyond.alone) == (node, True)
+    off = found.beyond.judgement.distance
+    assert off.relative > 1e-7 and off.want != off.got
+    assert all(error < 1e-5 for _, error in found.beyond.inputs)
+    if node != "permute":  # that has no op of its own
+        assert "core." in found.beyond.op
+        # What comes after it is right on the framework's own operands.
+        assert found.counts["differs"] == 1
+
+
+def test_an_error_far_below_an_ulp_is_found_in_f64(monkeypatch):
+    """1.5e-8 of every operand: f32 alone could not tell it from rounding."""
+    from core_compiler.frontends.pytorch.aten import table
+
+    right = table.TABLE["exp"]
+
+    def fault(b, x):
+        return right(b, b.add(x, b.mul(x, b.scalar_like(2.0**-26, x))))
+
+    assert compared(torch.exp).verdict in ("equal", "within")
+    monkeypatch.setitem(table.TABLE, "exp", fault)
+    found = compared(lambda x: torch.exp(x * 1.5))
+    assert found.verdict == "differs" and found.beyond is not None and found.beyond.node == "exp"
+
+
+# -- no false alarms ------------------------------------------------------------------------------
+
+SOUND = {
+    "large logits": (lambda x: torch.softmax(x * 1e4, 1),),
+    "a masked row": (lambda x: torch.softmax(x.masked_fill(x > -9, -3.4e38), 1),),
+    "a large mean": (lambda x: ((x + 1e4).var(1), (x + 1e4).std(1), F.layer_norm(x + 1e4, (6,))),),
+    "cancelling sums": (lambda x: (x.sum() - x.sum(1).sum(), (x * 1e8 - x * 1e8 + x).sum()),),
+    "a difference of squares": (lambda x: (x * x).mean(1) - x.mean(1) ** 2,),
+    "overflow": (lambda x: (x.exp() * 1e30 * 1e20, torch.log(x * 0))),
+    "functions": (lambda x: (F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x) * 0.1,
+                             F.softplus(x), torch.logsumexp(x * 1e3, 1), x.prod(1))),
+    "ties": (lambda x: (torch.topk(x.relu(), 3), x.relu().argmax(1), x.relu().sort(1))),
+    "complex numbers": (lambda x: torch.fft.rfft(x).abs(),),
+    "products": (lambda x, a, b: b(F.gelu(a(x))), lambda: Linear(6, 64), lambda: Linear(64, 5)),
+}  # fmt: skip
+
+
+def case(given):
+    return given if isinstance(given, tuple) else (given,)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_ill_conditioned_models_are_within(name):
+    function, *modules = case(SOUND[name])
+    found = compared(function, *modules)
+    assert found.verdict in ("equal", "within"), found.beyond
+    assert found.counts["equal"] + found.counts["within"] >= 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_other_floats_are_judged_by_their_own_rounding(dtype):
+    kind = getattr(torch, dtype)
+    found = compared(
+        lambda x, a, norm, b: (torch.softmax(b(F.gelu(norm(a(x)))), 1), x.var(1), x.argmax(1)),
+        lambda: Linear(6, 32), lambda: LayerNorm(32), lambda: Linear(32, 4), dtype=kind,
+    )  # fmt: skip
+    assert found.verdict == "within", found.beyond
+
+
+def test_a_deep_network_of_random_weights_is_within():
+    def deep():
+        layers = [torch.nn.Sequential(Linear(6, 6), torch.nn.Tanh()) for _ in range(30)]
+        made = torch.nn.Sequential(*layers)
+        for parameter in made.parameters():
+            parameter.data *= 4  # errors grow from layer to layer
+        return made
+
+    found = compared(lambda x, network: network(x), deep)
+    assert found.verdict == "within", found.beyond
+    assert max(r.error for r in found.records) > 1e-7
+
+
+def test_random_numbers_are_not_compared_and_what_reads_them_is():
+    found = compared(lambda x: torch.rand_like(x).exp() + x)
+    assert found.counts["not_compared"] == found.left_out == 1
+    assert found.verdict in ("equal", "within") and found.counts.total() == 3
+    assert compared(torch.rand_like).verdict == "not_compared"
+
+
+# -- ONNX -----------------------------------------------------------------------------------------
+
+GRAPH = """g (float[6,6] x) => (float[6] z, float[6,6] n, int64[6,1] k) {{
+  t = Transpose<perm=[1,0]>(x)
+  s = Sub(t, x)
+  n = LayerNormalization<axis=1, epsilon=0.00001>(s, scale)
+  k = ArgMax<axis=1>(n)
+  axes = Constant<value = int64[1] {{1}}>()
+  z = ReduceSum<keepdims=0>(n, axes)
+}}"""
+ONNX_FAULTS = {
+    "Transpose": ("t", handed_on),
+    "Sub": ("s", swapped),
+    "LayerNormalization": (
+        "n", lambda right: lambda b, x, w, *more: right(_Other(b, epsilon=2e-5), x, w, *more)
+    ),
+    "ReduceSum": (
+        "z",
+        lambda right: lambda b, x, axes=None: right(b, b.transpose(x, permutation=(1, 0)), axes),
+    ),
+}  # fmt: skip
+
+
+class _Other:
+    """A context whose node has another attribute."""
+
+    def __init__(self, context, **changed):
+        self._context, self._changed = context, changed
+
+    def attr(self, name, *more):
+        return self._changed.get(name) or self._context.attr(name, *more)
+
+    def __getattr__(self, name):
+        return getattr(self._context, name)
+
+
+def onnx_model():
+    onnx = pytest.importorskip("onnx", reason="the model is an ONNX one")
+    pytest.importorskip("onnxruntime", reason="onnxruntime runs the graph")
+    graph = onnx.parser.parse_graph(GRAPH.format())
+    scale = np.linspace(0.5, 2, 6).astype(np.float32)
+    graph.initializer.append(onnx.numpy_helper.from_array(scale, "scale"))
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)])
+
+
+@pytest.mark.parametrize("row", ONNX_FAULTS)
+def test_a_wrong_translation_of_onnx_is_named(monkeypatch, row):
+    from core_compiler.frontends.onnx import import_proto, table
+
+    model = onnx_model()
+    sound = import_proto(model)
+    result = compare(sound.module, [X], sound.nodes, 1)
+    assert result.verdict in ("equal", "within"), result.beyond
+    node, wrap = ONNX_FAULTS[row]
+    monkeypatch.setitem(table.TABLE, row, wrap(table.TABLE[row]))
+    wrong = import_proto(model)
+    result = compare(wrong.module, [X], wrong.nodes, 1)
+    assert result.verdict == "differs" and result.beyond is not None
+    assert (result.beyond.node, result.beyond.alone) == (node, True)
+
+
+def test_onnxruntime_rounds_and_is_not_blamed():
+    """Its LayerNormalization exists in f64: both agree there to 1e-9."""
+    from core_compiler.frontends.onnx import import_proto
+
+    found = import_proto(onnx_model())
+    told = {}
+    found.nodes.run([X], lambda name, arrays, in_f64: [told.setdefault(name, in_f64()) is not None])
+    (wide,) = told["n"]
+    assert wide.dtype == np.float64 and not np.array_equal(wide, wide.astype(np.float32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["densenet121", "inception_v1", "shufflenet", "squeezenet"])
+def test_a_light_model_of_random_weights_is_within(name):
+    pytest.importorskip("onnxruntime", reason="onnxruntime runs the graph")
+    from core_compiler.frontends.onnx import import_proto
+    from tests.conformance import light_models
+
+    model = light_models.random_model(name)
+    found, given = import_proto(model), [*light_models.random_inputs(model).values()]
+    result = compare(found.module, given, found.nodes, len(given))
+    assert result.verdict == "within", result.beyond
+
+
+# -- results as a whole ---------------------------------------------------------------------------
+
+
+def results(theirs, ours=None, function=lambda x: x.exp().sum(1), others=list):
+    from core_compiler.frontends.pytorch import import_module
+
+    found = import_module(Made(function).eval(), (torch.from_numpy(X),))
+    ours = [as_numpy(function(torch.from_numpy(X)))] if ours is None else ours
+    return judge_results(found.module, [X], ours, theirs, others)[0]
+
+
+def test_results_are_judged_against_f64():
+    exact = np.exp(X.astype(np.float64)).sum(1)
+    near = exact.astype(np.float32)
+    assert results([near]).verdict in ("equal", "within")
+    wrong = np.exp(X.astype(np.float64)).sum(0).astype(np.float32)
+    judged = results([wrong])
+    assert judged.verdict == "differs"
+    expected = np.abs(near - wrong).max() / np.abs(wrong).max()
+    assert judged.distance.relative == pytest.approx(expected, rel=1e-5)
+    # Ours is not allowed to be many times less accurate than theirs.
+    assert results([near], [near * np.float32(1 + 3e-6)]).verdict == "differs"
+    assert results([np.full_like(near, np.nan)]).verdict == "differs"
+
+
+def test_positions_that_rounding_decides_are_within():
+    function = lambda x: (x * 1e-3 + 1e4).argmax(1)  # noqa: E731
+    ours = as_numpy(function(torch.from_numpy(X)))
+    other = (ours + 1) % 6
+
+    def others():
+        return [[as_numpy(function(torch.from_numpy(x)))] for (x,) in moved_inputs([X])]
+
+    judged = results([other], [ours], function, lambda: [*others(), [ours]])
+    assert judged.verdict == "within"
+    assert (
+        results([(X.argmax(1) + 1) % 6], [X.argmax(1)], lambda x: x.argmax(1)).verdict == "differs"
+    )
+
+
+# -- small ----------------------------------------------------------------------------------------
+
+
+def test_a_value_without_f64_is_held_to_the_spread_of_the_framework():
+    def nothing():
+        return None
+
+    one = np.ones(3, np.float32)
+    far, beside = one + np.float32(1e-5), one + np.float32(2e-6)
+    alone = Evidence(nothing, lambda seed: one)
+    assert judge(one, far, alone).verdict == "differs"
+    spread = Evidence(nothing, lambda seed: one, others=lambda: [beside])
+    assert judge(one, far, spread).verdict == "within"
+
+
+def test_tolerance_and_order_of_verdicts():
+    one = np.ones(3, np.float32)
+    assert by_tolerance(one, one, 0).verdict == "equal"
+    assert by_tolerance(one, one * np.float32(1.01), 0.1).verdict == "within"
+    assert by_tolerance(one, one * np.float32(1.01), 0.001).verdict == "differs"
+    assert worst(["equal", "within", "not_compared"]) == "within"
+    assert worst(["equal", "differs"]) == "differs"
+    assert worst([]) == worst(["not_compared"]) == "not_compared"
+
+
+def test_ties_are_positions_of_equal_elements_only():
+    values = framework.Known(np.float32([[3, 3, 1]]), value=object())
+    from core_compiler.ir import Op, Value, tensor
+
+    x = Value(tensor((1, 3), "f32"), "x")
+    op = Op("core.argmax", (x,), (Value(tensor((1,), "i64"), "k"),), {"axis": 1})
+    made = framework.Known(np.int64([0]), op.results[0], op, {x: values})
+    assert framework._are_ties(made, np.int64([1]))
+    assert not framework._are_ties(made, np.int64([2]))
