@@ -55,7 +55,10 @@ def main() -> int:
         rows.append(row)
         print(f"{len(rows):4} {row['outcome']:10} {row['class']:12} {row['seconds']:5.1f} s "
               f"{row['file']}:{row['line']}", file=sys.stderr, flush=True)  # fmt: skip
-    found = session.result(rows, given.seed, given.count, run, time.monotonic() - started)
+    print("probing what the survivors changed", file=sys.stderr, flush=True)
+    spent = time.monotonic() - started
+    run.effects(rows)
+    found = session.result(rows, given.seed, given.count, run, spent)
     if given.output:
         given.output.write_text(json.dumps(found, indent=1) + "\n")
     print(text(found))
@@ -101,6 +104,8 @@ def text(found: dict) -> str:
             models = f"models {', '.join(row.get('tried', ()))} ({row['of']} execute it)"
             lines += ["", f"{row['outcome']}: {where}", f"  - {row['before']}"]
             lines += [f"  + {row['after']}", f"  {models}; {row.get('said', '')}"]
+            if "effect" in row:
+                lines.append(f"  changes {row['effect']} of {', '.join(row['shown_by'])}")
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import io
 import json
 import re
@@ -95,6 +96,66 @@ def _said(answer: dict, error: str) -> str:
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     told = _told(answer)
     return (f"{told['what']} ({told['where']})" if told else lines[-1] if lines else "")[:400]
+
+
+def probe(words: Sequence[str]) -> dict[str, Any]:
+    """What a command compiles, to compare with what the clean sources compile: a digest of the last
+    module with its kernels, and digests of the results on several inputs."""
+    from core_compiler import compiler
+    from workbench import cli
+
+    made: list[Any] = []
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        with compiler.watched(made.append):
+            cli.main(list(words))
+        if words[0] == "train":
+            answer = _answer(out.getvalue())
+            values = [f"{answer.get('digest')} {answer.get('loss')}"]
+        else:
+            values = [_results(made[-1], inputs) for inputs in _inputs(made[-1])]
+    return {"kind": "probe", "text": _text(made[-1]), "values": values}
+
+
+def _text(made: Any) -> str:
+    from core_compiler.ir.text import print_module
+
+    found = hashlib.sha256(print_module(made.module).encode())
+    for name, kernel in sorted(made.kernels.items()):
+        found.update(f"{name}\0{kernel.source}".encode())
+    return found.hexdigest()
+
+
+def _inputs(made: Any) -> list[list[Any]]:
+    """The model's own inputs: those of the example, others, and some that hurt."""
+    import numpy as np
+
+    own = [np.array(a) for a in made.inputs[: len(made.inputs) - len(made.state)]]
+    random, special = np.random.default_rng(7), []
+    hurting = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, 3e38, 0.5, 1.5, -2.5, 6.0, 1.0])
+    for array in own:
+        if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
+            special.append(random.choice(hurting, array.shape).astype(array.dtype))
+        else:
+            special.append(array)
+    scaled = [a * a.dtype.type(-3) if a.dtype.kind == "f" else a for a in own]
+    return [own, scaled, special]
+
+
+def _results(made: Any, inputs: list[Any]) -> str:
+    import numpy as np
+
+    try:
+        with np.errstate(all="ignore"):
+            results = made(*inputs)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:120]
+    found = hashlib.sha256()
+    for array in results:
+        if array.dtype.kind == "f":
+            array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
+        found.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
 
 
 class InProcess:

@@ -101,9 +101,9 @@ _GRAPHS: dict[str, tuple] = {
     "matmul": ({"x": ("f", 2, 4, 6), "y": ("f", 6, 3)}, {}, [
         ("MatMul", "x y", "z"), ("Einsum", "x y", "e", {"equation": "bij,jk->kb"})]),
     "unary": (_M, {}, _each("Abs", "Neg", "Exp", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh",
-                            "Tanh", "Asinh", "Erf", "Sigmoid", "Floor", "Ceil", "Round", "Sign", "Relu",
-                            "Softsign", "Softplus", "Mish", "HardSwish", "Reciprocal", "IsNaN",
-                            "IsInf", "Identity")),
+                            "Tanh", "Asinh", "Erf", "Sigmoid", "Floor", "Ceil", "Round", "Sign",
+                            "Relu", "Softsign", "Softplus", "Mish", "HardSwish", "Reciprocal",
+                            "IsNaN", "IsInf", "Identity")),
     "activations": (_M, {"p": _w(4)}, [
         ("Elu", "x", "a", {"alpha": 0.7}), ("Selu", "x", "b"), ("Celu", "x", "c", {"alpha": 0.5}),
         ("LeakyRelu", "x", "d", {"alpha": 0.3}), ("HardSigmoid", "x", "e", {"alpha": 0.3}),

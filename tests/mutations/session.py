@@ -149,6 +149,52 @@ class Session:
                 more(site.kind.name)
             yield row
 
+    def effects(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Say of each survivor what it changed: ``values`` (results differ from those of the clean
+        sources on some input: a hole), ``code`` (only what is compiled differs), ``nothing``."""
+        survivors = [r for r in rows if r["outcome"] == judge.SURVIVED]
+        models = sorted({name for r in survivors for name in r["tried"]})
+        clean: dict[str, dict] = {}
+        for done in server.run((self._probe(None, (m,), CHECK) for m in models), self.jobs):
+            clean |= {told["model"]: told for told in done.said}
+        tasks = (self._probe(r, tuple(r["tried"]), r["command"]) for r in survivors)
+        for done in server.run(tasks, self.jobs):
+            row = done.key
+            found = [_effect(clean.get(told["model"]), told) for told in done.said]
+            row["effect"] = max(found, key=_EFFECTS.index, default="unknown")
+            row["shown_by"] = [t["model"] for t, e in zip(done.said, found, strict=True)
+                               if e == row["effect"]][:4]  # fmt: skip
+
+    def _probe(self, row: dict[str, Any] | None, models: tuple[str, ...], command: str,
+               ) -> server.Task:  # fmt: skip
+        """Probe models in the clean tree (``row`` None) or in that of a survivor."""
+        what = "clean" if row is None else f"{row['file']}:{row['edit']}"
+        key = hashlib.sha256(f"{what}:{models}".encode()).hexdigest()
+        place = self.folder / "mutants" / f"probe-{key[:16]}"
+        lines = []
+        for name in models:
+            entry = self.entries[name]
+            chosen = TRAIN if TRAIN in entry.commands else CHECK
+            lines.append((name, words(chosen, entry, self.flags)))
+
+        def prepare() -> None:
+            if row is not None:
+                edit = row["edit"]
+                text = (self.base / row["file"]).read_text()
+                changed = text[: edit[0]] + edit[2] + text[edit[1] :]
+                tree.overlay(place / "tree", self.base, row["file"], changed)
+            tree.cache(place / "cache", self.clean)
+
+        def run(say: Any) -> None:
+            from tests.mutations import commands as ours
+
+            ours.enter()
+            for name, line in lines:
+                say(ours.probe(line) | {"model": name})
+
+        where = self.base if row is None else place / "tree"
+        return server.Task(row, where, place / "cache", run, LIMIT, prepare)
+
     def _place(self, site: sites.Site) -> Path:
         m = site.mutation
         key = hashlib.sha256(f"{site.file}:{m.start}:{m.end}:{m.text}".encode()).hexdigest()
@@ -215,10 +261,23 @@ class Session:
         tried = [m["model"] for m in done.said if m["kind"] == "command"]
         return {
             "class": site.kind.name, "command": site.kind.command, "file": site.file,
-            "line": m.line, "operator": m.operator, "before": before, "after": after, **found,
+            "line": m.line, "edit": [m.start, m.end, m.text], "operator": m.operator,
+            "before": before, "after": after, **found,
             "passes": list(site.passes), "right": judge.right(found.get("named", ()), site.passes),
             "tried": tried, "of": len(site.models), "seconds": round(done.seconds, 2),
         }  # fmt: skip
+
+
+#: What a survivor changed, from least to most.
+_EFFECTS = ("unknown", "nothing", "code", "values")
+
+
+def _effect(clean: dict | None, found: dict) -> str:
+    if clean is None or found["kind"] != "probe":
+        return "unknown"
+    if clean["values"] != found["values"]:
+        return "values"
+    return "nothing" if clean["text"] == found["text"] else "code"
 
 
 def _trace(entry: Entry, wanted: list[str], flags: list[str]) -> Any:

@@ -33,7 +33,7 @@ class _Function(nn.Module):
 
 
 def models(names: Sequence[str] = ()) -> Iterator[Spec]:
-    """Every model (``names``: these), its weights and inputs of its own seed, in evaluation mode."""
+    """Every model (``names``: these) in evaluation mode, weights and inputs of its own seed."""
     for number, (name, make) in enumerate(_ALL.items()):
         if names and name not in names:
             continue
