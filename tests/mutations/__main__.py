@@ -92,7 +92,7 @@ def _listed(run, coverage, seed: int, quotas: dict[str, int]) -> int:
 
 def text(found: dict) -> str:
     """The scores as a table, and everything that was not caught."""
-    heads = ("drawn", *judge.OUTCOMES, "score", "named_right", "seconds")
+    heads = ("drawn", *judge.OUTCOMES, "score", "named_right", "seconds", "processor")
     lines = ["class".ljust(13) + " ".join(h.rjust(max(len(h), 6)) for h in heads)]
     for name, row in (*found["classes"].items(), ("all", found["whole"])):
         cells = (("-" if row[h] is None else str(row[h])).rjust(max(len(h), 6)) for h in heads)

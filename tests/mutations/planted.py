@@ -19,3 +19,21 @@ class Planted:
 
 
 PLANTED: dict[str, Planted] = {}
+for _fault in (
+    Planted(
+        "rules",
+        "core_compiler/passes/canonicalise.py",
+        'lambda b, m: b.add(m["x"], m["y"])',
+        'lambda b, m: b.sub(m["x"], m["y"])',
+        "algebra",
+        ("canonicalise",),
+    ),
+    Planted(
+        "constants",
+        "core_compiler/kernels/pull.py",
+        "CHUNK = 256\n",
+        "CHUNK = 128\n",
+        "product_long",
+    ),
+):
+    PLANTED[_fault.kind] = _fault

@@ -69,12 +69,14 @@ class Task:
 
 @dataclass
 class Done:
-    """``said``: the child's messages.  ``ended``: "", "timeout" or the signal that ended it."""
+    """``said``: the child's messages.  ``ended``: "", "timeout" or the signal that ended it.
+    ``seconds``: wall time, ``processor``: processor time."""
 
     key: Any
     said: list[dict] = field(default_factory=list)
     ended: str = ""
     seconds: float = 0.0
+    processor: float = 0.0
 
 
 @dataclass
@@ -115,7 +117,7 @@ def _reap(child: _Child, children: dict, selector: Any, ended: str = "") -> Done
     """The end of a child and of what it began."""
     if ended:
         _kill(child.pid)
-    _, status = os.waitpid(child.pid, 0)
+    _, status, used = os.wait4(child.pid, 0)
     _kill(child.pid)  # processes that it left
     selector.unregister(child.pipe)
     os.close(child.pipe)
@@ -124,7 +126,8 @@ def _reap(child: _Child, children: dict, selector: Any, ended: str = "") -> Done
         ended = signal.Signals(os.WTERMSIG(status)).name
     lines = child.data.decode(errors="replace").splitlines()
     said = [json.loads(line) for line in lines if line.endswith("}")]
-    return Done(child.task.key, said, ended, time.monotonic() - child.started)
+    seconds = time.monotonic() - child.started
+    return Done(child.task.key, said, ended, seconds, used.ru_utime + used.ru_stime)
 
 
 def _kill(group: int) -> None:

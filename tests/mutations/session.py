@@ -265,6 +265,7 @@ class Session:
             "before": before, "after": after, **found,
             "passes": list(site.passes), "right": judge.right(found.get("named", ()), site.passes),
             "tried": tried, "of": len(site.models), "seconds": round(done.seconds, 2),
+            "processor": round(done.processor, 2),
         }  # fmt: skip
 
 
@@ -339,6 +340,7 @@ def score(rows: Sequence[dict]) -> dict[str, Any]:
         "score": round(counts[judge.CAUGHT] / judged, 4) if judged else None,
         "named_right": round(sum(said) / len(said), 4) if said else None,
         "seconds": round(sum(r["seconds"] for r in rows) / max(len(rows), 1), 2),
+        "processor": round(sum(r["processor"] for r in rows) / max(len(rows), 1), 2),
     }  # fmt: skip
 
 
