@@ -291,10 +291,11 @@ def _trace(entry: Entry, wanted: list[str], flags: list[str]) -> Any:
             return
         first = TRAIN if TRAIN in entry.commands else CHECK
         told = coverage.trace(words(first, entry, flags), wanted)
-        if AGAINST in entry.commands:
-            other = commands.run(words(AGAINST, entry, flags))
-            say(other | {"command": AGAINST})
-            told["seconds"] = other["seconds"]  # what it costs once everything is compiled
+        second = AGAINST if AGAINST in entry.commands else first
+        other = commands.run(words(second, entry, flags))
+        told["seconds"] = other["seconds"]  # what it costs once everything is compiled
+        if second != first:
+            say(other | {"command": second})
         say(told | {"command": first})
 
     return run
