@@ -6,6 +6,8 @@ schedules, dtypes and translations.  ``build`` writes the files; their names are
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from tests.mutations.classes import AGAINST, CHECK, TRAIN
 @dataclass(frozen=True)
 class Entry:
     """A model of the corpus: ``text`` is what the command line names it by, ``extra`` further words
-    of the command, ``tokens`` what its source calls its ops."""
+    of the command, ``tokens`` what its source calls its ops, ``key`` a digest of how it is made."""
 
     name: str
     text: str
@@ -25,6 +27,7 @@ class Entry:
     commands: tuple[str, ...]
     extra: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
+    key: str = ""
 
 
 def build(folder: Path, names: Sequence[str] = ()) -> list[Entry]:
@@ -44,7 +47,8 @@ def _torch_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
         program = torch.export.export(spec.module, spec.inputs)
         torch.export.save(program, path)
         calls = {_aten(n.target) for n in program.graph.nodes if n.op == "call_function"}
-        yield Entry(spec.name, str(path), "torch", spec.commands, spec.extra, tuple(sorted(calls)))
+        yield Entry(spec.name, str(path), "torch", spec.commands, spec.extra, tuple(sorted(calls)),
+                    _key(spec.source))  # fmt: skip
 
 
 def _aten(target: Any) -> str:
@@ -65,7 +69,8 @@ def _onnx_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
         onnx.save(model, path)
         kinds = {n.op_type for n in model.graph.node}
         commands = (CHECK, AGAINST)
-        yield Entry(name, str(path), "onnxruntime", commands, (), tuple(sorted(kinds)))
+        yield Entry(name, str(path), "onnxruntime", commands, (), tuple(sorted(kinds)),
+                    _key(str(model)))  # fmt: skip
 
 
 def _training_entries(names: Sequence[str]) -> Iterator[Entry]:
@@ -75,7 +80,12 @@ def _training_entries(names: Sequence[str]) -> Iterator[Entry]:
         if names and f"train_{name}" not in names:
             continue
         text = f"tests.mutations.training_tasks:{name}"
-        yield Entry(f"train_{name}", text, "torch", (TRAIN,), tuple(extra))
+        source = inspect.getsource(getattr(training_tasks, name))
+        yield Entry(f"train_{name}", text, "torch", (TRAIN,), tuple(extra), (), _key(source))
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def words(command: str, entry: Entry, flags: Sequence[str]) -> list[str]:

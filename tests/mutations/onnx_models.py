@@ -67,7 +67,7 @@ def _each(*ops: str) -> list[tuple]:
 _GRAPHS: dict[str, tuple] = {
     "conv": (_X, {"w": _w(4, 3, 3, 3), "b": _w(4), "g": _w(4, 1, 2, 2)}, [
         ("Conv", "x w b", "y", {"pads": [1, 0, 2, 1], "strides": [2, 1]}), ("Relu", "y", "r"),
-        ("Conv", "r g", "z", {"group": 4, "auto_pad": "SAME_UPPER", "dilations": [1, 2]})]),
+        ("Conv", "r g", "z", {"group": 4, "auto_pad": "SAME_UPPER", "strides": [1, 2]})]),
     "conv_same_lower": (_X, {"w": _w(4, 3, 2, 2)}, [
         ("Conv", "x w", "y", {"auto_pad": "SAME_LOWER", "strides": [2, 2]})]),
     "conv_transpose": (_X, {"w": _w(3, 2, 3, 3), "b": _w(2)}, [
@@ -82,7 +82,7 @@ _GRAPHS: dict[str, tuple] = {
                                    "count_include_pad": 1}),
         ("GlobalAveragePool", "x", "d"), ("GlobalMaxPool", "x", "e"),
         ("LpPool", "x", "f", {"kernel_shape": [2, 2], "p": 2})], 19),
-    "max_pool_indices": (_X, {}, [
+    "max_pool_indices": ({"x": ("f", 2, 3, 4, 6)}, {}, [
         ("MaxPool", "x", "a i", {"kernel_shape": [2, 2], "strides": [2, 2]}),
         ("MaxUnpool", "a i", "u", {"kernel_shape": [2, 2], "strides": [2, 2]})], 19),
     "batch_norm": (_X, {"s": _w(3), "b": _w(3), "m": _w(3), "v": np.abs(_w(3)) + 0.1}, [
@@ -208,5 +208,30 @@ _GRAPHS: dict[str, tuple] = {
         ("Slice", "x", "e", {"axes": [1, 3], "starts": [0, 1], "ends": [2, -1]}),
         ("Pad", "x", "f", {"pads": [0, 0, 1, 1, 0, 0, 0, 2], "value": 0.3}),
         ("Upsample", "x s", "g", {"mode": "nearest"})], 9),
+}  # fmt: skip
+
+
+def _body(inputs: str, outputs: str, nodes: Sequence[tuple], kinds: str = "") -> onnx.GraphProto:
+    """A subgraph: ``kinds`` are the types of its inputs, in order ("f" where it says nothing)."""
+    made = [helper.make_node(op, t.split(), g.split()) for op, t, g in nodes]
+    typed = zip(inputs.split(), kinds.ljust(9, "f"), strict=False)
+    return helper.make_graph(
+        made, "body", [helper.make_tensor_value_info(n, _KINDS[k], None) for n, k in typed],
+        [helper.make_empty_tensor_value_info(n) for n in outputs.split()],
+    )  # fmt: skip
+
+
+_GRAPHS |= {
+    "loop": (_M, {"trips": np.array(4, np.int64), "go": np.array(True), "half": _s(0.5)}, [
+        ("Loop", "trips go x", "y all", {"body": _body("i c v", "c2 w s", [
+            ("Identity", "c", "c2"), ("Mul", "v half", "h"), ("Add", "h x", "w"),
+            ("ReduceSum", "w", "s")], "ib")})]),
+    "scan": ({"x": ("f", 4, 3), "h": ("f", 3)}, {}, [
+        ("Scan", "h x", "last all", {"num_scan_inputs": 1, "body": _body("a b", "c d", [
+            ("Add", "a b", "s"), ("Tanh", "s", "c"), ("Mul", "c b", "d")])})]),
+    "branch": (_M, {"zero": _s(0.0)}, [
+        ("ReduceSum", "x", "total", {"keepdims": 0}), ("Greater", "total zero", "p"),
+        ("If", "p", "y", {"then_branch": _body("", "t", [("Sin", "x", "t")]),
+                          "else_branch": _body("", "e", [("Cos", "x", "e")])})]),
 }  # fmt: skip
 _GRAPHS["opset_9"][1]["s"] = np.array([1, 1, 2, 3], np.float32)

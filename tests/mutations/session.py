@@ -54,10 +54,10 @@ class Session:
         told = json.loads(kept.read_text())
         self.flags = told["flags"]
         self.entries = {e["name"]: _entry(e) for e in told["entries"]}
-        self._trace(corpus)
+        self._trace()
         traces = []
         for name, entry in self.entries.items():
-            found = json.loads((corpus / f"{name}.json").read_text())
+            found = json.loads(self._kept(entry).read_text())
             if found["problem"]:
                 self.dropped[name] = found["problem"]
             if found["seconds"]:
@@ -84,9 +84,14 @@ class Session:
             raise RuntimeError(f"the corpus was not built: {done}")
         return done.said[0]
 
-    def _trace(self, folder: Path) -> None:
+    def _kept(self, entry: Entry) -> Path:
+        """Where the trace of a model is kept: as long as it is made in the same way."""
+        return self.folder / "traces" / f"{entry.name}-{entry.key}.json"
+
+    def _trace(self) -> None:
+        (self.folder / "traces").mkdir(exist_ok=True)
         wanted = sorted({f for kind in CLASSES.values() for f in kind.paths(self.base)})
-        missing = [e for n, e in self.entries.items() if not (folder / f"{n}.json").exists()]
+        missing = [e for e in self.entries.values() if not self._kept(e).exists()]
         tasks = (self._task(e, _trace(e, wanted, self.flags), TRACE_LIMIT) for e in missing)
         for number, done in enumerate(server.run(tasks, self.jobs)):
             name = done.key.name
@@ -98,7 +103,7 @@ class Session:
             lines = next((m for m in done.said if "lines" in m), {"lines": {}, "tokens": []})
             found = {"seconds": green, "problem": problem, "lines": lines["lines"],
                      "tokens": lines["tokens"]}  # fmt: skip
-            (folder / f"{name}.json").write_text(json.dumps(found))
+            self._kept(done.key).write_text(json.dumps(found))
             _tell(f"traced {number + 1}/{len(missing)} {name}: {done.seconds:.0f} s {green}"
                   + (f", NOT GREEN: {problem}" if problem else ""))  # fmt: skip
 

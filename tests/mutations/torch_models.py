@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from tests.mutations.classes import AGAINST, CHECK
 @dataclass
 class Spec:
     name: str
+    source: str
     module: nn.Module
     inputs: tuple
     extra: tuple[str, ...] = ()
@@ -44,7 +46,7 @@ def models(names: Sequence[str] = ()) -> Iterator[Spec]:
             if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
                 part.running_mean.normal_()
                 part.running_var.uniform_(0.01, 2.0)
-        yield Spec(name, module.eval(), inputs, *rest)
+        yield Spec(name, inspect.getsource(make), module.eval(), inputs, *rest)
 
 
 _ALL: dict[str, Callable[[], tuple]] = {}
@@ -318,7 +320,7 @@ def trigonometry():
 def binary_floats():
     return lambda x, y: (x + y, x - y, x * y, x / y, x.abs() ** y, torch.maximum(x, y),
                          torch.minimum(x, y), torch.fmod(x, y), torch.remainder(x, y),
-                         torch.hypot(x, y), torch.floor_divide(x, y), torch.add(x, y, alpha=0.5),
+                         torch.floor_divide(x, y), torch.add(x, y, alpha=0.5),
                          torch.addcmul(x, y, x, value=0.3), torch.lerp(x, y, 0.25),
                          torch.copysign(x, y), torch.logaddexp(x, y), x.fmax(y)), (
         _r(3, 5), _r(5))  # fmt: skip
@@ -329,7 +331,7 @@ def integers():
     return lambda x, y: (x + y, x - y, x * y, x // 3, x % 5, x & y, x | y, x ^ y, ~x, x << 2,
                          x >> 1, torch.maximum(x, y), x.abs(), x.sign(), x.clamp(-3, 4),
                          torch.div(x, 4, rounding_mode="trunc"), torch.bitwise_not(y),
-                         x.sum(), x.prod(1), x.amax(0), torch.gcd(x, x)), (
+                         x.sum(), x.prod(1), x.amax(0)), (
         _i(9, 3, 5), _i(9, 3, 5))  # fmt: skip
 
 
@@ -401,14 +403,13 @@ def row_kernels():
 
 @_model
 def scans():
-    return lambda x: (x.cumsum(1), x.cumsum(0), x.cumprod(1), torch.logcumsumexp(x, 1),
-                      *torch.cummax(x, 1), x.flip(1).cumsum(1)), (_r(4, 300),)  # fmt: skip
+    return lambda x: (x.cumsum(1), x.cumsum(0), x.cumprod(1), x.flip(1).cumsum(1)), (_r(4, 300),)
 
 
 @_model
 def sorting():
-    return lambda x: (*x.sort(1), *x.topk(3, 1), x.argsort(0, descending=True), *x.median(1),
-                      *x.kthvalue(2, 1), torch.topk(x, 2, 0, largest=False)[0]), (
+    return lambda x: (*x.sort(1), *x.topk(3, 1), x.argsort(0, descending=True), 
+                      torch.topk(x, 2, 0, largest=False)[0]), (
         _r(4, 9).round(decimals=1),)  # fmt: skip
 
 
@@ -525,7 +526,6 @@ def creation():
 def meshes():
     return lambda x, y: (*torch.meshgrid(x, y, indexing="ij"), torch.cdist(x[:, None], y[:, None]),
                          torch.cross(x[None], x[None], dim=1), torch.kron(x[None], y[None]),
-                         torch.searchsorted(torch.sort(y).values, x),
                          torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0]))), (
         _r(3), _r(4))  # fmt: skip
 
@@ -619,7 +619,7 @@ def widened():
 @_model
 def rematerialised():
     return lambda x: (x.exp(), (x.exp().sin() @ x).tanh() * x.exp()), (_r(12, 12),), (
-        "--insert", "rematerialise"), (CHECK,)  # fmt: skip
+        "--insert", "rematerialise@after:outline_kernels"), (CHECK,)  # fmt: skip
 
 
 @_model
@@ -643,30 +643,3 @@ def losses():
                             F.cosine_similarity(x, t), F.soft_margin_loss(x, t.sign()),
                             F.pairwise_distance(x, t), F.poisson_nll_loss(x, t.abs())), (
         _r(4, 5), _r(4, 5), torch.tensor([1, 0, 4, 2]))  # fmt: skip
-
-
-# -- control ---------------------------------------------------------------------------------------
-
-
-@_model
-def loop():
-    class M(nn.Module):
-        def forward(self, x):
-            def more(i, v):
-                return i < 4
-
-            def step(i, v):
-                return i + 1, v * 0.5 + i
-
-            return torch._higher_order_ops.while_loop(more, step, (torch.tensor(0), x))[1]
-
-    return M(), (_r(3, 4),)
-
-
-@_model
-def branch():
-    class M(nn.Module):
-        def forward(self, x):
-            return torch.cond(x.sum() > 0, lambda v: v.sin() + 1, lambda v: v * 2, (x,))
-
-    return M(), (_r(3, 4),)
