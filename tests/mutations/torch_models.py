@@ -408,7 +408,7 @@ def scans():
 
 @_model
 def sorting():
-    return lambda x: (*x.sort(1), *x.topk(3, 1), x.argsort(0, descending=True), 
+    return lambda x: (*x.sort(1), *x.topk(3, 1), x.argsort(0, descending=True),
                       torch.topk(x, 2, 0, largest=False)[0]), (
         _r(4, 9).round(decimals=1),)  # fmt: skip
 
