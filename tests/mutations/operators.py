@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,7 +89,7 @@ class Source:
         return self.text[start:end]
 
     def line_of(self, offset: int) -> int:
-        return self.text.count("\n", 0, offset) + 1
+        return bisect_right(self._starts, offset)
 
     def bracketed(self, node: ast.AST) -> str:
         return f"({self.of(node)})"

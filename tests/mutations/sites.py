@@ -92,13 +92,15 @@ def drawn(kind: Kind, root: Path, coverage: Coverage, seed: int) -> Iterator[Sit
         reads = _reads(text)
         for mutation in mutations(text, kind.operators):
             site = coverage.site(kind, file, mutation, reads)
-            if site is not None and _parses(mutation.applied(text)):
+            if site is not None:
                 lines[file, mutation.line].append(site)
     order = sorted(lines)
     chance = random.Random(f"{seed}:{kind.name}")
     chance.shuffle(order)
     for place in order:
-        yield chance.choice(lines[place])
+        site = chance.choice(lines[place])
+        if _parses(site.mutation.applied((root / place[0]).read_text())):
+            yield site
 
 
 def _parses(text: str) -> bool:
