@@ -53,6 +53,8 @@ def main() -> int:
     rows = []
     for row in run.run(coverage, given.seed, quotas):
         rows.append(row)
+        with (given.work / "rows.jsonl").open("a") as kept:
+            kept.write(json.dumps(row) + "\n")
         print(f"{len(rows):4} {row['outcome']:10} {row['class']:12} {row['seconds']:5.1f} s "
               f"{row['file']}:{row['line']}", file=sys.stderr, flush=True)  # fmt: skip
     print("probing what the survivors changed", file=sys.stderr, flush=True)

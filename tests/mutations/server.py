@@ -57,7 +57,8 @@ def load_libraries() -> None:
 
 @dataclass
 class Task:
-    """``run(say)`` is called in a child whose working tree is ``tree``; ``say`` sends a message."""
+    """``run(say)`` is called in a child whose working tree is ``tree``; ``say`` sends a message.
+    The child is ended where it says nothing for ``limit`` seconds."""
 
     key: Any
     tree: Path
@@ -85,6 +86,7 @@ class _Child:
     pid: int
     pipe: int
     started: float
+    heard: float
     data: bytes = b""
 
 
@@ -106,10 +108,11 @@ def run(tasks: Iterator[Task], jobs: int) -> Iterator[Done]:
             child = children[key.fd]
             block = os.read(child.pipe, 1 << 16)
             child.data += block
+            child.heard = time.monotonic()
             if not block:
                 yield _reap(child, children, selector)
         for child in list(children.values()):
-            if time.monotonic() - child.started > child.task.limit:
+            if time.monotonic() - child.heard > child.task.limit:
                 yield _reap(child, children, selector, "timeout")
 
 
@@ -143,7 +146,8 @@ def _fork(task: Task) -> _Child:
     pid = os.fork()
     if pid:
         os.close(writer)
-        return _Child(task, pid, reader, time.monotonic())
+        now = time.monotonic()
+        return _Child(task, pid, reader, now, now)
     try:
         os.setsid()
         os.close(reader)

@@ -21,9 +21,9 @@ from tests.mutations.operators import Mutation
 from tests.mutations.planted import Planted
 
 #: Seconds of processor time after which no further model is tried.
-ENOUGH = 20.0
-#: Seconds after which a child is ended (of a machine that does other things too).
-LIMIT = 120.0
+ENOUGH = 8.0
+#: Seconds that a command may take (of a machine that does other things too).
+LIMIT = 180.0
 #: The time limit of a trace, which compiles every kernel and runs under a tracer.
 TRACE_LIMIT = 900.0
 
