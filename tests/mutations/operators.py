@@ -411,6 +411,10 @@ def _visit(node: ast.AST, where: _Where) -> Iterator[tuple[ast.AST, _Where]]:
         return
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
         return
+    if isinstance(node, ast.If) and isinstance(node.body[0], ast.Raise):
+        for child in node.orelse:  # what a model that compiles never enters says nothing of a check
+            yield from _visit(child, where)
+        return
     if isinstance(node, ast.stmt):
         where = _Where(node, where.inside, where.row, where.name)
         if not where.inside and isinstance(node, ast.Assign | ast.AnnAssign):
@@ -452,5 +456,8 @@ def _rowed(where: _Where, key: ast.AST | None) -> _Where:
 
 
 def _is_note(node: ast.AST) -> bool:
-    """A docstring, or a call that only words an error."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    """A docstring, or a guard: ``need(condition, message)``, which refuses and computes nothing."""
+    if not isinstance(node, ast.Expr):
+        return False
+    name = getattr(getattr(node.value, "func", None), "id", "")
+    return isinstance(node.value, ast.Constant) or name.split("_")[0] in ("need", "check")

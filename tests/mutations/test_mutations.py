@@ -33,6 +33,9 @@ def f(x, axis, strides):
         if i == axis and not x.empty:
             continue
         total += strides[i] * 2
+    need(total > 3, "too few")
+    if total < 7:
+        raise ValueError(axis)
     put(total, axis)
     return min(total, g(x, keep=True)[0]), f"{total} + 1"
 '''
@@ -77,6 +80,11 @@ def test_an_operator_makes_its_edit(operator, before, after):
 def test_docstrings_and_messages_are_left_alone():
     for operator in OPERATORS:
         assert not any('"""' in before for before, _ in _edits(operator))
+
+
+def test_guards_are_left_alone():
+    for operator in OPERATORS:
+        assert not any("need" in b or "total < 7" in b for b, _ in _edits(operator))
 
 
 def test_rows_of_tables_are_known_by_their_first_word():
