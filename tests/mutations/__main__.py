@@ -1,0 +1,115 @@
+"""Mutation testing of the compiler: small faults in its sources, each to be caught by a command.
+
+    python -m tests.mutations --seed N [--count 400] [--classes rules,schedules] [--jobs 2]
+                              [-o tests/results/mutations.json] [--list]
+
+Sites are drawn by the seed from those that the corpus of the class executes.  Faults of the
+compiler must be caught by ``workbench compile --check``, wrong translations and meanings of ops by
+that with ``--against``, wrong gradients by ``workbench train --check``.  Survivors are listed with
+their edit; sites whose edit changes nothing have their argument in ``equivalent.toml``.  The corpus
+is traced once for each state of the sources, which takes some minutes.  Exits with 1 where a
+mutation survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from tests.mutations import judge, server, session
+from tests.mutations.classes import CLASSES
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutations",
+                                     description=(__doc__ or "").splitlines()[0])  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--planted", metavar="CLASSES", help="try the planted faults of these instead"
+    )
+    parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--classes", default="", help=f"of {', '.join(CLASSES)}")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--work", type=Path, default=Path("build/mutations"))
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--list", action="store_true", help="only list what is drawn")
+    given = parser.parse_args()
+    names = [name for name in given.classes.split(",") if name]
+    unknown = [name for name in names if name not in CLASSES]
+    if unknown:
+        parser.error(f"unknown class {unknown[0]!r}; choose from {', '.join(CLASSES)}")
+    server.load_libraries()
+    if given.planted:
+        return _planted(given)
+    run = session.Session(given.work, given.jobs)
+    coverage = run.prepare()
+    quotas = session.chosen(given.count, names)
+    if given.list:
+        return _listed(run, coverage, given.seed, quotas)
+    started = time.monotonic()
+    rows = []
+    for row in run.run(coverage, given.seed, quotas):
+        rows.append(row)
+        with (given.work / "rows.jsonl").open("a") as kept:
+            kept.write(json.dumps(row) + "\n")
+        print(f"{len(rows):4} {row['outcome']:10} {row['class']:12} {row['seconds']:5.1f} s "
+              f"{row['file']}:{row['line']}", file=sys.stderr, flush=True)  # fmt: skip
+    print("probing what the survivors changed", file=sys.stderr, flush=True)
+    spent = time.monotonic() - started
+    run.effects(rows)
+    found = session.result(rows, given.seed, given.count, run, spent)
+    if given.output:
+        given.output.write_text(json.dumps(found, indent=1) + "\n")
+    print(text(found))
+    return int(found["whole"]["caught"] + found["whole"]["equivalent"] < found["whole"]["drawn"])
+
+
+def _planted(given: argparse.Namespace) -> int:
+    """The outcome of each planted fault, as a line of JSON."""
+    from tests.mutations.planted import PLANTED
+
+    faults = [PLANTED[name] for name in given.planted.split(",")]
+    rows = list(session.Session(given.work, given.jobs).planted(faults))
+    for row in rows:
+        print(json.dumps(row))
+    return int(any(row["outcome"] != judge.CAUGHT for row in rows))
+
+
+def _listed(run, coverage, seed: int, quotas: dict[str, int]) -> int:
+    from itertools import islice
+
+    from tests.mutations import sites
+
+    for name, quota in quotas.items():
+        for site in islice(sites.drawn(CLASSES[name], run.base, coverage, seed), quota):
+            source = (run.base / site.file).read_text()
+            print(f"{name}  {site.file}:{site.mutation.line}  {site.mutation.operator}  "
+                  f"{len(site.models)} models\n  - {site.mutation.before(source)}\n"
+                  f"  + {site.mutation.after(source)}")  # fmt: skip
+    return 0
+
+
+def text(found: dict) -> str:
+    """The scores as a table, and everything that was not caught."""
+    heads = ("drawn", *judge.OUTCOMES, "score", "named_right", "seconds", "processor")
+    lines = ["class".ljust(13) + " ".join(h.rjust(max(len(h), 6)) for h in heads)]
+    for name, row in (*found["classes"].items(), ("all", found["whole"])):
+        cells = (("-" if row[h] is None else str(row[h])).rjust(max(len(h), 6)) for h in heads)
+        lines.append(name.ljust(13) + " ".join(cells))
+    lines.append(f"{found['seconds_per_mutation']} s a mutation, {found['seconds']} s in all")
+    for row in found["mutations"]:
+        if row["outcome"] not in (judge.CAUGHT, judge.EQUIVALENT_SITE, judge.INVALID):
+            where = f"{row['class']}, {row['file']}:{row['line']} ({row['operator']})"
+            models = f"models {', '.join(row.get('tried', ()))} ({row['of']} execute it)"
+            lines += ["", f"{row['outcome']}: {where}", f"  - {row['before']}"]
+            lines += [f"  + {row['after']}", f"  {models}; {row.get('said', '')}"]
+            if "effect" in row:
+                lines.append(f"  changes {row['effect']} of {', '.join(row['shown_by'])}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""The classes of faults: which files, which operators, how many, and which command must see them.
+
+Quotas are shares of 400 and are scaled to the count asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+_LOGIC = ("condition", "comparison", "swap", "keyword", "twin", "removal", "arithmetic")
+_PASSES = ("core_compiler/passes/*.py", "core_compiler/passes/recompose/*.py",
+           "core_compiler/passes/saturation/*.py")  # fmt: skip
+_LOWERING = tuple(
+    f"core_compiler/kernels/{name}.py"
+    for name in ("affine", "builder", "emission", "heavy", "hooks", "in_place", "index_maps",
+                 "lower_custom", "lowering", "planning", "pull")
+)  # fmt: skip
+_SCHEDULES = ("core_compiler/kernels/schedules/*.py", "core_compiler/kernels/transforms/*.py")
+_PLANNERS = ("core_compiler/placement/*.py", "core_compiler/passes/plan_memory.py",
+             "core_compiler/passes/bufferize.py", "core_compiler/passes/find_lifetimes.py",
+             "core_compiler/kernels/in_place.py")  # fmt: skip
+_MEANINGS = ("core_compiler/ops/*.py", "core_compiler/kernels/reference/*.py",
+             "core_compiler/kernels/functions_*.py")  # fmt: skip
+
+#: The commands: ``check`` is ``compile --check``, ``against`` that with the framework's values,
+#: ``train`` is ``train --check``.
+CHECK, AGAINST, TRAIN = "check", "against", "train"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A class of faults.
+
+    ``in_passes``: only sites that a pass of the compile executes are drawn (others, which only the
+    import or the check executes, are not the compiler's own work).
+    """
+
+    name: str
+    quota: int
+    command: str
+    files: tuple[str, ...]
+    operators: tuple[str, ...]
+    in_passes: bool = True
+
+    def paths(self, root: Path) -> list[str]:
+        """The files that there are, relative to ``root``."""
+        found = {p.relative_to(root).as_posix() for f in self.files for p in root.glob(f)}
+        return sorted(p for p in found if p.rsplit("/", 1)[-1] not in _LEFT_OUT)
+
+
+#: Files that decide no value: declarations of interfaces, texts, explanations.
+_LEFT_OUT = {"__init__.py", "document.py", "verify.py", "hooks.py", "spelling.py", "problem.py"}
+
+CLASSES = {
+    kind.name: kind
+    for kind in (
+        Kind("rules", 50, CHECK, _PASSES, _LOGIC),
+        Kind("constants", 40, CHECK, (*_PASSES, *_LOWERING, *_SCHEDULES), ("constant",)),
+        Kind("axes", 30, CHECK, (*_PASSES, *_LOWERING, *_SCHEDULES), ("axis",)),
+        Kind("strides", 30, CHECK,
+             (*_PASSES, *_LOWERING, *_SCHEDULES, "core_compiler/codegen/*.py",
+              "core_compiler/codegen/cpu/*.py"), ("stride",)),
+        Kind("comparisons", 40, CHECK, (*_PASSES, *_LOWERING, *_SCHEDULES, *_PLANNERS),
+             ("comparison",)),
+        Kind("gradients", 40, TRAIN, ("core_compiler/ops/gradients/*.py",),
+             (*_LOGIC, "constant", "axis"), False),
+        Kind("translations", 50, AGAINST,
+             ("core_compiler/frontends/onnx/ops/*.py", "core_compiler/frontends/pytorch/aten/*.py",
+              "core_compiler/frontends/stablehlo/ops/*.py"),
+             (*_LOGIC, "constant", "axis", "word"), False),
+        Kind("meanings", 40, AGAINST, _MEANINGS, (*_LOGIC, "constant", "axis"), False),
+        Kind("schedules", 40, CHECK, _SCHEDULES, (*_LOGIC, "constant", "axis")),
+        Kind("planners", 20, CHECK, _PLANNERS, (*_LOGIC, "constant", "axis")),
+        Kind("emitted", 20, CHECK,
+             ("core_compiler/codegen/*.py", "core_compiler/codegen/cpu/*.py"),
+             ("emitted", "condition", "arithmetic", "swap", "removal")),
+    )
+}  # fmt: skip
+
+
+def quotas(count: int, names: tuple[str, ...] = ()) -> dict[str, int]:
+    """How many of ``count`` each class gets: in proportion, by largest remainders."""
+    chosen = [CLASSES[name] for name in names or CLASSES]
+    whole = sum(kind.quota for kind in chosen)
+    exact = {kind.name: count * kind.quota / whole for kind in chosen}
+    made = {name: int(share) for name, share in exact.items()}
+    left = sorted(exact, key=lambda name: (made[name] - exact[name], name))
+    for name in left[: count - sum(made.values())]:
+        made[name] += 1
+    return made

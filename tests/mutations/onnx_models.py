@@ -1,0 +1,237 @@
+"""ONNX graphs of the corpus: a few nodes each, on seeded inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+_KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL,
+          "u": TensorProto.UINT8, "j": TensorProto.INT32}  # fmt: skip
+Node = tuple[str, str, str, dict[str, Any]]
+
+
+def models() -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Name and model; names are unique."""
+    for name, (inputs, constants, nodes, *opset) in _GRAPHS.items():
+        yield f"onnx_{name}", _graph(name, inputs, constants, nodes, *opset)
+
+
+def _graph(
+    name: str, inputs: Mapping[str, Sequence], constants: Mapping[str, Any],
+    nodes: Sequence[tuple], opset: int = 21,
+) -> onnx.ModelProto:  # fmt: skip
+    """``nodes``: (op, inputs, outputs, attributes); every value that no node reads is a result."""
+    made, read, written = [], set(), []
+    for op, takes, gives, *attributes in nodes:
+        takes, gives = takes.split(), gives.split()
+        takes = ["" if t == "_" else t for t in takes]
+        gives = ["" if g == "_" else g for g in gives]
+        made.append(helper.make_node(op, takes, gives, **(attributes[0] if attributes else {})))
+        read.update(takes)
+        written += [g for g in gives if g]
+    outputs = [helper.make_empty_tensor_value_info(w) for w in written if w not in read]
+    graph = helper.make_graph(
+        made, name,
+        [helper.make_tensor_value_info(k, _KINDS[s[0]], s[1:]) for k, s in inputs.items()],
+        outputs, [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def _w(*shape: int) -> np.ndarray:
+    random = np.random.default_rng(sum(shape))
+    return (random.standard_normal(shape) * 0.5).astype(np.float32)
+
+
+def _i(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def _s(value: float) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+_X = {"x": ("f", 2, 3, 5, 6)}
+_M = {"x": ("f", 3, 4)}
+
+
+def _each(*ops: str) -> list[tuple]:
+    return [(op, "x", f"y{n}") for n, op in enumerate(ops)]
+
+
+_GRAPHS: dict[str, tuple] = {
+    "conv": (_X, {"w": _w(4, 3, 3, 3), "b": _w(4), "g": _w(4, 1, 2, 2)}, [
+        ("Conv", "x w b", "y", {"pads": [1, 0, 2, 1], "strides": [2, 1]}), ("Relu", "y", "r"),
+        ("Conv", "r g", "z", {"group": 4, "auto_pad": "SAME_UPPER", "strides": [1, 2]})]),
+    "conv_same_lower": (_X, {"w": _w(4, 3, 2, 2)}, [
+        ("Conv", "x w", "y", {"auto_pad": "SAME_LOWER", "strides": [2, 2]})]),
+    "conv_transpose": (_X, {"w": _w(3, 2, 3, 3), "b": _w(2)}, [
+        ("ConvTranspose", "x w b", "y", {"strides": [2, 2], "pads": [1, 1, 0, 1],
+                                         "output_padding": [1, 0]})]),
+    "conv_transpose_shape": (_X, {"w": _w(3, 2, 3, 3)}, [
+        ("ConvTranspose", "x w", "y", {"strides": [2, 2], "output_shape": [10, 12]})]),
+    "pools": (_X, {}, [
+        ("MaxPool", "x", "a", {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
+        ("AveragePool", "x", "b", {"kernel_shape": [2, 2], "pads": [1, 0, 1, 1]}),
+        ("AveragePool", "x", "c", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1],
+                                   "count_include_pad": 1}),
+        ("GlobalAveragePool", "x", "d"), ("GlobalMaxPool", "x", "e"),
+        ("LpPool", "x", "f", {"kernel_shape": [2, 2], "p": 2})], 19),
+    "max_pool_indices": ({"x": ("f", 2, 3, 4, 6)}, {}, [
+        ("MaxPool", "x", "a i", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ("MaxUnpool", "a i", "u", {"kernel_shape": [2, 2], "strides": [2, 2]})], 19),
+    "batch_norm": (_X, {"s": _w(3), "b": _w(3), "m": _w(3), "v": np.abs(_w(3)) + 0.1}, [
+        ("BatchNormalization", "x s b m v", "y", {"epsilon": 0.01}),
+        ("InstanceNormalization", "x s b", "z"), ("LRN", "x", "l", {"size": 3, "alpha": 0.3})]),
+    "layer_norm": ({"x": ("f", 2, 3, 8)}, {"s": _w(8), "b": _w(8)}, [
+        ("LayerNormalization", "x s b", "y", {"axis": -1, "epsilon": 0.001}),
+        ("LpNormalization", "x", "l", {"axis": 1, "p": 1}),
+        ("MeanVarianceNormalization", "x", "m", {"axes": [1]})]),
+    "group_norm": (_X, {"s": _w(3), "b": _w(3)}, [
+        ("GroupNormalization", "x s b", "y", {"num_groups": 3})]),
+    "gemm": ({"x": ("f", 4, 6)}, {"w": _w(5, 6), "b": _w(5)}, [
+        ("Gemm", "x w b", "y", {"transB": 1, "alpha": 0.5, "beta": 2.0}), ("Softmax", "y", "s"),
+        ("LogSoftmax", "y", "l", {"axis": 0})]),
+    "gemm_transposed": ({"x": ("f", 6, 4)}, {"w": _w(6, 5)}, [("Gemm", "x w", "y", {"transA": 1})]),
+    "matmul": ({"x": ("f", 2, 4, 6), "y": ("f", 6, 3)}, {}, [
+        ("MatMul", "x y", "z"), ("Einsum", "x y", "e", {"equation": "bij,jk->kb"})]),
+    "unary": (_M, {}, _each("Abs", "Neg", "Exp", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh",
+                            "Tanh", "Asinh", "Erf", "Sigmoid", "Floor", "Ceil", "Round", "Sign",
+                            "Relu", "Softsign", "Softplus", "Mish", "HardSwish", "Reciprocal",
+                            "IsNaN", "IsInf", "Identity")),
+    "activations": (_M, {"p": _w(4)}, [
+        ("Elu", "x", "a", {"alpha": 0.7}), ("Selu", "x", "b"), ("Celu", "x", "c", {"alpha": 0.5}),
+        ("LeakyRelu", "x", "d", {"alpha": 0.3}), ("HardSigmoid", "x", "e", {"alpha": 0.3}),
+        ("ThresholdedRelu", "x", "f", {"alpha": 0.2}), ("PRelu", "x p", "g"), ("Gelu", "x", "h"),
+        ("Gelu", "x", "i", {"approximate": "tanh"}),
+        ("Shrink", "x", "j", {"lambd": 0.3, "bias": 0.1}),
+        ("Hardmax", "x", "k")]),
+    "positive": (_M, {"one": _s(1.5)}, [
+        ("Abs", "x", "a"), ("Add", "a one", "b"), ("Log", "b", "c"), ("Sqrt", "b", "d"),
+        ("Acosh", "b", "e"), ("Tanh", "x", "t"), ("Asin", "t", "f"), ("Acos", "t", "g"),
+        ("Atanh", "t", "h"), ("Pow", "b x", "i")]),
+    "binary": ({"x": ("f", 3, 4), "y": ("f", 4)}, {}, [
+        ("Add", "x y", "a"), ("Sub", "x y", "b"), ("Mul", "x y", "c"), ("Div", "x y", "d"),
+        ("Max", "x y", "e"), ("Min", "x y", "f"), ("Mean", "x y", "g"), ("Sum", "x y x", "h"),
+        ("Mod", "x y", "i", {"fmod": 1}), ("Less", "x y", "j"), ("Greater", "x y", "k"),
+        ("LessOrEqual", "x y", "l"), ("GreaterOrEqual", "x y", "m"), ("Equal", "x y", "n"),
+        ("Where", "j x y", "o"), ("And", "j k", "p"), ("Or", "j k", "q"), ("Xor", "j k", "r"),
+        ("Not", "j", "s")]),
+    "integers": ({"x": ("i", 3, 4), "y": ("i", 4)}, {"two": _i(2), "seven": _i(7)}, [
+        ("Add", "x y", "a"), ("Mul", "x y", "c"), ("Div", "x two", "d"), ("Mod", "x seven", "i"),
+        ("BitwiseAnd", "x y", "p"), ("BitwiseOr", "x y", "q"), ("BitwiseXor", "x y", "r"),
+        ("BitwiseNot", "x", "s"), ("Abs", "x", "t"), ("Sign", "x", "u"), ("Neg", "x", "v")]),
+    "shifts": ({"x": ("u", 3, 4)}, {"two": np.array([2], np.uint8)}, [
+        ("BitShift", "x two", "a", {"direction": "LEFT"}),
+        ("BitShift", "x two", "b", {"direction": "RIGHT"})]),
+    "casts": (_M, {}, [
+        ("Cast", "x", "a", {"to": TensorProto.INT32}),
+        ("Cast", "x", "b", {"to": TensorProto.DOUBLE}),
+        ("Cast", "x", "c", {"to": TensorProto.FLOAT16}), ("CastLike", "x a", "d"),
+        ("Cast", "x", "e", {"to": TensorProto.BOOL})]),
+    "reductions": (_X, {"axes": _i(1, -1), "one": _i(2)}, [
+        ("ReduceSum", "x axes", "a", {"keepdims": 0}), ("ReduceMean", "x one", "b"),
+        ("ReduceMax", "x axes", "c"), ("ReduceMin", "x one", "d", {"keepdims": 0}),
+        ("ReduceProd", "x one", "e"), ("ReduceL1", "x axes", "f"), ("ReduceL2", "x axes", "g"),
+        ("ReduceLogSumExp", "x one", "h"), ("ReduceSumSquare", "x axes", "i"),
+        ("ReduceSum", "x", "j"), ("ArgMax", "x", "k", {"axis": 1}),
+        ("ArgMin", "x", "l", {"axis": -1, "keepdims": 0})]),
+    "scans": (_M, {"one": np.array(1, np.int64)}, [
+        ("CumSum", "x one", "a"), ("CumSum", "x one", "b", {"exclusive": 1, "reverse": 1})]),
+    "shapes": ({"x": ("f", 2, 3, 4)}, {
+        "shape": _i(0, -1), "axes": _i(1), "axes3": _i(0, 3), "rep": _i(1, 2, 1), "one": _s(0.5),
+        "starts": _i(1, -1), "ends": _i(3, -5), "sa": _i(1, 2), "steps": _i(1, -2),
+        "exp": _i(2, 1, 3, 4), "pads": _i(0, 1, 0, 1, 0, 2)}, [
+        ("Reshape", "x shape", "a"), ("Transpose", "x", "b", {"perm": [2, 0, 1]}),
+        ("Unsqueeze", "x axes3", "c"), ("Tile", "x rep", "d"),
+        ("Slice", "x starts ends sa steps", "e"),
+        ("Expand", "x exp", "f"), ("Pad", "x pads one", "g"), ("Flatten", "x", "h", {"axis": 2}),
+        ("Concat", "x x", "i", {"axis": 1}), ("Split", "x", "j k l", {"axis": 1, "num_outputs": 3}),
+        ("Squeeze", "j axes", "m"), ("Shape", "x", "n", {"start": 1}), ("Size", "x", "o"),
+        ("Trilu", "x", "p", {"upper": 0}), ("Pad", "x pads", "q", {"mode": "edge"})]),
+    "space": ({"x": ("f", 1, 8, 4, 6)}, {}, [
+        ("DepthToSpace", "x", "a", {"blocksize": 2}),
+        ("DepthToSpace", "x", "b", {"blocksize": 2, "mode": "CRD"}),
+        ("SpaceToDepth", "x", "c", {"blocksize": 2})]),
+    "resize": ({"x": ("f", 1, 2, 4, 5)}, {
+        "scales": np.array([1, 1, 2, 1.5], np.float32), "sizes": _i(1, 2, 7, 3)}, [
+        ("Resize", "x _ scales", "a", {"mode": "nearest", "nearest_mode": "floor",
+                                       "coordinate_transformation_mode": "asymmetric"}),
+        ("Resize", "x _ _ sizes", "b", {"mode": "linear"}),
+        ("Resize", "x _ _ sizes", "c", {"mode": "linear",
+                                        "coordinate_transformation_mode": "align_corners"}),
+        ("Resize", "x _ scales", "d", {"mode": "cubic", "cubic_coeff_a": -0.6})], 19),
+    "gathers": ({"x": ("f", 3, 4)}, {
+        "i": _i(2, 0), "ie": np.array([[0, 1], [2, -1]], np.int64), "u": _w(2, 4), "v": _w(2, 2),
+        "nd": np.array([[0, 1], [2, 3]], np.int64), "un": _w(2), "d": np.array(5, np.int64),
+        "onoff": np.array([0.0, 2.0], np.float32)}, [
+        ("Gather", "x i", "a", {"axis": 1}), ("GatherElements", "x ie", "b", {"axis": 1}),
+        ("GatherND", "x nd", "c"), ("ScatterElements", "x ie v", "e", {"axis": 0}),
+        ("ScatterND", "x nd un", "f", {"reduction": "add"}),
+        ("OneHot", "i d onoff", "g", {"axis": 0}),
+        ("ScatterElements", "x ie v", "h", {"axis": 1, "reduction": "max"})]),
+    "top_k": (_M, {"k": _i(2)}, [
+        ("TopK", "x k", "a b", {"axis": 1}), ("TopK", "x k", "c d", {"axis": 0, "largest": 0})]),
+    "clip": (_M, {"lo": _s(-0.3), "hi": _s(0.4)}, [
+        ("Clip", "x lo hi", "a"), ("Clip", "x _ hi", "b"), ("Clip", "x lo", "c")]),
+    "constants": (_M, {"shape": _i(3, 4), "a0": np.array(0, np.int64), "a5": np.array(8, np.int64),
+                       "a2": np.array(2, np.int64)}, [
+        ("ConstantOfShape", "shape", "a", {"value": numpy_helper.from_array(_w(1)[:1])}),
+        ("Add", "a x", "b"), ("Range", "a0 a5 a2", "r"), ("Cast", "r", "rf", {"to": 1}),
+        ("Add", "rf x", "c"), ("EyeLike", "x", "e", {"k": 1})]),
+    "lstm": ({"x": ("f", 3, 2, 4)}, {"w": _w(2, 12, 4), "r": _w(2, 12, 3), "b": _w(2, 24)}, [
+        ("LSTM", "x w r b", "y h c", {"hidden_size": 3, "direction": "bidirectional"})]),
+    "lstm_peepholes": ({"x": ("f", 3, 2, 4)}, {"w": _w(1, 12, 4), "r": _w(1, 12, 3), "p": _w(1, 9),
+                                               "h0": _w(1, 2, 3), "c0": _w(1, 2, 3)}, [
+        ("LSTM", "x w r _ _ h0 c0 p", "y h c", {"hidden_size": 3, "direction": "reverse"})]),
+    "gru": ({"x": ("f", 3, 2, 4)}, {"w": _w(1, 9, 4), "r": _w(1, 9, 3), "b": _w(1, 18)}, [
+        ("GRU", "x w r b", "y h", {"hidden_size": 3, "linear_before_reset": 1})]),
+    "gru_reset_after": ({"x": ("f", 3, 2, 4)}, {"w": _w(1, 9, 4), "r": _w(1, 9, 3)}, [
+        ("GRU", "x w r", "y h", {"hidden_size": 3})]),
+    "rnn": ({"x": ("f", 3, 2, 4)}, {"w": _w(1, 3, 4), "r": _w(1, 3, 3), "b": _w(1, 6)}, [
+        ("RNN", "x w r b", "y h", {"hidden_size": 3, "activations": ["Relu"]})]),
+    "quantize": (_M, {"s": _s(0.05), "z": np.array(7, np.uint8)}, [
+        ("QuantizeLinear", "x s z", "q"), ("DequantizeLinear", "q s z", "y"),
+        ("DynamicQuantizeLinear", "x", "a b c")]),
+    "losses": ({"x": ("f", 3, 5)}, {"t": _i(1, 4, 0), "w": np.abs(_w(5))}, [
+        ("SoftmaxCrossEntropyLoss", "x t", "a"), ("LogSoftmax", "x", "l"),
+        ("NegativeLogLikelihoodLoss", "l t w", "b"),
+        ("SoftmaxCrossEntropyLoss", "x t w", "c p", {"reduction": "sum"})]),
+    "opset_9": (_X, {}, [
+        ("ReduceSum", "x", "a", {"axes": [1, 2]}), ("Unsqueeze", "x", "b", {"axes": [0]}),
+        ("Softmax", "x", "c", {"axis": 2}), ("Clip", "x", "d", {"min": -0.2, "max": 0.3}),
+        ("Slice", "x", "e", {"axes": [1, 3], "starts": [0, 1], "ends": [2, -1]}),
+        ("Pad", "x", "f", {"pads": [0, 0, 1, 1, 0, 0, 0, 2], "value": 0.3}),
+        ("Upsample", "x s", "g", {"mode": "nearest"})], 9),
+}  # fmt: skip
+
+
+def _body(inputs: str, outputs: str, nodes: Sequence[tuple], kinds: str = "") -> onnx.GraphProto:
+    """A subgraph: ``kinds`` are the types of its inputs, in order ("f" where it says nothing)."""
+    made = [helper.make_node(op, t.split(), g.split()) for op, t, g in nodes]
+    typed = zip(inputs.split(), kinds.ljust(9, "f"), strict=False)
+    return helper.make_graph(
+        made, "body", [helper.make_tensor_value_info(n, _KINDS[k], None) for n, k in typed],
+        [helper.make_empty_tensor_value_info(n) for n in outputs.split()],
+    )  # fmt: skip
+
+
+_GRAPHS |= {
+    "loop": (_M, {"trips": np.array(4, np.int64), "go": np.array(True), "half": _s(0.5)}, [
+        ("Loop", "trips go x", "y all", {"body": _body("i c v", "c2 w s", [
+            ("Identity", "c", "c2"), ("Mul", "v half", "h"), ("Add", "h x", "w"),
+            ("ReduceSum", "w", "s")], "ib")})]),
+    "scan": ({"x": ("f", 4, 3), "h": ("f", 3)}, {}, [
+        ("Scan", "h x", "last all", {"num_scan_inputs": 1, "body": _body("a b", "c d", [
+            ("Add", "a b", "s"), ("Tanh", "s", "c"), ("Mul", "c b", "d")])})]),
+    "branch": (_M, {"zero": _s(0.0)}, [
+        ("ReduceSum", "x", "total", {"keepdims": 0}), ("Greater", "total zero", "p"),
+        ("If", "p", "y", {"then_branch": _body("", "t", [("Sin", "x", "t")]),
+                          "else_branch": _body("", "e", [("Cos", "x", "e")])})]),
+}  # fmt: skip
+_GRAPHS["opset_9"][1]["s"] = np.array([1, 1, 2, 3], np.float32)

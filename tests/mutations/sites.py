@@ -1,0 +1,122 @@
+"""Which mutations are drawn: sites that the corpus executes, in an order that the seed fixes."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.mutations.classes import Kind
+from tests.mutations.operators import Mutation, mutations
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What a model of the corpus executes; ``seconds``: by command, where that is green."""
+
+    name: str
+    lines: Mapping[str, Mapping[str, Sequence[int]]]
+    tokens: frozenset[str]
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A mutation of a file, the models that execute it (fastest first) and in which passes."""
+
+    kind: Kind
+    file: str
+    mutation: Mutation
+    models: tuple[str, ...]
+    passes: tuple[str, ...] = ()
+
+
+@dataclass
+class Coverage:
+    """The traces of a corpus, by file and line."""
+
+    traces: Sequence[Traced]
+    _at: dict[tuple[str, int], dict[str, set[str]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        at: dict[tuple[str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for trace in self.traces:
+            for phase, files in trace.lines.items():
+                for file, lines in files.items():
+                    for line in lines:
+                        at[file, line][trace.name].add(phase)
+        self._at = dict(at)
+        self._by_name = {t.name: t for t in self.traces}
+
+    def phases(self, file: str, mutation: Mutation, reads: Mapping[str, Sequence[int]],
+               ) -> dict[str, set[str]]:  # fmt: skip
+        """By model: the phases in which the site is executed; {} where none does."""
+        if mutation.row:
+            return {t.name: {"row"} for t in self.traces if mutation.row in t.tokens}
+        if mutation.name:
+            found: dict[str, set[str]] = defaultdict(set)
+            for line in reads.get(mutation.name, ()):
+                for name, phases in self._at.get((file, line), {}).items():
+                    found[name] |= phases
+            return dict(found)
+        return self._at.get((file, mutation.line), {})
+
+    def site(self, kind: Kind, file: str, mutation: Mutation, reads: Mapping) -> Site | None:
+        """The site, where models that its command is green on execute it."""
+        found = self.phases(file, mutation, reads)
+        if kind.in_passes:
+            found = {
+                name: phases for name, phases in found.items()
+                if "row" in phases or any(p.startswith("pass:") for p in phases)
+            }  # fmt: skip
+        usable = [n for n in found if kind.command in self._by_name[n].seconds]
+        usable.sort(key=lambda n: (self._by_name[n].seconds[kind.command], n))
+        if not usable:
+            return None
+        passes = {p[5:] for n in usable for p in found[n] if p.startswith("pass:")}
+        return Site(kind, file, mutation, tuple(usable), tuple(sorted(passes)))
+
+
+def drawn(kind: Kind, root: Path, coverage: Coverage, seed: int) -> Iterator[Site]:
+    """All executed sites of a class in the seed's order, no two of one line.
+
+    Lines are drawn first and then one mutation of each, so that a line with many operators in it
+    weighs no more than another.
+    """
+    lines: dict[tuple[str, int], list[Site]] = defaultdict(list)
+    for file in kind.paths(root):
+        text = (root / file).read_text()
+        reads = _reads(text)
+        for mutation in mutations(text, kind.operators):
+            site = coverage.site(kind, file, mutation, reads)
+            if site is not None:
+                lines[file, mutation.line].append(site)
+    order = sorted(lines)
+    chance = random.Random(f"{seed}:{kind.name}")
+    chance.shuffle(order)
+    for place in order:
+        site = chance.choice(lines[place])
+        if _parses(site.mutation.applied((root / place[0]).read_text())):
+            yield site
+
+
+def _parses(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def _reads(text: str) -> dict[str, list[int]]:
+    """On which lines a file reads a name or an attribute of that name."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found[node.id].append(node.lineno)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            found[node.attr].append(node.lineno)
+    return found

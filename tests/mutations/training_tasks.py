@@ -1,0 +1,200 @@
+"""Training steps of the corpus: functions that return a torch model and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+#: Task -> further words of ``workbench train``.
+TASKS: dict[str, tuple[str, ...]] = {}
+BATCH = 4
+
+
+def _task(*extra: str) -> Callable:
+    def enter(make: Callable) -> Callable:
+        TASKS[make.__name__] = extra
+        return make
+
+    return enter
+
+
+_REGRESSION = ("--loss", "mse")
+
+
+def _floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal((BATCH, *shape)).astype(np.float32)
+
+
+def _classes(count: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, count, BATCH)
+
+
+class _Zoo(nn.Module):
+    """A linear layer, several functions of its result, and the sum of all of them."""
+
+    def __init__(self, width: int, function: Callable[..., Any], out: int = 0) -> None:
+        super().__init__()
+        self.first, self.function = nn.Linear(width, out or width), function
+        self.weight = nn.Parameter(torch.rand(out or width) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = self.function(self.first(x), self.weight)
+        return torch.cat([p.reshape(x.shape[0], -1) for p in parts], 1)
+
+
+def _zoo(function: Callable[..., Any], width: int = 6) -> tuple[nn.Module, tuple]:
+    torch.manual_seed(0)
+    module = _Zoo(width, function)
+    with torch.no_grad():
+        out = module(torch.zeros(BATCH, width)).shape[1]
+    return module, (_floats(width), _floats(out))
+
+
+@_task("--optimizer", "adam")
+def mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 3)), (_floats(5), _classes(3))
+
+
+@_task()
+def cnn():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, stride=2), nn.BatchNorm2d(4), nn.ReLU(),
+                        nn.MaxPool2d(2), nn.Conv2d(4, 4, 2, groups=2), nn.AvgPool2d(2, 1, 1),
+                        nn.Flatten(1), nn.Linear(36, 3))  # fmt: skip
+    return net, (_floats(2, 13, 13)[:, :, :12, :12], _classes(3))
+
+
+@_task(*_REGRESSION)
+def unary():
+    return _zoo(lambda x, w: (x.exp(), x.expm1(), x.exp2(), (x.abs() + 0.1).log(), x.sin(), x.cos(),
+                              x.tanh(), x.sigmoid(), x.erf(), x.erfc(), (x * x + 0.1).sqrt(),
+                              (x * x + 0.1).rsqrt(), x.abs(), -x, x.relu(), x.square(),
+                              (x * x + 0.2).log2(), (x * x).log1p(), x.atan(), x.sinh(), x.cosh(),
+                              x.tan(), x.asinh(), x.tanh().mul(0.9).asin(),
+                              x.tanh().mul(0.9).acos(), x.tanh().mul(0.9).atanh(),
+                              (x * x + 1.2).acosh(), (x * x + 0.3).log10()))  # fmt: skip
+
+
+@_task(*_REGRESSION)
+def binary():
+    return _zoo(lambda x, w: (x * w, x / w, x - w, x.abs() ** w, torch.maximum(x, w * 0.1),
+                              torch.minimum(x, w * 0.1), torch.atan2(x, w), torch.fmod(x, w),
+                              torch.remainder(x, w), torch.where(x > 0, x * w, w),
+                              x.clamp(-0.5, 0.5), torch.lerp(x, w * x, 0.3)))  # fmt: skip
+
+
+@_task(*_REGRESSION)
+def reductions():
+    return _zoo(lambda x, w: (x.sum(1, keepdim=True), x.mean(1, keepdim=True), x.amax(1), x.amin(1),
+                              x.prod(1), x.var(1), x.std(1, correction=0), x.logsumexp(1),
+                              x.cumsum(1), torch.softmax(x * w, 1), F.log_softmax(x, 1),
+                              x.norm(dim=1), x.cumprod(1)))  # fmt: skip
+
+
+@_task(*_REGRESSION)
+def shapes():
+    def run(x, w):
+        y = x.reshape(-1, 2, 3)
+        index = torch.tensor([1, 0, 3])
+        return (y.transpose(1, 2), y.flip(1), F.pad(x, (1, 2)), x[:, 1:4], x[:, ::2],
+                torch.cat((x, x * w), 1), torch.stack((x, w * x), 1), x.roll(1, 1), x.repeat(1, 2),
+                x[:, index], x.gather(1, index.expand(x.shape[0], 3)), y.tril(), x.unfold(1, 3, 2),
+                x.scatter(1, index.expand(x.shape[0], 3), 0.5 * x[:, :3]), x.expand(2, -1, -1)[0],
+                x.index_add(1, index, x[:, :3]), x.sort(1).values, x.topk(2, 1).values,
+                F.pad(x, (2, 1), mode="reflect"))  # fmt: skip
+
+    return _zoo(run)
+
+
+@_task(*_REGRESSION)
+def norms():
+    def run(x, w):
+        y = x.reshape(-1, 2, 3)
+        return (F.layer_norm(x, (6,), w), F.group_norm(y, 2), F.instance_norm(y),
+                F.normalize(x, dim=1), x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w,
+                F.layer_norm(y, (2, 3)))  # fmt: skip
+
+    return _zoo(run)
+
+
+@_task(*_REGRESSION)
+def activations():
+    return _zoo(lambda x, w: (F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.mish(x),
+                              F.elu(x, 0.7), F.selu(x), F.leaky_relu(x, 0.2), F.prelu(x, w[:1]),
+                              F.hardswish(x), F.hardsigmoid(x), F.softplus(x), F.logsigmoid(x),
+                              F.softsign(x), F.relu6(x), F.glu(x), F.hardtanh(x)))  # fmt: skip
+
+
+@_task(*_REGRESSION)
+def products():
+    def run(x, w):
+        y, z = x.reshape(-1, 2, 3), (x * w).reshape(-1, 3, 2)
+        return (y @ z, torch.einsum("bij,bjk->bki", y, z), x @ (w[:, None] * w), x @ w,
+                F.scaled_dot_product_attention(y, y * 0.5, z.transpose(1, 2), is_causal=True),
+                y.transpose(1, 2) @ y)  # fmt: skip
+
+    return _zoo(run)
+
+
+@_task(*_REGRESSION)
+def pooling():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Conv2d(2, 3, 3, padding=1)
+            self.b = nn.ConvTranspose2d(3, 2, 2, stride=2)
+            self.c = nn.Conv1d(3, 2, 2, dilation=2)
+
+        def forward(self, x):
+            y = self.a(x)
+            z = F.conv2d(y, y[:1, :, :2, :2].detach() + self.a.bias[None, :, None, None])
+            parts = (F.max_pool2d(y, 3, 2, 1), F.avg_pool2d(y, 2), self.b(y), z,
+                     F.interpolate(y, scale_factor=2.0), F.adaptive_avg_pool2d(y, 1),
+                     self.c(y.flatten(2)),
+                     F.interpolate(y, (5, 7), mode="bilinear", align_corners=False))  # fmt: skip
+            return torch.cat([p.flatten(1) for p in parts], 1)
+
+    torch.manual_seed(0)
+    module = M()
+    x = _floats(2, 6, 6)
+    with torch.no_grad():
+        out = module(torch.tensor(x)).shape[1]
+    return module, (x, _floats(out))
+
+
+@_task()
+def words():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.norm = nn.Embedding(9, 8), nn.LayerNorm(8)
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+            self.last = nn.Linear(8, 3)
+
+        def forward(self, i):
+            x = self.table(i)
+            x = x + self.attention(self.norm(x), x, x, need_weights=False)[0]
+            return self.last(x.mean(1))
+
+    torch.manual_seed(0)
+    return M(), (np.random.default_rng(1).integers(0, 9, (BATCH, 5)), _classes(3))
+
+
+@_task()
+def recurrent():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.last = nn.LSTM(4, 3, batch_first=True), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.last(self.cell(x)[0][:, -1])
+
+    torch.manual_seed(0)
+    return M(), (_floats(3, 4), _classes(3))

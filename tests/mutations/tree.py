@@ -1,0 +1,96 @@
+"""Copies of the source tree: a base with bytecode, and overlays in which one file is another.
+
+An overlay is made of links into the base but for the file and the folders above it, so that it
+costs a few milliseconds; the digests that the caches are keyed by read through the links, and so
+differ exactly where the changed file is one of theirs.
+"""
+
+from __future__ import annotations
+
+import compileall
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_PACKAGES = ("core_compiler", "workbench", "sample_models")
+_HARNESS = "tests/mutations"
+#: The files of the harness that the corpus is made by.
+CORPUS = ("torch_models.py", "onnx_models.py", "training_tasks.py")
+
+
+def digest(root: Path = ROOT) -> str:
+    """SHA-256 over the paths and contents of the tree's Python files."""
+    found = hashlib.sha256()
+    for package in _PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            found.update(f"{path.relative_to(root).as_posix()}\0".encode())
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def corpus_digest(root: Path = ROOT) -> str:
+    """SHA-256 over the files that make the corpus."""
+    found = hashlib.sha256()
+    for name in CORPUS:
+        found.update((root / _HARNESS / name).read_bytes())
+    return found.hexdigest()
+
+
+def copy(folder: Path, root: Path = ROOT) -> Path:
+    """The tree with its bytecode, in ``folder``."""
+    if not (folder / ".complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        for package in _PACKAGES:
+            shutil.copytree(root / package, folder / package,
+                            ignore=shutil.ignore_patterns("__pycache__", "results"))  # fmt: skip
+        compileall.compile_dir(folder, quiet=2)
+        (folder / ".complete").touch()
+    shutil.rmtree(folder / "tests", ignore_errors=True)
+    shutil.copytree(root / _HARNESS, folder / _HARNESS)
+    (folder / "tests" / "__init__.py").touch()
+    return folder
+
+
+def overlay(folder: Path, base: Path, file: str, text: str) -> Path:
+    """``base`` in ``folder``, where ``file`` has the content ``text``."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _links(folder, base, Path(file).parts)
+    (folder / file).write_text(text)
+    return folder
+
+
+def _links(folder: Path, base: Path, parts: tuple[str, ...]) -> None:
+    folder.mkdir(parents=True)
+    for entry in os.scandir(base):
+        if entry.name == parts[0]:
+            if len(parts) > 1:
+                _links(folder / entry.name, base / entry.name, parts[1:])
+        else:
+            os.symlink(entry.path, folder / entry.name)
+
+
+def cache(folder: Path, clean: Path) -> Path:
+    """A cache folder that begins with the entries of ``clean``; what is written stays in it.
+
+    Shelves are folders of its own, entries are links: nothing is ever written below a link, but
+    into ``reference``, whose folders are those of one state of the sources each: Numba writes its
+    index there anew, so that they are copied.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for kind in os.scandir(clean):
+        made = folder / kind.name
+        if not kind.is_dir() or kind.name.startswith("."):
+            continue
+        made.mkdir()
+        for shelf in os.scandir(kind.path):
+            target = made / shelf.name
+            target.mkdir()
+            for entry in os.scandir(shelf.path):
+                if kind.name == "reference" and entry.name.endswith(".nbi"):
+                    shutil.copyfile(entry.path, target / entry.name)
+                else:
+                    os.symlink(entry.path, target / entry.name)
+    return folder
