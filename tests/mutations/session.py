@@ -21,7 +21,7 @@ from tests.mutations.operators import Mutation
 from tests.mutations.planted import Planted
 
 #: Seconds of processor time after which no further model is tried.
-ENOUGH = 8.0
+ENOUGH = 5.0
 #: Seconds that a command may take (of a machine that does other things too).
 LIMIT = 180.0
 #: The time limit of a trace, which compiles every kernel and runs under a tracer.
@@ -31,12 +31,12 @@ TRACE_LIMIT = 900.0
 class Session:
     """Everything about one state of the sources, kept in ``work``."""
 
-    def __init__(self, work: Path, jobs: int):
+    def __init__(self, work: Path, jobs: int, clean: Path | None = None):
         self.work, self.jobs = work.resolve(), jobs
         self.digest = tree.digest()
         self.folder = self.work / self.digest[:16]
         self.base = tree.copy(self.folder / "tree")
-        self.clean = self.work / "cache"
+        self.clean = clean or self.work / "cache"
         self.clean.mkdir(parents=True, exist_ok=True)
         self.entries: dict[str, Entry] = {}
         self.flags: list[str] = []
@@ -129,9 +129,11 @@ class Session:
                     return True
             return False
 
-        for name in quotas:
-            for _ in range(left[name]):
-                more(name)
+        while any(left.values()):  # classes take turns, so that a run that is stopped has all
+            for name in quotas:
+                if left[name]:
+                    left[name] -= 1
+                    more(name)
         known = judge.equivalents()
 
         def tasks() -> Iterator[server.Task]:
@@ -202,7 +204,8 @@ class Session:
 
     def _place(self, site: sites.Site) -> Path:
         m = site.mutation
-        key = hashlib.sha256(f"{site.file}:{m.start}:{m.end}:{m.text}".encode()).hexdigest()
+        what = f"{site.file}:{m.start}:{m.end}:{m.text}:{site.models}"
+        key = hashlib.sha256(what.encode()).hexdigest()
         return self.folder / "mutants" / key[:16]
 
     def _mutant(self, site: sites.Site) -> server.Task:
@@ -336,14 +339,16 @@ def result(rows: Sequence[dict], seed: int, count: int, session: Session, second
 
 
 def score(rows: Sequence[dict]) -> dict[str, Any]:
-    """Counts of outcomes; ``score`` is the part of those that are not equivalent that was caught,
-    ``named_right`` of the caught ones with passes the part whose pass was among those named."""
+    """Counts of outcomes.  ``score``: the part of those that are not equivalent that was caught;
+    ``red``: the part that ended with another exit code than 0; ``named_right``: the part of the
+    caught ones, where passes execute the site, in which one of them was blamed."""
     counts = Counter(r["outcome"] for r in rows)
     judged = len(rows) - counts[judge.EQUIVALENT_SITE]
     said = [r["right"] for r in rows if r["outcome"] == judge.CAUGHT and r["right"] is not None]
     return {
         "drawn": len(rows), **{o: counts[o] for o in judge.OUTCOMES},
         "score": round(counts[judge.CAUGHT] / judged, 4) if judged else None,
+        "red": round(1 - counts[judge.SURVIVED] / judged, 4) if judged else None,
         "named_right": round(sum(said) / len(said), 4) if said else None,
         "seconds": round(sum(r["seconds"] for r in rows) / max(len(rows), 1), 2),
         "processor": round(sum(r["processor"] for r in rows) / max(len(rows), 1), 2),
