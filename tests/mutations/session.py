@@ -22,6 +22,8 @@ from tests.mutations.planted import Planted
 
 #: Seconds of processor time after which no further model is tried.
 ENOUGH = 5.0
+#: Of how many models it is said what a survivor changed.
+PROBED = 3
 #: Seconds that a command may take (of a machine that does other things too).
 LIMIT = 180.0
 #: The time limit of a trace, which compiles every kernel and runs under a tracer.
@@ -160,11 +162,11 @@ class Session:
         """Say of each survivor what it changed: ``values`` (results differ from those of the clean
         sources on some input: a hole), ``code`` (only what is compiled differs), ``nothing``."""
         survivors = [r for r in rows if r["outcome"] == judge.SURVIVED]
-        models = sorted({name for r in survivors for name in r["tried"]})
+        models = sorted({name for r in survivors for name in r["tried"][:PROBED]})
         clean: dict[str, dict] = {}
-        for done in server.run((self._probe(None, (m,), CHECK) for m in models), self.jobs):
+        for done in server.run((self._probe(None, (m,)) for m in models), self.jobs):
             clean |= {told["model"]: told for told in done.said}
-        tasks = (self._probe(r, tuple(r["tried"]), r["command"]) for r in survivors)
+        tasks = (self._probe(r, tuple(r["tried"][:PROBED])) for r in survivors)
         for done in server.run(tasks, self.jobs):
             row = done.key
             found = [_effect(clean.get(told["model"]), told) for told in done.said]
@@ -172,8 +174,7 @@ class Session:
             row["shown_by"] = [t["model"] for t, e in zip(done.said, found, strict=True)
                                if e == row["effect"]][:4]  # fmt: skip
 
-    def _probe(self, row: dict[str, Any] | None, models: tuple[str, ...], command: str,
-               ) -> server.Task:  # fmt: skip
+    def _probe(self, row: dict[str, Any] | None, models: tuple[str, ...]) -> server.Task:
         """Probe models in the clean tree (``row`` None) or in that of a survivor."""
         what = "clean" if row is None else f"{row['file']}:{row['edit']}"
         key = hashlib.sha256(f"{what}:{models}".encode()).hexdigest()
