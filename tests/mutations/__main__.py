@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -72,7 +73,9 @@ def _planted(given: argparse.Namespace) -> int:
     from tests.mutations.planted import PLANTED
 
     faults = [PLANTED[name] for name in given.planted.split(",")]
-    rows = list(session.Session(given.work, given.jobs).planted(faults))
+    known = os.environ.get("COMPILER_WORKBENCH_CACHE")  # mutants only read it
+    rows = list(session.Session(given.work, given.jobs, Path(known) if known else None)
+                .planted(faults))  # fmt: skip
     for row in rows:
         print(json.dumps(row))
     return int(any(row["outcome"] != judge.CAUGHT for row in rows))
@@ -94,7 +97,7 @@ def _listed(run, coverage, seed: int, quotas: dict[str, int]) -> int:
 
 def text(found: dict) -> str:
     """The scores as a table, and everything that was not caught."""
-    heads = ("drawn", *judge.OUTCOMES, "score", "named_right", "seconds", "processor")
+    heads = ("drawn", *judge.OUTCOMES, "score", "red", "named_right", "seconds", "processor")
     lines = ["class".ljust(13) + " ".join(h.rjust(max(len(h), 6)) for h in heads)]
     for name, row in (*found["classes"].items(), ("all", found["whole"])):
         cells = (("-" if row[h] is None else str(row[h])).rjust(max(len(h), 6)) for h in heads)

@@ -14,7 +14,7 @@ EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 CAUGHT = "caught"
 #: It ended with an exception or a signal, and named nothing.
 CRASH = "crash"
-#: It refused the model, and named nothing.
+#: It refused the model, and named no pass, kernel, op or node.
 REFUSED = "refused"
 #: It said nothing for as long as it may take.
 TIMEOUT = "timeout"
@@ -42,9 +42,13 @@ def outcome(said: Sequence[Mapping[str, Any]], ended: str) -> dict[str, Any]:
 
 
 def _verdict(red: Mapping[str, Any]) -> str:
-    if red["code"] == 1 or red["named"] or re.search(r"\(kernel ", red["said"]):
+    if red["code"] == 1 or red["named"] or _NAMES.search(red["said"]):
         return CAUGHT
     return CRASH if red["code"] == 70 else REFUSED
+
+
+#: What names a kernel, an op of ours or a node of the model in a message.
+_NAMES = re.compile(r"\(kernel |\bcore\.\w+|\.(onnx|py|pt2):\d+")
 
 
 def right(named: Sequence[Sequence[str]], passes: Sequence[str]) -> bool | None:

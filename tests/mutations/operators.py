@@ -262,11 +262,15 @@ def swap(node: ast.AST, source: Source) -> Iterator[Edit]:
         )
 
 
+#: Keyword arguments that are only shown.
+_TOLD = ("note", "origin", "fix", "summary", "title")
+
+
 def keyword(node: ast.AST, source: Source) -> Iterator[Edit]:
     """A keyword argument left out."""
     if isinstance(node, ast.Call):
         for word in node.keywords:
-            if word.arg is None:
+            if word.arg is None or word.arg in _TOLD:
                 continue
             start, end = source.span(word)
             before = source.text[:start].rstrip()
@@ -456,8 +460,11 @@ def _rowed(where: _Where, key: ast.AST | None) -> _Where:
 
 
 def _is_note(node: ast.AST) -> bool:
-    """A docstring, or a guard: ``need(condition, message)``, which refuses and computes nothing."""
+    """A docstring, a note, or a guard: ``need(condition, message)`` computes nothing."""
     if not isinstance(node, ast.Expr):
         return False
-    name = getattr(getattr(node.value, "func", None), "id", "")
-    return isinstance(node.value, ast.Constant) or name.split("_")[0] in ("need", "check")
+    function = getattr(node.value, "func", None)
+    name = getattr(function, "id", "")
+    target = getattr(getattr(function, "value", None), "id", "")  # of notes.append(...)
+    told = isinstance(node.value, ast.Constant) or target in ("notes", "lines", "words")
+    return told or name.split("_")[0] in ("need", "check")

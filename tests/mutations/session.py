@@ -21,7 +21,9 @@ from tests.mutations.operators import Mutation
 from tests.mutations.planted import Planted
 
 #: Seconds of processor time after which no further model is tried.
-ENOUGH = 8.0
+ENOUGH = 5.0
+#: Of how many models it is said what a survivor changed.
+PROBED = 3
 #: Seconds that a command may take (of a machine that does other things too).
 LIMIT = 180.0
 #: The time limit of a trace, which compiles every kernel and runs under a tracer.
@@ -31,12 +33,12 @@ TRACE_LIMIT = 900.0
 class Session:
     """Everything about one state of the sources, kept in ``work``."""
 
-    def __init__(self, work: Path, jobs: int):
+    def __init__(self, work: Path, jobs: int, clean: Path | None = None):
         self.work, self.jobs = work.resolve(), jobs
         self.digest = tree.digest()
         self.folder = self.work / self.digest[:16]
         self.base = tree.copy(self.folder / "tree")
-        self.clean = self.work / "cache"
+        self.clean = clean or self.work / "cache"
         self.clean.mkdir(parents=True, exist_ok=True)
         self.entries: dict[str, Entry] = {}
         self.flags: list[str] = []
@@ -129,9 +131,11 @@ class Session:
                     return True
             return False
 
-        for name in quotas:
-            for _ in range(left[name]):
-                more(name)
+        while any(left.values()):  # classes take turns, so that a run that is stopped has all
+            for name in quotas:
+                if left[name]:
+                    left[name] -= 1
+                    more(name)
         known = judge.equivalents()
 
         def tasks() -> Iterator[server.Task]:
@@ -158,11 +162,11 @@ class Session:
         """Say of each survivor what it changed: ``values`` (results differ from those of the clean
         sources on some input: a hole), ``code`` (only what is compiled differs), ``nothing``."""
         survivors = [r for r in rows if r["outcome"] == judge.SURVIVED]
-        models = sorted({name for r in survivors for name in r["tried"]})
+        models = sorted({name for r in survivors for name in r["tried"][:PROBED]})
         clean: dict[str, dict] = {}
-        for done in server.run((self._probe(None, (m,), CHECK) for m in models), self.jobs):
+        for done in server.run((self._probe(None, (m,)) for m in models), self.jobs):
             clean |= {told["model"]: told for told in done.said}
-        tasks = (self._probe(r, tuple(r["tried"]), r["command"]) for r in survivors)
+        tasks = (self._probe(r, tuple(r["tried"][:PROBED])) for r in survivors)
         for done in server.run(tasks, self.jobs):
             row = done.key
             found = [_effect(clean.get(told["model"]), told) for told in done.said]
@@ -170,8 +174,7 @@ class Session:
             row["shown_by"] = [t["model"] for t, e in zip(done.said, found, strict=True)
                                if e == row["effect"]][:4]  # fmt: skip
 
-    def _probe(self, row: dict[str, Any] | None, models: tuple[str, ...], command: str,
-               ) -> server.Task:  # fmt: skip
+    def _probe(self, row: dict[str, Any] | None, models: tuple[str, ...]) -> server.Task:
         """Probe models in the clean tree (``row`` None) or in that of a survivor."""
         what = "clean" if row is None else f"{row['file']}:{row['edit']}"
         key = hashlib.sha256(f"{what}:{models}".encode()).hexdigest()
@@ -202,7 +205,8 @@ class Session:
 
     def _place(self, site: sites.Site) -> Path:
         m = site.mutation
-        key = hashlib.sha256(f"{site.file}:{m.start}:{m.end}:{m.text}".encode()).hexdigest()
+        what = f"{site.file}:{m.start}:{m.end}:{m.text}:{site.models}"
+        key = hashlib.sha256(what.encode()).hexdigest()
         return self.folder / "mutants" / key[:16]
 
     def _mutant(self, site: sites.Site) -> server.Task:
@@ -336,14 +340,16 @@ def result(rows: Sequence[dict], seed: int, count: int, session: Session, second
 
 
 def score(rows: Sequence[dict]) -> dict[str, Any]:
-    """Counts of outcomes; ``score`` is the part of those that are not equivalent that was caught,
-    ``named_right`` of the caught ones with passes the part whose pass was among those named."""
+    """Counts of outcomes.  ``score``: the part of those that are not equivalent that was caught;
+    ``red``: the part that ended with another exit code than 0; ``named_right``: the part of the
+    caught ones, where passes execute the site, in which one of them was blamed."""
     counts = Counter(r["outcome"] for r in rows)
     judged = len(rows) - counts[judge.EQUIVALENT_SITE]
     said = [r["right"] for r in rows if r["outcome"] == judge.CAUGHT and r["right"] is not None]
     return {
         "drawn": len(rows), **{o: counts[o] for o in judge.OUTCOMES},
         "score": round(counts[judge.CAUGHT] / judged, 4) if judged else None,
+        "red": round(1 - counts[judge.SURVIVED] / judged, 4) if judged else None,
         "named_right": round(sum(said) / len(said), 4) if said else None,
         "seconds": round(sum(r["seconds"] for r in rows) / max(len(rows), 1), 2),
         "processor": round(sum(r["processor"] for r in rows) / max(len(rows), 1), 2),

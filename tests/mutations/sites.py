@@ -25,7 +25,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Site:
-    """A mutation of a file, the models that execute it (fastest first) and in which passes."""
+    """A mutation of a file, the models that execute it, in the order of trying, and the passes."""
 
     kind: Kind
     file: str
@@ -73,11 +73,25 @@ class Coverage:
                 if "row" in phases or any(p.startswith("pass:") for p in phases)
             }  # fmt: skip
         usable = [n for n in found if kind.command in self._by_name[n].seconds]
-        usable.sort(key=lambda n: (self._by_name[n].seconds[kind.command], n))
+        usable = self._ordered(usable, kind.command, file)
         if not usable:
             return None
         passes = {p[5:] for n in usable for p in found[n] if p.startswith("pass:")}
         return Site(kind, file, mutation, tuple(usable), tuple(sorted(passes)))
+
+    def _ordered(self, names: Sequence[str], command: str, file: str) -> list[str]:
+        """The two fastest models first, then those that execute most of the file a second."""
+
+        def seconds(name: str) -> float:
+            return self._by_name[name].seconds[command]
+
+        def lines(name: str) -> int:
+            found = self._by_name[name].lines.values()
+            return len({line for files in found for line in files.get(file, ())})
+
+        fastest = sorted(names, key=lambda n: (seconds(n), n))
+        rest = sorted(fastest[2:], key=lambda n: (-lines(n) / (0.5 + seconds(n)), n))
+        return fastest[:2] + rest
 
 
 def drawn(kind: Kind, root: Path, coverage: Coverage, seed: int) -> Iterator[Site]:
