@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from core_compiler import targets
+from core_compiler.arrays import write_back
 from core_compiler.debug.deadline import Expired, deadline
+from core_compiler.debug.divisions import certain
 from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import CANNOT_HERE, PassRaised, PassTimeout, UserError, raised_at
 from core_compiler.ir import Module, Rewrite
@@ -46,6 +49,7 @@ from core_compiler.pipelines import (
     check,
 )
 from core_compiler.runtime import heap
+from core_compiler.runtime.budget import SECONDS, TimeBudget
 from core_compiler.stage import Stage, module_figures
 from core_compiler.stage_checks import StageChecks
 from core_compiler.training.config import Training
@@ -110,6 +114,8 @@ class Compilation:
     trim: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = tuple
     #: From what a caller gives to main's arguments (the trees of a JAX function are flattened).
     leaves: Callable[[Sequence], Sequence[np.ndarray]] = tuple
+    #: The arguments whose next values are the last of the model's own results.
+    written: tuple[int, ...] = ()
     #: What is checked of main's arguments before a call.
     positions: Positions | None = None
     #: What a recording says of how this was made, and all that was told since.
@@ -193,6 +199,7 @@ class Compilation:
     def take_over(self, old: Compilation) -> None:
         """The model is that of ``old``: what it is called, takes and gives, and its state."""
         self.names, self.about, self.positions = old.names, old.about, old.positions
+        self.written = old.written
         trim, self.leaves = old._plain or (old.trim, old.leaves)
         self.trim = trim if self.level == "tensor" else self._cut
         if old.state:
@@ -262,15 +269,20 @@ class Compilation:
 
     def __call__(self, *arrays):
         """Execute: NumPy arrays in (of a JAX function: its arguments as they are), a tuple of NumPy
-        arrays out: the model's own results.  UserError for a position out of range where the
-        model's framework refuses it."""
+        arrays out: the model's own results.  An input that the model writes into is written, where
+        the caller's array can be.  UserError for a position out of range where the model's
+        framework refuses it."""
         self.module.weights.check()
         given = self.leaves(arrays)
         graph = self.facts.get(IMPORTED)
         checked = self.positions if graph is None else graph.positions
         if checked is not None:
             checked.check(given)
-        return tuple(self.trim(self.executable(*given)))
+        results = tuple(self.trim(self.executable(*given)))
+        own = len(results) - len(self.written)
+        for argument, array in zip(self.written, results[own:], strict=True):
+            write_back(arrays[argument], array)
+        return results[:own]
 
     def stand_for(self, imported: Imported) -> None:
         """This is the compilation of ``imported``: of its names, state and results (before a pass
@@ -278,6 +290,7 @@ class Compilation:
         self.call(imported.inputs, imported.outputs)
         if self.level == "tensor":
             self.trim, self.positions = imported.trimmed, imported.positions
+            self.written = tuple(imported.facts.get("written", ()))
         if imported.state:
             self.keep(imported.state)
 
@@ -305,9 +318,10 @@ class Compilation:
 
         self.leaves, self.trim = with_state, without_state
 
-    def profile(self, *arrays, repeats: int = 10):
+    def profile(self, *arrays, repeats: int = 10, seconds: float = SECONDS):
         """Execute on ``arrays`` (default: the example inputs), then time every launch ``repeats``
-        times: a :class:`~core_compiler.runtime.profiler.Profile`.  The observer is told both."""
+        times, fewer where that takes more than ``seconds``: a
+        :class:`~core_compiler.runtime.profiler.Profile`.  The observer is told both."""
         from core_compiler.kernels.reference.digest import digest
         from core_compiler.runtime import profiler
         from core_compiler.telemetry import timing_records
@@ -316,10 +330,13 @@ class Compilation:
         if given is None:
             raise UserError("there is nothing to execute on", "profile", "give the inputs")
         self.observer.progress("execute", 0, 0)
-        self.observer.figures({"digest": digest(self(*given))})
-        self.observer.progress("time the kernels", 0, 0)
-        found = profiler.profile(self.executable, given, repeats=repeats)
-        self.observer.timings(*timing_records(found, self.facts["program"][2]))
+        first = [np.array(each) for each in given] if self.written else given
+        self.observer.figures({"digest": digest(self(*first))})
+        tell = partial(self.observer.progress, "time the kernels")
+        budget = TimeBudget(seconds, tell)
+        found = profiler.profile(self.executable, given, repeats=repeats, budget=budget)
+        records, figures = timing_records(found, self.facts["program"][2])
+        self.observer.timings(records, {**figures, "seconds": seconds})
         return found
 
     def record(self, path: str | Path) -> Path:
@@ -604,7 +621,8 @@ def start(
     if errors:
         raise InvalidModule("import", errors)
     facts = {} if inputs is None else {EXAMPLES: tuple(inputs)}
-    stage = Stage(0, "import", module, figures=module_figures(module), facts=facts)
+    stage = Stage(0, "import", module, diagnostics=certain(module),
+                  figures=module_figures(module), facts=facts)  # fmt: skip
     steps = build(chosen, options.target, options.edit, module.main.level, options.training)
     made = Compilation(
         chosen, options, [stage], steps, inputs, observer or Observer(), facts=dict(facts),

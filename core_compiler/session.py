@@ -26,6 +26,7 @@ from core_compiler.ir.events import Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.pipelines import LEVELS_OF, PipelineEdit, level_of
+from core_compiler.regular_files import need_regular
 from core_compiler.training.config import Training
 from core_compiler.training.joint import begin, names
 from core_compiler.training.losses import Loss, Own
@@ -273,8 +274,7 @@ def _from_file(
         from core_compiler.frontends.tensorflow import read_saved_model
 
         return _from_tensorflow(read_saved_model(path), inputs)
-    if not path.is_file():
-        raise UserError("there is no such file", str(path), "check the path")
+    need_regular(path)
     if path.suffix.lower() == ".onnx":
         from core_compiler.frontends.onnx import import_file
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from core_compiler.debug import divisions
 from core_compiler.debug.bisect import locate
 from core_compiler.debug.judge import Judge, described
 from core_compiler.debug.statistics import stage_statistics
-from core_compiler.ir import Value
+from core_compiler.ir import Op, Value
 from core_compiler.ir.events import CheckRecord
+from core_compiler.legality import levels
 from core_compiler.stage import Stage
 from core_compiler.training.roles import Roles
 
@@ -41,6 +44,7 @@ class StageChecks:
             self._judge = Judge(first.module, self._inputs, made.target, made.options.threads)
             for stage in done[first.index + 1 :]:
                 self._judge.follow(described(made, stage))
+            self._tell_divisions(first, self._judge.checker.evaluator.zero_divisors)
             self._tell_values(first, self._judge.checker.values.known)
         return self._judge
 
@@ -55,7 +59,7 @@ class StageChecks:
         done, earlier = described(made, stage), judge.fork()
         found = judge.stage(done)
         if made.finding is None and any(r.verdict == "failed" for r in found):
-            made.finding = locate(made, self._inputs, judge, earlier, found)
+            made.finding = locate(made, self._inputs, judge, earlier, found, levels(made.target))
         if judge.kernels and stage.name.split("#")[0] == "generate_code":
             made.facts["kernel_checks"] = judge.kernels
         if stage.step is not None and "gradients" in stage.step.pass_.ensures:
@@ -66,6 +70,16 @@ class StageChecks:
             self._tell_values(before, checker.sealed.known)
         moved = not done.exact or any(r.verdict == "failed" for r in found)
         return found, judge.error if moved and stage.rewrites and not done.anew else None
+
+    def _tell_divisions(self, stage: Stage, zeros: Mapping[Op, tuple[int, int]]) -> None:
+        """Warn of integer divisions by zero on the inputs, those aside that are known already."""
+        noted = {d.where or d.op for d in stage.diagnostics}
+        found = [d for d in divisions.warnings(zeros, " on the example inputs")
+                 if (d.where or d.op) not in noted]  # fmt: skip
+        if found:
+            stages, diagnostics = self._made.stages, (*stage.diagnostics, *found)
+            stages[stage.index] = replace(stage, diagnostics=diagnostics)
+            self._made.observer.diagnostics(stage.index, found)
 
     def _tell_values(self, stage: Stage, known: Mapping[Value, np.ndarray]) -> None:
         """Statistics of the values of a stage that checking has evaluated."""

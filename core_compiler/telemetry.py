@@ -155,6 +155,7 @@ def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict
         "total_min_ms": profile.total.min_us / 1e3,
         "total_p95_ms": profile.total.p95_us / 1e3,
         "threads": profile.threads,
+        **profile.repeats,
         "peak_gflops": limits.peak_flops() / 1e9,
         "dram_gbytes_per_s": limits.bandwidth(1 << 30) / 1e9,
         "limits": json.dumps(asdict(limits)),

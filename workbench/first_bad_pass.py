@@ -22,6 +22,7 @@ from core_compiler.errors import UserError
 from core_compiler.ir.text import print_module, print_ops, value_names
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.legality import levels
+from core_compiler.regular_files import need_regular
 from workbench import numbers, recorded_model, reducing
 from workbench.kept_results import Result, Results
 from workbench.models import Model
@@ -52,6 +53,7 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
     Of a training step the batch; what else it carries may be there too.  UserError where the file
     cannot be read, or an array is missing or has another shape or dtype.
     """
+    need_regular(path)
     try:
         with np.load(path, allow_pickle=False) as held:
             arrays = {name: held[name] for name in held.files}

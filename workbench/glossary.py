@@ -33,7 +33,7 @@ class Term:
         return f"{self.means}\n{self.how}" if self.how else self.means
 
 
-_TIMED = "By the clock around every launch on every thread (on a GPU by events of the stream), in 10 executions after 3 that are not counted; `workbench profile --repeats` takes more."
+_TIMED = "By the clock around every launch on every thread (on a GPU by events of the stream), in 10 executions after 3 that are not counted, fewer where they take more than 60 s (`--seconds`); `workbench profile --repeats` takes more."
 _ROOFLINE = "By the roofline model: the longer of its arithmetic at the arithmetic peak and its compulsory bytes at the memory bandwidth. Both limits are measured once a machine, or come from the description of a machine that is not at hand."
 _SHARED = "A kernel's time is shared among the ops it computes, in proportion to the least time this machine needs for each op's arithmetic and for the bytes it moves to and from memory; an op's part goes to the line it came from. All lines and \"no line\" together are the time of all kernels."
 _BESIDE = "The framework runs the model's own graph node by node on the same inputs, the import is evaluated by the reference (`--against`)."

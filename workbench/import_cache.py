@@ -13,7 +13,6 @@ import importlib.metadata
 import io
 import json
 import mmap
-import os
 from collections.abc import Sequence, Set
 from contextlib import suppress
 from functools import lru_cache
@@ -29,6 +28,7 @@ from core_compiler.ir import Resource, WeightStore, dtype
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module
 from core_compiler.ops.positions import Positions
+from core_compiler.regular_files import inside, open_regular
 from core_compiler.runtime.cache_folder import CacheFolder
 
 if TYPE_CHECKING:
@@ -71,10 +71,19 @@ def _file_key(spec: Spec) -> str:
     """What the model file itself and the way to read it decide."""
     state = _state(spec)
     # A .keras file is lowered by the backend that Keras runs on.
-    backend = os.environ.get("KERAS_BACKEND", "") if spec.kind == "keras" else ""
+    backend = _keras_backend() if spec.kind == "keras" else ""
     state.update(json.dumps([spec.kind, spec.trust, backend]).encode())
     _add_file(state, Path(spec.text))
     return state.hexdigest()
+
+
+def _keras_backend() -> str:
+    from core_compiler.frontends.keras.backends import backend
+
+    try:
+        return backend()
+    except UserError:  # the import says what is wrong
+        return ""
 
 
 def _data_files(spec: Spec, own: str) -> list[str] | None:
@@ -99,14 +108,14 @@ def _with_data(own: str, path: Path, names: Sequence[str]) -> str | None:
     try:
         for name in names:
             state.update(json.dumps(name).encode())
-            _add_file(state, path.parent / name)
-    except OSError:
+            _add_file(state, inside(path.parent, name, "external data"))
+    except (OSError, UserError):  # the import says what is wrong
         return None
     return state.hexdigest()
 
 
 def _add_file(state, path: Path) -> None:
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         state.update(hashlib.file_digest(stream, "sha256").digest())
 
 

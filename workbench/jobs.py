@@ -16,6 +16,7 @@ from core_compiler.errors import UserError
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.record.recorder import Recorder
+from core_compiler.runtime.budget import SECONDS
 from core_compiler.telemetry import tell
 from workbench import peers, recorded_model
 from workbench.hold import Hold
@@ -37,14 +38,15 @@ def compile(
     source_text: bool = True,
     hold: Hold | None = None,
     against: str = "",
+    seconds: float = SECONDS,
 ) -> Compilation:
     """Compile ``model`` for ``target``; with ``path``, record everything into that ``.run`` file.
 
-    ``execute`` runs the program once on the model's inputs and times every launch, into the same
-    recording, or records why this machine cannot.  ``against`` names the framework whose values are
-    compared with the import's, each with its node's.  A compile that fails or is stopped keeps the
-    stages it has finished; the recording then says how it ended.  ``hold`` says before each pass
-    whether to run it.
+    ``execute`` runs the program once on the model's inputs and times every launch (``seconds`` is
+    what the timing may take), into the same recording, or records why this machine cannot.
+    ``against`` names the framework whose values are compared with the import's, each with its
+    node's.  A compile that fails or is stopped keeps the stages it has finished; the recording then
+    says how it ended.  ``hold`` says before each pass whether to run it.
     """
     # Refused, if at all, before a recording of that name is replaced.
     compared = peers.values(model, against) if against else None
@@ -79,7 +81,7 @@ def compile(
         if missing:
             watching.figures({"not_executed": missing})
         elif execute:
-            made.profile(*model.inputs)
+            made.profile(*model.inputs, seconds=seconds)
     except (KeyboardInterrupt, Cancelled):
         watching.end("cancelled", "stopped by the user")
         raise

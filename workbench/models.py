@@ -22,6 +22,7 @@ from core_compiler.frontends import stand_ins
 from core_compiler.frontends.base import Imported, is_saved_model
 from core_compiler.frontends.text import is_ours
 from core_compiler.ir import TensorType, tensor
+from core_compiler.regular_files import need_regular
 from workbench import import_cache, recorded_model, user_code
 
 _FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
@@ -92,8 +93,7 @@ def spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: A
         Path(text).suffix.lower(), ("", "")
     )
     if kind:
-        if not Path(text).is_file():
-            raise UserError("there is no such file", text, "check the path")
+        need_regular(Path(text))
         if kind == "stablehlo" and is_ours(Path(text)):
             kind = own = "ir"
         if frontend not in (None, own) and (own, frontend) != ("onnx", AS_GRAPH):

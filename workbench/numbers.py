@@ -202,6 +202,8 @@ def _launches(
 ) -> dict[CheckRecord, Op]:
     """The launch that each check of a kernel's machine code is about: they come in program order,
     one a launch."""
+    # The whole of a stage's results and of the program are of no launch.
+    records = [r for r in records if r.note.startswith("kernel ")]
     if not records:
         return {}
     body = recording.module(stage).main.body.ops

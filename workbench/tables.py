@@ -15,6 +15,7 @@ from core_compiler.errors import UserError, nearest
 from core_compiler.record.tables import BOOLEAN, INTEGER, REAL, TEXT, Column, Table
 from workbench import numbers
 from workbench.advice import advise
+from workbench.findings import problems
 from workbench.state import Sight
 from workbench.views import (
     Empty,
@@ -131,7 +132,7 @@ def _figures(run: Run) -> Iterable[Row]:
 
 
 def _findings(run: Run) -> Iterator[Row]:
-    for each in overview.findings(run):
+    for each in problems(run):
         yield vars(each)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.errors import UserError
+from core_compiler.regular_files import need_regular
 from core_compiler.training.data import Data
 from core_compiler.training.rows import Wanted
 
@@ -98,8 +99,7 @@ def _columns(path: Path) -> Mapping[str, np.ndarray]:
     reader = {".npz": _npz, ".npy": _npy, ".safetensors": _safetensors}.get(path.suffix.lower())
     if reader is None:
         raise UserError("this is no file of data", str(path), f"give a {KINDS} file")
-    if not path.is_file():
-        raise UserError("there is no such file", str(path), "check the path")
+    need_regular(path)
     try:
         return reader(path)
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:

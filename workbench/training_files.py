@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core_compiler.errors import UserError
+from core_compiler.regular_files import inside, open_regular
 
 #: Model files that are trained.
 MODEL_FILES = (".onnx", ".keras", ".pt2")
@@ -24,7 +25,8 @@ def listed(model: str, data: Sequence[str]) -> list[tuple[str, str]]:
     if paths and paths[0].suffix.lower() == ".onnx":
         from core_compiler.frontends.onnx.reading import external_files, read_model
 
-        paths += [paths[0].parent / name for name in external_files(read_model(paths[0]))]
+        folder, names = paths[0].parent, external_files(read_model(paths[0]))
+        paths += [inside(folder, name, f"external data of {paths[0]}") for name in names]
     return [(str(path.absolute()), _sha256(path)) for path in [*paths, *map(Path, data)]]
 
 
@@ -45,7 +47,7 @@ def same(path: Path, digest: str, folder: Path) -> Path:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"it cannot be read ({error.strerror})", str(path),

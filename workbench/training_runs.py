@@ -14,6 +14,7 @@ from core_compiler.edit_facts import edit_facts
 from core_compiler.errors import CANNOT_HERE, UserError, nearest
 from core_compiler.ir.events import Observer
 from core_compiler.pipelines import PipelineEdit
+from core_compiler.regular_files import need_regular
 from core_compiler.training import receipts, run_file
 from core_compiler.training.config import Training
 from core_compiler.training.data import Data
@@ -327,8 +328,7 @@ def _task(arguments) -> tuple[Any, str, Data | Stream]:
 def _from_file(arguments: Namespace) -> tuple[Any, str, Data | Stream]:
     """The model of a file, and the data that are given for it."""
     path = Path(arguments.model)
-    if not path.is_file():
-        raise UserError("there is no such file", str(path), "check the path")
+    need_regular(path)
     given = [n for n in ("width", "depth", "size") if getattr(arguments, n)]
     if given:
         raise UserError(f"--{given[0]} cannot be set for a file", str(path), "leave it out")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core_compiler.errors import UserError, nearest, raised_at
+from core_compiler.frontends.keras import backends
 
 if TYPE_CHECKING:
     from core_compiler.passes.base import Pass
@@ -209,7 +210,7 @@ def _check_call(function, sizes: Mapping[str, Any], text: str) -> None:
 def _told(text: str) -> Iterator[None]:
     """What the person's code raises (leaving Python too) becomes one UserError."""
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), backends.chosen():
             yield
     except (UserError, ModuleNotFoundError):
         raise

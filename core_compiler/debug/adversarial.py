@@ -177,7 +177,7 @@ class Pair:
             (a, b) for a, b in rewrite.values.items()
             if isinstance(a.type, TensorType) and isinstance(b.type, TensorType)
         )  # fmt: skip
-        if not rewrite.old or not rewrite.new or not values:
+        if not rewrite.old or not values:
             return None
         old, new = list(rewrite.old), list(rewrite.new)
         found = Pair(rewrite, (), (), values, (), {}, adversary)
@@ -287,10 +287,17 @@ class Pair:
 
     @property
     def elementwise(self) -> bool:
-        ops = (*self.old, *self.new)
-        plain = all("elementwise" in definition(o).traits or o.kind in CONSTANTS
-                    for o in ops if o.kind not in MEANING_IN_REGION)  # fmt: skip
-        return plain and not any(o.kind in MEANING_IN_REGION for o in ops)
+        return all(map(self._is_elementwise, (*self.old, *self.new)))
+
+    def _is_elementwise(self, op: Op) -> bool:
+        """Whether an op works element by element, or only repeats a constant for one that does."""
+        if op.kind in CONSTANTS or "elementwise" in _traits(op):
+            return True
+        own = {o.results[0]: o for o in (*self.old, *self.new) if len(o.results) == 1}
+        known = self.adversary.is_constant
+        return op.kind == "core.broadcast" and (
+            known(op.operands[0]) or getattr(own.get(op.operands[0]), "kind", "") in CONSTANTS
+        )
 
     def faults(self) -> Iterator[Fault]:
         floats = any(v.type.dtype.is_float for v in self.free)

@@ -32,7 +32,6 @@ from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import verify
-from core_compiler.legality import levels
 from core_compiler.passes.base import PassContext
 
 #: How a fault was seen.
@@ -129,12 +128,12 @@ def bisect(
 
 def locate(
     compilation, inputs: Sequence[np.ndarray], judge: Judge, earlier: Judge,
-    records: Sequence[CheckRecord],
+    records: Sequence[CheckRecord], levels: Mapping[str, Any],
 ) -> Finding:  # fmt: skip
     """The finding that failed ``records`` of the newest stage of ``compilation`` lead to: the
     rewrite, kernel or schedule step that did it.  ``judge`` has judged that stage, ``earlier``
-    knows what it knew before."""
-    search = _Search(compilation, inputs, levels(compilation.target), 1e-3, _silent, Looked())
+    knows what it knew before.  ``levels`` are the verifier's legality tables."""
+    search = _Search(compilation, inputs, levels, 1e-3, _silent, Looked())
     search.judge, search.earlier, search.records = judge, earlier, list(records)
     stage = compilation.stages[-1]
     fault = _fault(next(r for r in records if r.verdict == "failed"))
@@ -143,7 +142,7 @@ def locate(
 
 def raised_by(compilation, step, error: Exception) -> Finding:
     """The finding that an exception of a pass is."""
-    search = _Search(compilation, (), levels(compilation.target), 1e-3, _silent, Looked())
+    search = _Search(compilation, (), None, 1e-3, _silent, Looked())
     return search._narrow(step, compilation.module, _raised(error))
 
 

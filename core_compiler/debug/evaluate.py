@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from core_compiler.debug.divisions import divides_integers
 from core_compiler.ir import Block, Function, Op, Value, WeightStore, attributes_key
 from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ops.base import definition, evaluate
@@ -28,6 +29,8 @@ class Evaluator:
     ):  # fmt: skip
         self.weights, self.keep_bytes = weights, keep_bytes
         self.functions = functions or {}  # which ops of a frontend's level may call
+        #: Integer divisions that met divisors of 0: how many of how many elements, at the worst.
+        self.zero_divisors: dict[Op, tuple[int, int]] = {}
         self._memo: OrderedDict[tuple, tuple[tuple, tuple]] = OrderedDict()
         self._bytes = 0
 
@@ -48,6 +51,10 @@ class Evaluator:
             return tuple(execute(op, list(arrays), lambda b, given: self.block(b, given, outer)))
         if op.regions:
             return evaluate(op, arrays, self.weights, outer)
+        if divides_integers(op) and not arrays[1].all():
+            size = arrays[1].size
+            met = size - int(np.count_nonzero(arrays[1])), size
+            self.zero_divisors[op] = max(self.zero_divisors.get(op, met), met)
         key = (op.kind, attributes_key(op.attributes.items()), tuple(map(id, arrays)))
         found = self._memo.get(key)
         if found is not None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.adversarial import ALGEBRA
+from core_compiler.debug.adversarial import ALGEBRA, MOVED
 from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
 from core_compiler.debug.kernels import KernelCheck, check_kernels
@@ -31,7 +31,7 @@ from core_compiler.debug.memory import complaints
 from core_compiler.debug.metric import Distance, distance, epsilon
 from core_compiler.debug.results import counting, matched, reference
 from core_compiler.debug.steps import check_schedules
-from core_compiler.debug.wide import Wide, nudged, widened
+from core_compiler.debug.wide import Wide, nudged, rerounded, widened
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
@@ -355,7 +355,8 @@ class Judge:
         return known[1]
 
     def _in_f64(self, module: Module, seed: int | None = None) -> list[np.ndarray]:
-        """The results of a stage in f64; with a ``seed`` of inputs and weights moved by an ulp."""
+        """The results of a stage in f64; with a ``seed`` of inputs and weights moved by an ulp, and
+        constants that are a single number by an ulp of their own dtype."""
         random = None if seed is None else np.random.default_rng(seed)
 
         def moved(array: np.ndarray) -> np.ndarray:
@@ -365,9 +366,9 @@ class Judge:
         for op in module.main.body.ops:
             if op.kind in CONSTANTS:
                 wide = self._constant(op.results[0], op)
-                if wide.ndim or random is None:
-                    wide = moved(wide)
-                known[op.results[0]] = wide
+                if random is not None and wide.size and np.all(wide == wide.flat[0]):
+                    wide = rerounded(self.checker.evaluator.op(op, ())[0], random)
+                known[op.results[0]] = moved(wide)
         inputs = [moved(widened(np.asarray(a))) for a in self.inputs]
         wide_evaluator = Wide(self.checker.evaluator)
         return list(wide_evaluator.block(module.main.body, inputs, known=known))
@@ -416,7 +417,7 @@ class Judge:
         for seed in range(SEEDS):
             other = self._in_f64(module, seed)[number]
             moved = max(moved, distance(true, other).relative)
-            if off.relative <= 16 * moved:
+            if off.relative <= MOVED * moved:
                 return True
         return False
 

@@ -164,6 +164,33 @@ FRONTENDS: dict[str, Callable[[], Coverage]] = {
 }  # fmt: skip
 
 
+#: Attributes of ONNX on which its text, its reference evaluator and onnxruntime disagree: what each
+#: says, and whom the import follows.
+DISAGREE = (
+    ("`clip` of `LSTM`, `GRU`, `RNN`", "bounds the input of activations", "ignores it",
+     "bounds the sums of the gates, not the cell that an LSTM's last activation reads",
+     "onnxruntime: models were trained and tested with it, and the text can be read so"),
+    ("`Resize` with `align_corners` or `tf_crop_and_resize`, size times scale not whole",
+     "divides by the resized length - 1, and does not say whether it is rounded",
+     "takes the length with its fraction", "rounds the length down",
+     "the reference evaluator: the standard's test data are its results"),
+    ("`Resize` with `pytorch_half_pixel`, an axis that becomes 1 long", "position 0",
+     "position 0 only where size times scale is 1", "position 0", "the text"),
+    ("a float mask of `Attention` that hides every key of a query", "nothing",
+     "0", "0", "both: the output of that query is 0"),
+    ("`Sign` of NaN", "nothing", "NaN", "NaN", "both (PyTorch's `sign` gives 0, here too)"),
+    ("`Div` and `Mod` of integers by 0, and of the lowest number by -1", "nothing",
+     "NumPy's results", "ends the process",
+     "the numerics contract: 0 for a divisor of 0, else the result wraps"),
+)  # fmt: skip
+
+
+def _disagreements() -> list[str]:
+    head = "| attribute or case | the text | reference evaluator | onnxruntime | followed here |"
+    rows = [f"| {' | '.join(row)} |" for row in DISAGREE]
+    return ["", "### Where the sources of ONNX disagree", "", head, "|---|---|---|---|---|", *rows]
+
+
 def page(found: Iterable[Coverage]) -> str:
     """The text of ``docs/coverage.md``."""
     lines = ["# Ops of the frameworks", "", GENERATED, "", ABOUT]
@@ -178,6 +205,8 @@ def page(found: Iterable[Coverage]) -> str:
                 if named:
                     lines += [f"**{status}** ({len(named)}): {', '.join(named)}", ""]
             lines.pop()
+        if coverage.frontend == "onnx":
+            lines += _disagreements()
     return "\n".join(lines) + "\n"
 
 

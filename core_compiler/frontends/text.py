@@ -17,6 +17,7 @@ from core_compiler.frontends.stand_ins import filled
 from core_compiler.ir import WeightStore
 from core_compiler.ir.parser import parse
 from core_compiler.ir.types import TensorType
+from core_compiler.regular_files import open_regular, read_regular
 
 #: Ops of a text that is read, and bytes of one without the weights at its end.
 OPS = 500_000
@@ -31,19 +32,16 @@ _WEIGHTS = b"{-#"
 def is_ours(path: Path) -> bool:
     """Whether a file holds our IR and not that of another dialect."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return _OWN.search(stream.read(HEAD)) is not None
-    except OSError:
+    except (OSError, UserError):
         return False
 
 
 def import_file(path: Path) -> Imported:
     """The module of a text file; UserError where it is too large or no module of the tensor level
     with a function ``main``.  Ops without a location come from their lines in the file."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", str(path), "check the path") from None
+    data = read_regular(path)
     name = path.name
     ops = sum(1 for _ in _OP.finditer(data))
     end = data.find(_WEIGHTS)

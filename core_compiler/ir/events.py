@@ -232,6 +232,9 @@ class Observer:
     def check(self, stage_index: int, results: Sequence[CheckRecord]) -> None:
         """Rewrites of a stage were checked."""
 
+    def diagnostics(self, stage_index: int, found: Sequence[Diagnostic]) -> None:
+        """Something was found out about a stage after it was told."""
+
     def kernels(self, kernels: Sequence[KernelRecord]) -> None:
         """Kernels were compiled (or found in the cache)."""
 
@@ -271,6 +274,9 @@ class Log(Observer):
 
     def check(self, stage_index, results):
         self._told.append(("check", (stage_index, results)))
+
+    def diagnostics(self, stage_index, found):
+        self._told.append(("diagnostics", (stage_index, found)))
 
     def kernels(self, kernels):
         self._told.append(("kernels", (kernels,)))
@@ -313,6 +319,9 @@ class Observers(Observer):
 
     def check(self, stage_index, results):
         self._tell("check", stage_index, results)
+
+    def diagnostics(self, stage_index, found):
+        self._tell("diagnostics", stage_index, found)
 
     def kernels(self, kernels):
         self._tell("kernels", kernels)

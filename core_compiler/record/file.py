@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from core_compiler.errors import UserError
 from core_compiler.record import migrate, schema
+from core_compiler.regular_files import open_regular
 
 #: What reading damaged or forged content can raise; all of it becomes one UserError.
 DAMAGE = (
@@ -274,12 +275,8 @@ _READING = frozenset(
 
 def check_header(path: Path) -> None:
     """UserError where ``path`` is no SQLite database, without opening it as one."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(100)
-    except OSError as problem:
-        what = "no such file" if isinstance(problem, FileNotFoundError) else str(problem.strerror)
-        raise UserError(what, str(path), "give the path of a .run file") from None
+    with open_regular(path, "give the path of a .run file") as file:
+        head = file.read(100)
     if len(head) < 100 or not head.startswith(_MAGIC):
         raise UserError("not a recording", str(path), "give the path of a .run file")
     page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")

@@ -212,6 +212,10 @@ class Recorder(Observer):
             self._many(f"INSERT INTO check_result VALUES ({', '.join('?' * 10)})", rows)
             self._figures(stage_index, "check", numbers)
 
+    def diagnostics(self, stage_index: int, found: Sequence[Diagnostic]) -> None:
+        with self._transaction():
+            self._diagnostics(stage_index, found)
+
     def kernels(self, kernels: Sequence[KernelRecord]) -> None:
         with self._transaction():
             for kernel in kernels:

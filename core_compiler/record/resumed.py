@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
-from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.kernels.contract import need_current
 from core_compiler.record import schema
 from core_compiler.record.file import RecordingFile, is_running
 from core_compiler.record.recorder import Recorder, machine_id
@@ -21,12 +19,17 @@ class Resumed(Recorder):
     """Adds iterations, figures and the end of a run to the recording at ``path``; what is told of
     the compile is in it already and is not written again.
 
-    ``identity``: the numerics identity of the training step that goes on.  UserError, and nothing
-    is changed, where the recording is of another step, is being written, or has an older schema.
+    ``identity``: the numerics identity of the training step that goes on.  ``accept`` is given the
+    recording's facts and raises UserError where it must not go on (another numerics contract).
+    UserError, and nothing is changed, also where the recording is of another step, is being
+    written, or has an older schema.
     """
 
-    def __init__(self, path: str | Path, identity: str):
-        self._identity = identity
+    def __init__(
+        self, path: str | Path, identity: str,
+        accept: Callable[[Mapping[str, Any]], None] = lambda meta: None,
+    ):  # fmt: skip
+        self._identity, self._accept = identity, accept
         super().__init__(path, source_text=False)
 
     def _create(self) -> sqlite3.Connection:
@@ -43,7 +46,7 @@ class Resumed(Recorder):
         if not recorded:
             raise UserError("the recording ends before its compile did", where,
                             f"delete it and record again, {elsewhere}")  # fmt: skip
-        need_current(meta.get("contract", CONTRACT_VERSION), "the recording was", where, "resume")
+        self._accept(meta)
         if recorded[-1:] != [(self._identity,)]:
             raise UserError("the recording is of another training step", where,
                             f"name the recording of the run that goes on, {elsewhere}")  # fmt: skip

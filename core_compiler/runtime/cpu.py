@@ -12,6 +12,7 @@ import numpy as np
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir.types import dtype as find_dtype
 from core_compiler.runtime import memory
+from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.device import Buffer, Device, Executable, Parts, check_inputs
 from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
@@ -131,9 +132,17 @@ class CpuExecutable(Executable):
         """The temporaries' bytes as the last run left them (a view)."""
         return _bytes_of(self._arena)[: self.program.arena_bytes]
 
-    def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
-        """Time every launch ``repeats`` times after ``warmup`` runs; ``arrays`` default to seeded
-        random ones (integers: zeros, which are valid indices)."""
+    def profile(
+        self,
+        arrays: Sequence | None = None,
+        *,
+        repeats=20,
+        warmup=3,
+        budget: TimeBudget | None = None,
+    ) -> Samples:  # fmt: skip
+        """Time every launch ``repeats`` times after ``warmup`` runs, fewer where that takes more
+        than ``budget``; ``arrays`` default to seeded random ones (integers: zeros, which are valid
+        indices)."""
         if repeats < 1 or warmup < 0:
             raise UserError(f"cannot time {repeats} repeats after {warmup}", "profile",
                             "use 1 repeat or more")  # fmt: skip
@@ -141,13 +150,17 @@ class CpuExecutable(Executable):
         shape = (len(self.program.launches), self.device.threads, 2)
         times = np.zeros((repeats, *shape), np.int64)
         loops = Iterations(repeats, shape[0]) if self.program.loops else None
-        for _ in range(warmup):
-            self(*arrays)
-        for number, row in enumerate(times):
+        budget, done = budget or TimeBudget(), 0
+        for number in range(warmup):
+            if budget.warms(number, warmup):
+                self(*arrays)
+        while budget.goes_on(done, repeats):
             _, buffers = self._prepare(arrays)
             with self._lock:
-                self._run(buffers, row, None if loops is None else partial(loops.add, number))
-        return Samples(self.program, times, self.device.threads, loops)
+                told = None if loops is None else partial(loops.add, done)
+                self._run(buffers, times[done], told)
+            done += 1
+        return Samples(self.program, times, self.device.threads, loops).first(done)
 
     def _run(
         self, buffers: Sequence[np.ndarray], times: np.ndarray | None = None,

@@ -12,6 +12,7 @@ import numpy as np
 
 from core_compiler.errors import CANNOT_HERE, InternalError, UserError
 from core_compiler.ir.types import dtype
+from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.cpu import example_inputs
 from core_compiler.runtime.cuda_driver import Driver, DriverError
 from core_compiler.runtime.device import (
@@ -351,8 +352,16 @@ class CudaExecutable(Executable):
             self.device.driver.wait()
         return made
 
-    def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
-        """Time every launch ``repeats`` times by events on the stream, after ``warmup`` runs.
+    def profile(
+        self,
+        arrays: Sequence | None = None,
+        *,
+        repeats=20,
+        warmup=3,
+        budget: TimeBudget | None = None,
+    ) -> Samples:  # fmt: skip
+        """Time every launch ``repeats`` times by events on the stream, after ``warmup`` runs; fewer
+        where that takes more than ``budget``.
 
         An event stands before each launch and after it.  Each timed run is queued behind one that
         is not timed, so that the host is ahead and launches follow one another without waiting for
@@ -363,6 +372,7 @@ class CudaExecutable(Executable):
                             "use 1 repeat or more")  # fmt: skip
         arrays = example_inputs(self.program) if arrays is None else arrays
         inputs, driver = check_inputs(self.program, arrays), self.device.driver
+        budget, done = budget or TimeBudget(), 0
         times = np.zeros((repeats, len(self._launches), 1, 2), np.int64)
         loops = Iterations(*times.shape[:2]) if self.program.loops else None
         with self._lock, driver.visit():
@@ -383,11 +393,18 @@ class CudaExecutable(Executable):
                 if row >= 0 and loops is not None:
                     loops.add(row, start, times[row, start:end])
 
-            for row in range(-warmup, repeats):
+            def run(row: int) -> None:
                 self._run(self._launch, _nothing)
                 driver.record(origin)
                 self._run(timed, partial(read, row))
-        return Samples(self.program, times, 0, loops)
+
+            for number in range(warmup):
+                if budget.warms(number, warmup):
+                    run(-1)
+            while budget.goes_on(done, repeats):
+                run(done)
+                done += 1
+        return Samples(self.program, times, 0, loops).first(done)
 
     def _upload(self, inputs: Sequence[np.ndarray | _Resident]) -> None:
         """Inputs to their places, but for those that are there; what was held in the place of

@@ -12,6 +12,7 @@ import numpy as np
 
 from core_compiler.arrays import numbers
 from core_compiler.errors import UserError
+from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import Argument, Program, Ref
 from core_compiler.runtime.samples import Samples
@@ -103,9 +104,17 @@ class Executable(ABC):
                         "train on the target cpu, or with one shard")  # fmt: skip
 
     @abstractmethod
-    def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
-        """Time every launch ``repeats`` times after ``warmup`` runs; ``arrays`` default to seeded
-        random ones (integers: zeros, which are valid indices)."""
+    def profile(
+        self,
+        arrays: Sequence | None = None,
+        *,
+        repeats=20,
+        warmup=3,
+        budget: TimeBudget | None = None,
+    ) -> Samples:  # fmt: skip
+        """Time every launch ``repeats`` times after ``warmup`` runs, fewer where that takes more
+        than ``budget``; ``arrays`` default to seeded random ones (integers: zeros, which are valid
+        indices)."""
 
 
 class Device(ABC):

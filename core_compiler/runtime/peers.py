@@ -16,6 +16,7 @@ import numpy as np
 
 from core_compiler.arrays import to_torch
 from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.profiler import Timing
 
 #: Names that ``--against`` takes.
@@ -31,6 +32,9 @@ class Comparison:
 
     ours: Timing
     peers: Mapping[str, Timing]
+    #: Rounds of turns that were done, and that were asked for.
+    rounds: int = 0
+    rounds_wanted: int = 0
 
     def to_json(self) -> dict:
         """``ours_ms``, ``peers`` (name to ms) and ``ratios`` (peer / ours), from medians."""
@@ -44,23 +48,34 @@ class Comparison:
 
 
 def compare(ours: Callable[[], object], peers: Mapping[str, Callable[[], object]], *,
-            rounds: int = 7, runs: int = 3, warmup: int = 2) -> Comparison:  # fmt: skip
-    """Time all contenders in ``rounds`` of turns, ``runs`` timed runs in each."""
+            rounds: int = 7, runs: int = 3, warmup: int = 2,
+            budget: TimeBudget | None = None) -> Comparison:  # fmt: skip
+    """Time all contenders in ``rounds`` of turns, ``runs`` timed runs in each.  ``budget`` may end
+    it after fewer rounds, and, where one run takes long, with one run in each."""
     contenders = {"": ours, **peers}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
+    budget = budget or TimeBudget()
     for run in contenders.values():
-        for _ in range(warmup):
-            run()
-    for _ in range(rounds):
+        for number in range(warmup):
+            if budget.warms(number, warmup):
+                run()
+    done = 0
+    while budget.goes_on(done, rounds):
         for name, run in contenders.items():
             time.sleep(PAUSE)
-            run()
-            for _ in range(runs):
+            began = time.perf_counter()
+            for number in range(-1, runs):
                 start = time.perf_counter_ns()
                 run()
-                samples[name].append((time.perf_counter_ns() - start) / 1e3)
+                took = (time.perf_counter_ns() - start) / 1e3
+                if number >= 0:
+                    samples[name].append(took)
+                each = (time.perf_counter() - began) / (number + 2)
+                if samples[name] and each * len(contenders) > budget.left:
+                    break
+        done += 1
     timings = {name: Timing(tuple(values)) for name, values in samples.items()}
-    return Comparison(timings.pop(""), timings)
+    return Comparison(timings.pop(""), timings, done, rounds)
 
 
 def torch_eager(model, inputs: Sequence, threads: int) -> Callable[[], object]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
+from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.device import Executable
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.samples import Samples
@@ -95,6 +97,14 @@ class Profile:
         rows = (self._kernel(n, [x for x in self.launches if x.kernel == n]) for n in names)
         return tuple(sorted(rows, key=lambda r: (-r.total_us, r.name)))
 
+    @property
+    def repeats(self) -> dict[str, Any]:
+        """How often the program was timed: ``repeats`` of ``repeats_wanted``, and whether the time
+        that it was given ended it (``ended_by_budget``)."""
+        done = len(self.samples.times)
+        wanted = self.samples.wanted or done
+        return {"repeats": done, "repeats_wanted": wanted, "ended_by_budget": done < wanted}
+
     def _kernel(self, name: str, launches: Sequence[LaunchProfile]) -> KernelProfile:
         total = sum(x.timing.median_us for x in launches)
         limit = sum(x.timing.median_us * x.percent_of_limit for x in launches)
@@ -114,16 +124,18 @@ class Profile:
              "percent_of_limit": x.percent_of_limit, "imbalance": x.imbalance, "runs": x.runs}
             for x in self.launches
         ]  # fmt: skip
-        return {"program": self.program, "threads": self.threads, "total": self.total.to_json(),
-                "launches": launches, "kernels": [asdict(k) for k in self.kernels],
+        return {"program": self.program, "threads": self.threads, **self.repeats,
+                "total": self.total.to_json(), "launches": launches,
+                "kernels": [asdict(k) for k in self.kernels],
                 "limits": asdict(self.limits)}  # fmt: skip
 
 
 def profile(executable: Executable, arrays: Sequence | None = None, *, repeats: int = 20,
-            warmup: int = 3, roof: Limits | None = None) -> Profile:  # fmt: skip
+            warmup: int = 3, roof: Limits | None = None,
+            budget: TimeBudget | None = None) -> Profile:  # fmt: skip
     """Time every launch of an executable and set it against the limits of its device; where a
-    launch passes them, the device is told so."""
-    samples = executable.profile(arrays, repeats=repeats, warmup=warmup)
+    launch passes them, the device is told so.  ``budget`` may end it after fewer repeats."""
+    samples = executable.profile(arrays, repeats=repeats, warmup=warmup, budget=budget)
     found = summarise(samples, executable.device.limits() if roof is None else roof)
     if roof is None and any(found.limits.passed(x.percent_of_limit) for x in found.launches):
         executable.device.doubt_limits()

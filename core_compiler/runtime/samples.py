@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,14 @@ class Iterations:
         self.parts: list[list[tuple[int, np.ndarray]]] = [[] for _ in range(repeats)]
         self._spans = [0] * repeats
 
+    def first(self, repeats: int) -> Iterations:
+        """Those of the first ``repeats`` executions."""
+        made = Iterations(repeats, self.spent.shape[1])
+        made.spent, made.ran = self.spent[:repeats], self.ran[:repeats]
+        made.begun, made.parts = self.begun[:repeats], self.parts[:repeats]
+        made._spans = self._spans[:repeats]
+        return made
+
     def add(self, repeat: int, start: int, times: np.ndarray) -> None:
         """Launches from ``start`` on ran, with these ``times``."""
         own = slice(start, start + len(times))
@@ -75,6 +83,15 @@ class Samples:
     times: np.ndarray
     threads: int
     loops: Iterations | None = None
+    #: How many repeats were asked for, where their time ended them; 0: all of them are there.
+    wanted: int = 0
+
+    def first(self, repeats: int) -> Samples:
+        """The first ``repeats``, which are all that were done of those that were wanted."""
+        if repeats == len(self.times):
+            return self
+        loops = None if self.loops is None else self.loops.first(repeats)
+        return replace(self, times=self.times[:repeats], loops=loops, wanted=len(self.times))
 
     @property
     def runs(self) -> np.ndarray:

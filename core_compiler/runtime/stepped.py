@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.cpu import CpuDevice, example_inputs
 from core_compiler.runtime.device import Device, Executable, check_inputs
 from core_compiler.runtime.limits import Limits, doubt, limits
@@ -75,14 +76,27 @@ class SteppedExecutable(Executable):
         """Arrays in, new arrays out; inputs are never written."""
         return self._run(arrays, lambda number, side: None)
 
-    def profile(self, arrays: Sequence | None = None, *, repeats=20, warmup=3) -> Samples:
-        """Time every launch ``repeats`` times, as the host's clock saw it."""
+    def profile(
+        self,
+        arrays: Sequence | None = None,
+        *,
+        repeats=20,
+        warmup=3,
+        budget: TimeBudget | None = None,
+    ) -> Samples:  # fmt: skip
+        """Time every launch ``repeats`` times (fewer where that takes more than ``budget``), as the
+        host's clock saw it."""
         arrays = example_inputs(self.program) if arrays is None else arrays
         times = np.zeros((repeats, len(self.program.launches), 1, 2), np.int64)
-        for _ in range(warmup):
-            self(*arrays)
+        budget, done = budget or TimeBudget(), 0
+        for number in range(warmup):
+            if budget.warms(number, warmup):
+                self(*arrays)
         loops = Iterations(*times.shape[:2]) if self.program.loops else None
         for repeat, row in enumerate(times):
+            if not budget.goes_on(repeat, repeats):
+                break
+            done = repeat + 1
 
             def stamp(number: int, side: int, row: np.ndarray = row, repeat: int = repeat) -> None:
                 row[number, 0, side] = time.perf_counter_ns()
@@ -90,7 +104,7 @@ class SteppedExecutable(Executable):
                     loops.add(repeat, number, row[number : number + 1])
 
             self._run(arrays, stamp)
-        return Samples(self.program, times, 1, loops)
+        return Samples(self.program, times, 1, loops).first(done)
 
     def _run(self, arrays, stamp: Callable[[int, int], None]) -> tuple[np.ndarray, ...]:
         """Run all launches; ``stamp(i, 0)`` is called before launch i, ``stamp(i, 1)`` after it."""

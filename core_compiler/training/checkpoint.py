@@ -17,6 +17,7 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.kernels.reference.dtypes import DTYPES, dtype_name
+from core_compiler.regular_files import read_regular
 from core_compiler.training import files
 
 RECEIPT = "receipt"
@@ -90,9 +91,7 @@ def write(path: Path, state: Mapping[str, np.ndarray], receipt: Mapping[str, Any
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(state, receipt) of a checkpoint; UserError where it is damaged or foreign."""
     try:
-        return decoded(path.read_bytes(), str(path))
-    except FileNotFoundError:
-        raise UserError("there is no such file", str(path), "check the path") from None
+        return decoded(read_regular(path), str(path))
     except OSError as error:
         raise UserError(f"the checkpoint cannot be read: {error.strerror}", str(path),
                         "check the disk") from None  # fmt: skip

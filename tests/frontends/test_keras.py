@@ -13,7 +13,7 @@ import pytest
 
 import core_compiler as cc
 from core_compiler.errors import UserError
-from core_compiler.frontends.keras import import_model, on_arrays, read_file
+from core_compiler.frontends.keras import backends, import_model, on_arrays, read_file
 from tests.conformance.outcomes import by_cpu, by_reference
 from tests.slow import slow_but
 
@@ -205,3 +205,78 @@ def test_variables_of_one_path_are_told_apart(keras):
     assert len({v.path for v in model.variables}) < len(model.variables)
     made = by_reference(import_model(model, [x]), [x])
     np.testing.assert_allclose(made[0], on_arrays(model)(x)[0], rtol=1e-5, atol=1e-6)
+
+
+_CHOSEN = """
+import json, sys
+import numpy as np
+if sys.argv[2] == "failed":
+    try:
+        import keras
+    except ImportError:
+        pass
+import core_compiler as cc
+made = cc.compile(sys.argv[1])
+import keras
+x = np.linspace(-1, 1, 4, dtype=np.float32)[None]
+want = keras.ops.convert_to_numpy(keras.saving.load_model(sys.argv[1])(x))
+print(json.dumps([keras.config.backend(), made.about["facts"]["keras_backend"],
+                  float(np.abs(made(x)[0] - want).max())]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["nothing", "failed"])
+def test_a_file_is_read_on_an_installed_backend_where_none_is_chosen(before, keras, tmp_path):
+    if before == "failed" and importlib.util.find_spec("tensorflow") is not None:
+        pytest.skip("Keras finds the backend that it asks for")
+    path = tmp_path / "dense.keras"
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]).save(path)
+    done = subprocess.run(
+        [sys.executable, "-c", _CHOSEN, str(path), before], capture_output=True, text=True,
+        timeout=600, env=_without_choice(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    runs_on, told, apart = json.loads(done.stdout.splitlines()[-1])
+    assert runs_on == told == "jax" and apart < 1e-6
+    assert "KERAS_BACKEND is not set: Keras runs on jax" in done.stderr
+
+
+def _without_choice(home) -> dict[str, str]:
+    environment = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
+    return {**environment, "KERAS_HOME": str(home)}
+
+
+@pytest.mark.slow
+def test_a_model_of_a_function_gets_an_installed_backend(tmp_path):
+    (tmp_path / "own_keras.py").write_text(
+        "import keras\n\n\ndef make():\n"
+        "    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", "compile", "own_keras:make", "--json"],
+        capture_output=True, text=True, timeout=600, cwd=tmp_path, env=_without_choice(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "Keras runs on jax" in done.stderr
+
+
+def test_the_backend_is_the_users_where_it_is_installed(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setattr(backends, "installed", lambda: ["jax", "torch"])
+    assert backends.backend() == "jax"
+    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
+    assert backends.backend() == "torch"
+    (tmp_path / "keras.json").write_text('{"backend": "tensorflow"}')  # as Keras writes it itself
+    assert backends.backend() == "jax"
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    assert backends.backend() == "torch"
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    with pytest.raises(UserError, match="tensorflow is not installed; set it to jax or torch"):
+        backends.backend()
+    monkeypatch.delenv("KERAS_BACKEND")
+    monkeypatch.setattr(backends, "installed", list)
+    with pytest.raises(UserError, match="none is installed"):
+        backends.backend()

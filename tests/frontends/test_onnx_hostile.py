@@ -373,7 +373,7 @@ AWAY = {
     "a loop of links": ("loop.bin", {}, "folder|there is no file"),
     "no name": ("", {}, "not in the model's folder"),
     "a name with a zero": ("da\0ta.bin", {}, "not in the model's folder"),
-    "a folder itself": ("sub", {}, "there is no file"),
+    "a folder itself": ("sub", {}, "expected a regular file, got a folder"),
     "a file that is not there": ("none.bin", {}, "there is no file"),
     "an offset beyond the end": ("data.bin", {"offset": "4096"}, "48 bytes are needed"),
     "a negative offset": ("data.bin", {"offset": "-48"}, "48 bytes are needed"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from core_compiler.errors import UserError
 from core_compiler.hardware.host import detect
+from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.cache_folder import CacheFolder
 from core_compiler.runtime.cpu import CpuDevice
 from core_compiler.runtime.limits import MOST, Limits, doubt, kernels, limits, measure
@@ -184,3 +187,69 @@ def test_peers_compute_what_they_are_asked_to(tmp_path):
     onnx.save(model, tmp_path / "m.onnx")
     (y,) = onnxruntime(tmp_path / "m.onnx", {"x": x - 3}, 1)()
     assert np.array_equal(y, np.maximum(x - 3, 0))
+
+
+# -- the time that measurements may take --
+
+
+def test_a_budget_ends_after_fewer_repeats_and_at_least_one(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    told: list[tuple[int, int]] = []
+
+    def repeats(seconds: float, each: float, wanted: int = 20) -> int:
+        told.clear()
+        budget, done = TimeBudget(seconds, lambda *at: told.append(at)), 0
+        while budget.goes_on(done, wanted):
+            clock[0] += each
+            done += 1
+        assert told == [(i, wanted) for i in range(done)]
+        return done
+
+    assert repeats(60, 1) == 20  # all fit
+    assert repeats(60, 7) == 8  # a ninth would not
+    assert repeats(60, 600) == 1  # the first is always made
+    budget = TimeBudget(60)
+    clock[0] += 20
+    assert not budget.warms(1, 3) and budget.left == 40
+    with pytest.raises(UserError, match="above 0"):
+        TimeBudget(float("nan"))
+
+
+def test_a_profile_says_how_many_repeats_its_time_allowed():
+    class Slow:
+        """An executable whose runs take 20 ms."""
+
+        device = None
+
+        def profile(self, arrays, *, repeats, warmup, budget):
+            done = 0
+            while budget.goes_on(done, repeats):
+                done += 1
+                time.sleep(0.02)
+            whole = samples()
+            times = np.repeat(whole.times[:1], repeats, axis=0)
+            return replace(whole, times=times).first(done)
+
+    made = profile(Slow(), repeats=50, roof=ROOF, budget=TimeBudget(0.1))
+    said = made.repeats
+    assert 1 <= said["repeats"] < said["repeats_wanted"] == 50 and said["ended_by_budget"]
+    assert len(made.to_json()["launches"][0]["samples_us"]) == said["repeats"]
+    whole = summarise(samples(), ROOF).repeats
+    assert whole == {"repeats": 4, "repeats_wanted": 4, "ended_by_budget": False}
+
+
+def test_contenders_that_take_long_get_one_round():
+    calls = dict.fromkeys(("ours", "theirs"), 0)
+
+    def slow(name: str) -> None:
+        calls[name] += 1
+        time.sleep(0.05)
+
+    made = compare(
+        lambda: slow("ours"), {"theirs": lambda: slow("theirs")}, rounds=50,
+        budget=TimeBudget(0.1),
+    )  # fmt: skip
+    assert (made.rounds, made.rounds_wanted) == (1, 50)
+    assert len(made.ours.samples_us) >= 1 and len(made.peers["theirs"].samples_us) >= 1
+    assert all(count <= 6 for count in calls.values())

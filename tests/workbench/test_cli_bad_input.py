@@ -190,6 +190,12 @@ WRONG = [
     (("open", "nonsuch"), 2, ["nonsuch"]),
     (("open", "--port", "70000"), 2, ["70000"]),
     (("open", "--address", "no-such-host.invalid"), 2, ["--address"]),
+    (("open", "--address", "0.0.0.0"), 2, ["compile, upload and delete", "--no-auth"]),
+    (("open", "--address", "::"), 2, ["--address ::", "--no-auth"]),
+    (("open", "{f}/good.run", "--address", "192.0.2.1"), 2, ["everybody who reaches"]),
+    (("open", "--address", "no-such-host.invalid", "--no-auth"), 2, ["no such address"]),
+    (("profile", "digits-mlp", "--seconds", "0"), 2, ["--seconds", "above 0"]),
+    (("profile", "digits-mlp", "--seconds", "nan"), 2, ["--seconds", "above 0"]),
 ]  # fmt: skip
 
 

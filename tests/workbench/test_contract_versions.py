@@ -8,14 +8,15 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.record.resumed import Resumed
 from core_compiler.training import checkpoint, receipts
 from workbench.cli import main
+from workbench.commands.train_model import recorder_at
 from workbench.state import Sight
 from workbench.views import Empty, compare, contracts, divergence, overview, training, two_numerics
 from workbench.views.reading import Run
@@ -90,7 +91,7 @@ def test_receipts_alone_and_recordings_are_refused_too(older):
     with pytest.raises(UserError, match=re.escape(REASON)):
         receipts.check_head(path, identity, "fast")
     with pytest.raises(UserError, match=re.escape(REASON)):
-        Resumed(older / "run.run", identity)
+        recorder_at(older / "run.run", SimpleNamespace(identity=identity), True)
 
 
 @pytest.mark.parametrize("words", [["train", "digits-mlp", "--iterations", "1"],

@@ -1,4 +1,4 @@
-"""``workbench advise RUN``: hazards seen in a recording, what each costs, and what to try."""
+"""``workbench advise RUN``: what went wrong in a run, and hazards: what each costs, what to try."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> None:
-    from workbench.advice import advise
+    from workbench.findings import listed
     from workbench.views.reading import Run
 
     opened = Run(Path(arguments.recording))
     try:
-        found = [asdict(each) for each in advise(opened)]
+        found = [asdict(each) for each in listed(opened)]
     finally:
         opened.close()
     data = {"recording": arguments.recording, "advice": found}

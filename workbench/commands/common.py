@@ -7,10 +7,12 @@ nothing stay light.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -65,6 +67,12 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="SECONDS",
         help="stop a pass that takes longer, and name it (default: no limit)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="that measurements may take: fewer repeats, at least one (default 60)",
     )
     parser.add_argument(
         "--target-option",
@@ -140,6 +148,7 @@ COMPILE_ONLY = (
     "repeat",
     "cut",
     "pass_timeout",
+    "seconds",
     "target_option",
 )
 
@@ -284,6 +293,16 @@ def threads(arguments) -> int:
     return arguments.threads
 
 
+def seconds(arguments) -> float:
+    """``--seconds``, checked: what measurements may take."""
+    from core_compiler.runtime.budget import SECONDS
+
+    given = SECONDS if arguments.seconds is None else arguments.seconds
+    if not 0 < given < inf:
+        raise UserError(f"{given:g} s", "--seconds", "give a number of seconds above 0")
+    return given
+
+
 def pairs(texts: list[str], option: str) -> dict[str, Any]:
     """``NAME=VALUE`` texts as a dictionary, whole numbers as such; UserError names a wrong one."""
     made: dict[str, Any] = {}
@@ -295,10 +314,49 @@ def pairs(texts: list[str], option: str) -> dict[str, Any]:
     return made
 
 
-def progress(enabled: bool | None = None):
+#: Seconds after which work that goes on is told where there is no terminal, and again after each
+#: doubling.
+TOLD_AFTER = 10.0
+
+
+class _Patience:
+    """Tells on standard error what is being measured, where that takes more than ``TOLD_AFTER``
+    seconds and no terminal shows it: a line each time that the wait has doubled."""
+
+    def __init__(self) -> None:
+        self._lock, self._thread = threading.Lock(), None
+        self._over = threading.Event()
+        self._what = ""
+
+    def tell(self, what: str) -> None:
+        with self._lock:
+            self._what = what
+            if self._thread is None:
+                self._over.clear()
+                self._thread = threading.Thread(target=self._wait, args=(sys.stderr,), daemon=True)
+                self._thread.start()
+
+    def end(self) -> None:
+        with self._lock:
+            thread, self._thread = self._thread, None
+            self._over.set()
+        if thread is not None:
+            thread.join()
+
+    def _wait(self, stream) -> None:
+        began, pause = time.monotonic(), TOLD_AFTER
+        while not self._over.wait(pause):
+            pause = time.monotonic() - began
+            with contextlib.suppress(ValueError, OSError):  # standard error is closed
+                print(f"workbench: {self._what} (since {pause:.0f} s)", file=stream, flush=True)
+
+
+def progress(enabled: bool | None = None, measures: bool = False):
     """An observer that shows long work on one line of standard error, only on a terminal, and
-    each warning of a pass on a line of its own."""
-    from core_compiler.ir.events import WARNING, Observer, StageRecord
+    each warning of a pass on a line of its own.  Without a terminal measuring that takes long is
+    told in lines of its own; with ``measures`` all work that leads to it, too."""
+    from core_compiler.ir.events import WARNING, Diagnostic, Observer, StageRecord
+    from core_compiler.runtime.budget import said
 
     class Progress(Observer):
         """At most ten times a second."""
@@ -308,25 +366,40 @@ def progress(enabled: bool | None = None):
 
         def __init__(self):
             self.told: set[str] = set()
+            self.patience = _Patience()
+
+        def timings(self, timings, figures: Mapping[str, Any]) -> None:
+            if figures.get("ended_by_budget"):
+                self.end("")
+                repeats = said(figures["repeats"], figures["repeats_wanted"], figures["seconds"])
+                print(f"workbench: {repeats}", file=sys.stderr, flush=True)
 
         def stage(self, stage: StageRecord) -> None:
-            for found in stage.diagnostics:
-                text = f"{WARNING}: {found.message}"
-                if found.severity == WARNING and text not in self.told:
+            self.diagnostics(stage.index, stage.diagnostics)
+
+        def diagnostics(self, stage_index: int, found: Sequence[Diagnostic]) -> None:
+            for each in found:
+                text = f"{WARNING}: {each.message}" + (f" ({each.where})" if each.where else "")
+                if each.severity == WARNING and text not in self.told:
                     self.told.add(text)
                     self.end("")
                     print(text, file=sys.stderr, flush=True)
 
         def progress(self, what: str, done: int, total: int) -> None:
             now = time.perf_counter()
-            if not self.shown or now - self.last < 0.1:
+            text = f"{what}  {done}/{total}" if total else what
+            if not self.shown:
+                if enabled is None and (measures or what.startswith("time ")):
+                    self.patience.tell(text)
+                return
+            if now - self.last < 0.1:
                 return
             self.last = now
             width = shutil.get_terminal_size().columns - 1
-            text = f"{what}  {done}/{total}" if total else what
             print("\r" + text[:width].ljust(width), end="", file=sys.stderr, flush=True)
 
         def end(self, status: str, message: str = "") -> None:
+            self.patience.end()
             if self.shown:
                 blank = " " * (shutil.get_terminal_size().columns - 1)
                 print(f"\r{blank}\r", end="", file=sys.stderr, flush=True)

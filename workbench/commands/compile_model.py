@@ -55,6 +55,7 @@ def run(arguments) -> int:
         execute=arguments.execute,
         source_text=not arguments.no_source,
         against=arguments.against,
+        seconds=common.seconds(arguments),
     )
     seconds = time.perf_counter() - started
     checks = summary(made.checks)

@@ -8,6 +8,9 @@ from pathlib import Path
 from core_compiler.errors import UserError
 from workbench.commands import common, subject
 
+#: Addresses that only this machine reaches.
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
 
 def add_arguments(parser) -> None:
     parser.add_argument(
@@ -19,6 +22,8 @@ def add_arguments(parser) -> None:
     )
     parser.add_argument("--port", type=int, default=5006, help="default 5006; 0 takes a free one")
     parser.add_argument("--address", default="127.0.0.1", help="to listen on (default 127.0.0.1)")
+    parser.add_argument("--no-auth", action="store_true",
+                        help="nobody signs in, on any address")  # fmt: skip
     parser.add_argument(
         "--allow-code",
         action="store_true",
@@ -47,6 +52,9 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     common.threads(arguments)
+    if not arguments.no_auth:
+        need_local(arguments.address, "compile, upload and delete",
+                   "let people sign in (workbench serve), or say --no-auth")  # fmt: skip
     check_port(arguments.address, arguments.port)
     if arguments.model is not None:
         _check_model(arguments)
@@ -93,6 +101,14 @@ def _check_model(arguments) -> None:
             raise UserError("this is a folder", arguments.model,
                             "name a file in it, or a folder with a saved_model.pb")  # fmt: skip
     common.spec(arguments)
+
+
+def need_local(address: str, what: str, fix: str) -> None:
+    """UserError for an address that others can reach, where nobody signs in: they could do
+    ``what``."""
+    if address not in LOCAL:
+        raise UserError(f"everybody who reaches this address could {what}",
+                        f"--address {address}", fix)  # fmt: skip
 
 
 def check_port(address: str, port: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from core_compiler.errors import CANNOT_HERE, UserError
@@ -45,28 +47,45 @@ def run(arguments) -> None:
             raise UserError(
                 f"{getattr(arguments, option)} {option}", f"--{option}", "give 1 to 10000"
             )
+    seconds = common.seconds(arguments)
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
     common.require_execution(arguments.target)
     model = common.load(arguments)
     from core_compiler.runtime import profiler
+    from core_compiler.runtime.budget import TimeBudget
     from core_compiler.runtime.team import default_threads
     from workbench import jobs
 
     threads = options.threads or default_threads()
-    progress = common.progress()
-    made = jobs.compile(
-        model, arguments.target, options, path=path, observer=progress, execute=path is not None
-    )
-    executable = made.executable
-    contenders = {name: _contender(model, name, threads, progress) for name in dict.fromkeys(names)}
-    progress.progress("time our kernels", 0, 0)
-    found = profiler.profile(executable, model.inputs, repeats=arguments.repeats)
-    progress.progress(f"time {len(contenders) + 1} contenders in turns", 0, 0)
-    times = compare(lambda: executable(*model.inputs), contenders, rounds=arguments.rounds)
-    progress.end("finished")
+    progress = common.progress(measures=True)
+    try:
+        # Two series of measurements share the time, or three where one is recorded.
+        made = jobs.compile(
+            model, arguments.target, options, path=path, observer=progress,
+            execute=path is not None, seconds=seconds / 3,
+        )  # fmt: skip
+        executable = made.executable
+        contenders = {n: _contender(model, n, threads, progress) for n in dict.fromkeys(names)}
+        share = seconds / (2 if path is None else 3)
+        tell = partial(progress.progress, "time our kernels")
+        found = profiler.profile(
+            executable, model.inputs, repeats=arguments.repeats, budget=TimeBudget(share, tell)
+        )
+        tell = partial(progress.progress, f"time {len(contenders) + 1} contenders in turns")
+        times = compare(
+            lambda: executable(*model.inputs), contenders, rounds=arguments.rounds,
+            budget=TimeBudget(share, tell),
+        )  # fmt: skip
+    finally:
+        progress.end("finished")
     data = {
         **times.to_json(),
+        **found.repeats,
+        "rounds": times.rounds,
+        "rounds_wanted": times.rounds_wanted,
+        "ended_by_budget": found.repeats["ended_by_budget"] or times.rounds < times.rounds_wanted,
+        "seconds": seconds,
         "kernels": [
             {
                 "name": k.name,
@@ -120,6 +139,7 @@ _PASSED = (
 
 
 def _text(data) -> str:
+    from core_compiler.runtime.budget import said
     from core_compiler.runtime.samples import executed_on
 
     rows = [("ours", f"{data['ours_ms']:.3f}", "")]
@@ -150,5 +170,12 @@ def _text(data) -> str:
                 **limits
             ),
             *([_PASSED] if limits["passed"] else []),
+            *filter(
+                None,
+                (
+                    said(data["repeats"], data["repeats_wanted"], data["seconds"]),
+                    said(data["rounds"], data["rounds_wanted"], data["seconds"], "rounds"),
+                ),
+            ),
         ]
     )

@@ -81,9 +81,15 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
     home = peers.HOME.get(model.spec.frontend) if timed else None
     each = home if home == arguments.against else None  # else it knows nothing of the import
     made = jobs.compile(
-        model, arguments.target, options, observer=observer, execute=timed, against=each or ""
+        model,
+        arguments.target,
+        options,
+        observer=observer,
+        execute=timed,
+        against=each or "",
+        seconds=common.seconds(arguments),
     )
-    ours = made(*model.inputs)
+    ours = made(*_own(model.inputs))
     data = {
         "model": model.name,
         "target": made.target.name,

@@ -14,9 +14,8 @@ from typing import Any
 from core_compiler.errors import UserError, nearest
 from workbench.app.access import EVERYBODY, VIEWER, Access, names
 from workbench.app.compiles import Limits
-from workbench.commands.open_page import check_port
+from workbench.commands.open_page import check_port, need_local
 
-LOCAL = ("127.0.0.1", "localhost", "::1")
 _TEMPLATES = Path(__file__).parents[1] / "app"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 #: What an OAuth provider of Panel's is given in the environment.
@@ -58,10 +57,10 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     access = _access(arguments)
-    if not access.sign_in and arguments.address not in LOCAL and not arguments.no_auth:
-        raise UserError(_open_to_all(access),
-                        f"--address {arguments.address}",
-                        "give --auth FILE or --oauth PROVIDER, or say --no-auth")  # fmt: skip
+    if not access.sign_in and not arguments.no_auth:
+        what = "see every run" if access.role(None) == VIEWER else "compile, upload and delete"
+        need_local(arguments.address, what,
+                   "give --auth FILE or --oauth PROVIDER, or say --no-auth")  # fmt: skip
     limits = _limits(arguments)
     check_port(arguments.address, arguments.port)
     from workbench import app
@@ -73,11 +72,6 @@ def run(arguments) -> None:
         quota=_bytes("--quota", arguments.quota), origins=tuple(arguments.origin),
         as_json=arguments.json,
     )  # fmt: skip
-
-
-def _open_to_all(access: Access) -> str:
-    what = "see every run" if access.role(None) == VIEWER else "compile, upload and delete"
-    return f"everybody who reaches this address could {what}"
 
 
 def _limits(arguments) -> Limits:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from core_compiler.errors import UserError
 from workbench import numbers
 from workbench.commands import subject
@@ -47,10 +50,23 @@ def run(arguments) -> None:
             "pass": rows[stage]["name"],
             "checks": numbers.checks(opened, stage),
             "values": numbers.values(opened),
+            "findings": _findings(opened),
             "framework": numbers.framework(beside),
             "framework_values": numbers.framework_values(opened),
         }
     emit(arguments, data, lambda: _text(data, arguments.top))
+
+
+def _findings(opened) -> list[dict[str, Any]]:
+    """What the other surfaces list of this run's values."""
+    from workbench.findings import of_numbers
+    from workbench.views.reading import Run
+
+    run = Run(opened.path)
+    try:
+        return [asdict(each) for each in of_numbers(run)]
+    finally:
+        run.close()
 
 
 def _text(data, top: int) -> str:
@@ -66,6 +82,9 @@ def _text(data, top: int) -> str:
         lines.append(against.format(**data["peer"]))
     if data["framework"]:
         lines.append(numbers.against(data["framework"]))
+    for each in data["findings"]:
+        said = printable(f"{each['severity']}: {each['title']}")
+        lines.append(f"{said} ({printable(each['detail'])})" if each["detail"] else said)
     rows = [
         (r["index"], r["name"], " ".join(f"{n} {v}" for v, n in r["verdicts"].items()),
          number(r["worst"] or None), number(r["accumulated"]))

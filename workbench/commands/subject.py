@@ -119,6 +119,7 @@ def record(arguments, options, path: Path, execute: bool = False):
         path=path,
         observer=common.progress(),
         execute=execute,
+        seconds=common.seconds(arguments),
     )
 
 

@@ -167,7 +167,7 @@ def _run(arguments) -> int:
         if checked["failures"]:
             emit(arguments, checked, lambda: _text(checked))
             return 1
-    with nullcontext() if path is None else _recorder(path, step, resumed) as recorder:
+    with nullcontext() if path is None else recorder_at(path, step, resumed) as recorder:
         history = fit(
             step, data, iterations=plan.iterations, batch=plan.batch, seed=plan.seed,
             folder=plan.folder, every=plan.every, resume=arguments.resume,
@@ -213,12 +213,18 @@ def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
     return UserError(said, arguments.folder, fix, STOPPED)
 
 
-def _recorder(path: Path, step, resumed: bool):
+def recorder_at(path: Path, step, resumed: bool):
     """Writes a new recording, or goes on with the one of the run that is resumed."""
+    from core_compiler.kernels import CONTRACT_VERSION
+    from core_compiler.kernels.contract import need_current
     from core_compiler.record import Recorder
     from core_compiler.record.resumed import Resumed
 
-    return Resumed(path, step.identity) if resumed else Recorder(path)
+    def accept(meta) -> None:
+        version = meta.get("contract", CONTRACT_VERSION)
+        need_current(version, "the recording was", str(path), "resume")
+
+    return Resumed(path, step.identity, accept) if resumed else Recorder(path)
 
 
 def _watch(arguments):

@@ -1,5 +1,5 @@
 """The overview: the figures of a run, how the passes got there, and findings, worst first: what
-went wrong, and the advice of ``workbench.advice``."""
+went wrong, and the advice of ``workbench.advice`` (together those of ``workbench.findings``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core_compiler.record.reader import Stage
 from core_compiler.runtime.samples import executed_on
 from workbench import numbers
 from workbench.advice import advise
-from workbench.advice.finding import ERROR, NOTE, WARNING, Finding
+from workbench.findings import problems
 from workbench.state import Sight
 from workbench.views import contracts, joint, training
 from workbench.views.kernels import table
@@ -32,7 +32,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     ``advice`` is asked for (see ``answer``): it may read all stages, and the first sight does not
     wait for it."""
     meta, stages = run.meta(), run.stages()
-    found = findings(run)
+    found = problems(run)
     return {
         "run": run.path.name,
         "title": str(meta.get("model", run.path.stem)),
@@ -205,122 +205,3 @@ def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str
         number = None
     known = None if number is None or math.isnan(number) else numbers.said(number)
     return {"label": label, "value": known, "unit": unit, "hint": hint, "view": view}
-
-
-# -- findings -------------------------------------------------------------------------------------
-
-
-def findings(run: Run) -> list[Finding]:
-    """What went wrong or was not done, worst first."""
-    found = [*_ending(run), *_failed(run), *_diagnostics(run), *_numbers(run), *_unchecked(run)]
-    return sorted(found, key=lambda f: f.rank)
-
-
-def _ending(run: Run) -> Iterator[Finding]:
-    message = str(run.meta().get("message", ""))
-    last = {"stage": max(0, run.version.stages - 1), "panes": ["graph", "diff"]}
-    what, kept, again = "compile", "The stages before it are kept.", "compile again"
-    if run.version.iterations:
-        last = {"panes": ["training", "graph"]}
-        what, kept, again = "training run", "Its iterations are kept.", "resume it"
-    spoiled = _not_finite(run)
-    if spoiled is not None:
-        yield spoiled
-    elif run.status == "failed":
-        look = not training.is_training(run)
-        yield Finding(ERROR, f"The {what} failed", message, last, look=look)
-    elif run.status == "cancelled":
-        yield Finding(WARNING, f"The {what} was cancelled", kept, last)
-    elif run.status == "interrupted":
-        yield Finding(WARNING, f"The {what} ended without finishing",
-                      f"Its process is gone. What it finished is kept; {again}.", last)  # fmt: skip
-
-
-def _not_finite(run: Run) -> Finding | None:
-    """The loss that ended a training run, with a link to the op that first made it so."""
-    figures = run.figures()
-    iteration = figures.get("not_finite/iteration")
-    if run.status != "failed" or iteration is None:
-        return None
-    stage, place = figures.get("not_finite/stage"), figures.get("not_finite/place")
-    sight: dict[str, Any] = {"panes": ["training", "graph"]}
-    told = "The state before the iteration is kept."
-    if isinstance(stage, int) and isinstance(place, int) and 0 <= stage < run.version.stages:
-        ops = run.index(stage).module.main.body.ops
-        if 0 <= place < len(ops):
-            sight = {"stage": stage, "op": run.op_id(ops[place]), "panes": ["graph", "source"]}
-            told = (
-                f"{figures.get('not_finite/op')} is the first op that makes such numbers of "
-                f"others. {told}"
-            )
-    return Finding(ERROR, f"The loss of iteration {iteration} is not finite", told, sight)
-
-
-def _failed(run: Run) -> Iterator[Finding]:
-    for stage in run.stages():
-        if not stage.verdicts.get("failed"):
-            continue
-        for step in run.rewrites(stage.index):
-            if step.check is not None and step.check.verdict == "failed":
-                where = f" at element {list(step.check.index)}" if step.check.index else ""
-                yield Finding(
-                    ERROR, f"Rewrite {step.number} of {stage.pass_name} changes the result",
-                    f"{step.rewrite.rule}: error {step.check.worst_error:.2g}, allowed "
-                    f"{step.check.tolerance:.2g}{where}. {step.check.note}",
-                    {"stage": stage.index, "rewrite": step.number, "panes": ["graph", "diff"]},
-                    look=True,
-                )  # fmt: skip
-        for result in run.recording.checks(stage.index):
-            if result.rewrite is None and result.verdict == "failed":
-                yield Finding(ERROR, f"{stage.pass_name} changes the result",
-                              f"error {result.worst_error:.2g}. {result.note}",
-                              {"stage": stage.index, "panes": ["graph", "diff"]},
-                              look=True)  # fmt: skip
-
-
-def _diagnostics(run: Run) -> Iterator[Finding]:
-    for stage, found in run.diagnostics():
-        if found.severity not in (ERROR, WARNING):
-            continue
-        sight: dict[str, Any] = {"stage": stage, "panes": ["graph", "diff"]}
-        if found.op is not None:
-            sight["op"] = run.op_id(found.op)
-        where = f"{run.stages()[stage].pass_name} {found.where}"
-        yield Finding(found.severity, found.message, where, sight)  # fmt: skip
-
-
-def _numbers(run: Run) -> Iterator[Finding]:
-    """The first value with NaN, and the first with Inf: those after them mostly inherit theirs."""
-    for column, severity, what in (("nan", ERROR, "NaN"), ("inf", NOTE, "Inf")):
-        found = run.recording.query(
-            f"SELECT value, stage, {column}, count(*) OVER (PARTITION BY stage) FROM tensor_stats"
-            f" WHERE {column} > 0 ORDER BY id LIMIT 1"
-        ).rows
-        for value, stage, elements, values in found:
-            sight: dict[str, Any] = {"stage": stage, "panes": ["numerics", "graph"]}
-            maker = next(iter(run.recording.makers(value)), None)
-            if maker is not None:
-                sight["op"] = maker
-            name = run.recording.value(value).name or value
-            yield Finding(severity, f"Value %{name} has {elements:,} {what}",
-                          f"on the example inputs{_more(values - 1)}", sight)  # fmt: skip
-
-
-def _more(count: int) -> str:
-    return f", and {count:,} more {'value has' if count == 1 else 'values have'}" if count else ""
-
-
-def _unchecked(run: Run) -> Iterator[Finding]:
-    if run.live or training.is_training(run):
-        return
-    checked = sum(sum(s.verdicts.values()) for s in run.stages())
-    unchecked = [s for s in run.stages() if s.verdicts.get("unchecked")]
-    if not checked:
-        yield Finding(NOTE, "No rewrite was checked on real tensors",
-                      "Compile with 'check every rewrite' (--check) to have each one checked.",
-                      {})  # fmt: skip
-    elif unchecked:
-        count = sum(s.verdicts["unchecked"] for s in unchecked)
-        yield Finding(NOTE, f"{count} of {checked} rewrites were not checked",
-                      "in " + ", ".join(s.pass_name for s in unchecked[:4]),
-                      {"stage": unchecked[0].index, "panes": ["graph", "diff"]})  # fmt: skip

@@ -255,7 +255,8 @@ class Run:
 
     def diagnostics(self) -> list[tuple[int, Diagnostic]]:
         """All diagnostics with the stage they were made in."""
-        return self._growing("diagnostics", self.version.stages, lambda: [
+        counted = self.version.stages, self.version.checks, self.version.figures
+        return self._growing("diagnostics", counted, lambda: [
             (stage.index, found)
             for stage in self.stages() for found in self.recording.diagnostics(stage.index)
         ])  # fmt: skip

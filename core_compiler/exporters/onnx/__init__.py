@@ -41,9 +41,10 @@ def export(
     ``inputs``  a name for each argument of main, ``outputs`` for each result, in order.
     ``opset``   of the default domain, 17 or newer; None: the newest that onnxruntime runs.
     ``name``    of the graph.
-    ``guards``  also keep our meaning where ONNX leaves it to the runtime: NaN in a maximum, x / 0
-                of integers, positions out of range, floats that the wanted integer does not hold.
-                Without them an op is a node, as exporters of frameworks write it.
+    ``guards``  also keep our meaning where ONNX leaves it to the runtime: NaN in a maximum,
+                positions out of range, floats that the wanted integer does not hold.  Without them
+                an op is a node, as exporters of frameworks write it, but for integer divisions:
+                those that may be by 0, or of the lowest number by -1, would end the runtime.
     UserError names all ops that ONNX has no word for, with counts and places; for a stage below the
     tensor level, and for a model that no message of protobuf holds (``write`` writes those).
     """

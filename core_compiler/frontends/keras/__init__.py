@@ -1,11 +1,10 @@
-"""Keras 3 models: live ones on the backend they run on, ``.keras`` files on JAX."""
+"""Keras 3 models: live ones on the backend they run on, ``.keras`` files on one that is
+installed."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
-import os
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,26 +16,26 @@ import numpy as np
 
 from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported, distinct
+from core_compiler.frontends.keras import backends
+from core_compiler.regular_files import need_regular
 
 __all__ = ["example_shapes", "import_model", "on_arrays", "read_file"]
-
-_BACKENDS = ("jax", "torch", "tensorflow")
 
 
 def read_file(path: Path, trust: bool = False) -> Any:
     """The model of a ``.keras`` file; ``trust`` lets it run the code of its Lambda layers.
 
-    Keras is started on JAX where nobody has chosen a backend.  UserError where keras is missing or
-    refuses the file.
+    Keras is started on an installed backend where nobody has chosen one.  UserError where keras is
+    missing or refuses the file.
     """
     if importlib.util.find_spec("keras") is None:
         raise UserError("keras is not installed", "frontend",
                         "pip install 'compiler-workbench[keras]'", 3)  # fmt: skip
+    need_regular(path)
     if not zipfile.is_zipfile(path):  # keras would say that there is no such file
         what = "keras cannot read it: it is no zip archive, as .keras files are"
         raise UserError(what, str(path), "save it again with model.save(path)")
-    if "keras" not in sys.modules:
-        os.environ.setdefault("KERAS_BACKEND", "jax")
+    backends.choose()
     import keras
 
     try:
@@ -76,15 +75,15 @@ def import_model(
 
     backend = keras.config.backend()
     if training and backend != "jax":
+        how = "set KERAS_BACKEND to jax" if "jax" in backends.installed() else "install jax"
         raise UserError(f"models on the backend {backend} are not trained", name,
-                        "set KERAS_BACKEND to jax: a .keras file loads on any")  # fmt: skip
+                        f"{how}: a .keras file loads on any")  # fmt: skip
     if backend == "torch":
         return _by_torch(model, inputs, name)
     if backend == "tensorflow":
         return _by_tensorflow(model, inputs, name)
     if backend != "jax":
-        fix = f"set KERAS_BACKEND to {' or '.join(_BACKENDS)}: a .keras file loads on any"
-        raise UserError(f"models on the backend {backend} are not read", name, fix)
+        raise UserError(f"models on the backend {backend} are not read", name, backends.fix())
     return _by_jax(model, inputs, name, training)
 
 
@@ -202,4 +201,5 @@ class _Stateless:
 
 
 def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {**facts, "frontend": "keras", "keras": version("keras")}
+    return {**facts, "frontend": "keras", "keras": version("keras"),
+            "keras_backend": backends.backend()}  # fmt: skip

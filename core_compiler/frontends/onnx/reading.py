@@ -15,6 +15,7 @@ import numpy as np
 
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import DType, Value, WeightStore, dtype
+from core_compiler.regular_files import inside, need_regular, read_regular
 
 #: ``TensorProto`` data type -> our dtype name.
 DTYPES = {
@@ -44,9 +45,7 @@ def read_model(path: Path):
 
     where = str(path)
     try:
-        if not path.is_file():
-            raise UserError("there is no such file", where, "check the path")
-        size = path.stat().st_size
+        size = need_regular(path).st_size
         if size > LARGEST:
             raise UserError(f"the file has {size} bytes, more than protobuf reads (2 GiB)", where,
                             "export the weights as external data")  # fmt: skip
@@ -57,7 +56,7 @@ def read_model(path: Path):
                 "export the weights as external data",
                 CANNOT_HERE,
             )
-        model = onnx.ModelProto.FromString(path.read_bytes())
+        model = onnx.ModelProto.FromString(read_regular(path))
     except (DecodeError, ValueError, OSError, RecursionError) as error:
         raise UserError(
             f"not a readable ONNX model ({_short(error)})",
@@ -216,7 +215,7 @@ def _external(tensor, kind: DType, shape, folder: Path | WeightStore | None) -> 
         return folder[location.removeprefix(STORED)]
     if folder is None:
         raise UserError("the model is not in a folder", where, "import it from a file")
-    path = _inside(folder, location, where)
+    path = inside(folder, location, where)
     try:
         offset, length = int(facts.get("offset", 0)), int(facts.get("length", 0))
     except ValueError:
@@ -238,23 +237,6 @@ def _external(tensor, kind: DType, shape, folder: Path | WeightStore | None) -> 
         return np.asarray(data).view(kind.numpy).reshape(shape)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot be read ({_short(error)})", where, "check the data file") from None
-
-
-def _inside(folder: Path, location: str, where: str) -> Path:
-    """The data file, which must be a file in the model's folder (links followed)."""
-    try:
-        root = folder.resolve()
-        path = (root / location).resolve()
-        inside = bool(location) and path.is_relative_to(root)
-        exists = inside and path.is_file()
-    except (OSError, ValueError, RuntimeError):  # a NUL, a name too long, a loop of links
-        inside = exists = False
-    if not inside:
-        raise UserError(f"{location[:80]!r} is not in the model's folder", where,
-                        "put the data file beside the model")  # fmt: skip
-    if not exists:
-        raise UserError(f"there is no file {location[:80]!r}", where, f"put it into {folder}")
-    return path
 
 
 def _short(error: Exception) -> str:

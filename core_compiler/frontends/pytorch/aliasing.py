@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import warnings
 
+from core_compiler.errors import UserError, raised_at
+from core_compiler.frontends.pytorch.origins import describe
+from core_compiler.frontends.pytorch.state_dict import overlap
 from core_compiler.frontends.pytorch.tensors import memory_of
+from core_compiler.frontends.pytorch.transforms import failed_at, is_transform
 
 #: Composite ops that always make a new tensor (others of their kind may return an argument itself).
 FRESH = frozenset({
@@ -71,15 +75,91 @@ def functional(program, training: bool = False):
         _spell_statistics(graph)
     for node in (node for graph in graphs for node in graph.nodes):
         written = _written(node)
-        if any(written[1:]) or _tracks(node) or (is_in_place(node) and not _simple(node)):
+        if (any(written[1:]) or _tracks(node) or is_transform(node)
+                or (is_in_place(node) and not _simple(node))):  # fmt: skip
             _drop_idle_dropout(program)
+            _keep_what_is_written(program)
             _drop_idle_names(program)
             # `detach` is kept only while gradients are enabled.
             enabled = torch.set_grad_enabled(training or torch.is_grad_enabled())
             with enabled, warnings.catch_warnings():  # of torch about itself
                 warnings.simplefilter("ignore")
-                return program.run_decompositions({})
+                try:
+                    return program.run_decompositions({})
+                except Exception as error:  # torch's own passes raise what they like
+                    raise UserError(
+                        f"torch cannot resolve what the model writes: {raised_at(error)}",
+                        failed_at(program, error), "compute new tensors instead",
+                    ) from error  # fmt: skip
     return program
+
+
+def _keep_what_is_written(program) -> None:
+    """Make state of what the program writes: one name for each tensor, where the first of several
+    is given; a buffer of what it keeps as a constant, which torch's functionalisation refuses to
+    change.  UserError where it shares memory with another tensor that is not the same."""
+    from torch.export.graph_signature import InputKind
+
+    states = {**program.state_dict, **program.constants}
+    specs = {s.arg.name: s for s in program.graph_signature.input_specs if hasattr(s.arg, "name")}
+    given = {
+        node: states[specs[node.name].target] for node in program.graph.nodes
+        if node.op == "placeholder" and specs[node.name].target in states
+    }  # fmt: skip
+    given = {node: held for node, held in given.items() if hasattr(held, "dtype")}
+    for writer in [node for node in given if is_written(node)]:
+        written, target = given[writer], specs[writer.name].target
+        others = [node for node in given if node is not writer and node.users]
+        for node in others:
+            if memory_of(given[node]) != memory_of(written) and overlap(given[node], written):
+                place = describe(next(iter(writer.users)))
+                raise UserError(
+                    f"the model writes into {target}, which shares memory with "
+                    f"{specs[node.name].target}", f"{place.file}:{place.line}",
+                    "give one of them memory of its own (tensor.clone())",
+                )  # fmt: skip
+        same = [n for n in given if memory_of(given[n]) == memory_of(written) and n.users]
+        for node in same[1:]:
+            node.replace_all_uses_with(same[0])
+        first = specs[same[0].name]
+        if first.kind is InputKind.CONSTANT_TENSOR:
+            first.kind, first.persistent = InputKind.BUFFER, False
+    program.graph_module.recompile()
+
+
+def is_written(node) -> bool:
+    """Whether an op may write into the memory of a node's result, by whatever name."""
+    seen, left = {node}, [node]
+    while left:
+        held = left.pop()
+        for user in held.users:
+            if user.op != "call_function":
+                continue
+            schema = getattr(user.target, "_schema", None)
+            if schema is None and any(map(_writes, _graphs_of(user))):
+                return True
+            writes = zip(_written(user), user.args, strict=False)
+            if any(wrote and arg is held for wrote, arg in writes):
+                return True
+            if _tracks(user) and held in user.args[3:5]:
+                return True
+            if may_alias(user) and user not in seen:
+                seen.add(user)
+                left.append(user)
+    return False
+
+
+def _graphs_of(node) -> list:
+    """The graphs that an op is given."""
+    owner = node.graph.owning_module
+    held = [a for a in node.args if getattr(a, "op", "") == "get_attr"]
+    found = [getattr(owner, str(a.target), None) for a in held]
+    return [module.graph for module in found if hasattr(module, "graph")]
+
+
+def _writes(graph) -> bool:
+    return any(any(_written(n)) or _tracks(n) or any(map(_writes, _graphs_of(n)))
+               for n in graph.nodes if n.op == "call_function")  # fmt: skip
 
 
 def _spell_statistics(graph) -> None:

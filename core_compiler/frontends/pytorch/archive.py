@@ -18,6 +18,7 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch.program_json import Unsafe, checked
+from core_compiler.regular_files import need_regular
 
 TRUST = "if you trust the file's author, read it with torch's own loader: --trust"
 DAMAGED = "the file is damaged or of another kind; export it again"
@@ -40,8 +41,7 @@ def read_pt2(path: Path | str, trust: bool = False):
     """
     path = Path(path)
     where = str(path)
-    if not path.is_file():
-        raise UserError("there is no such file", where, "check the path")
+    need_regular(path)
     if trust:
         return _trusted(path)
     try:

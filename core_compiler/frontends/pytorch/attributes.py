@@ -10,9 +10,9 @@ from typing import Any
 
 @contextmanager
 def told(module: Any) -> Iterator[None]:
-    """Within it (an export, which runs ``forward`` once and sets attributes back) numbers and words
-    that a module has as attributes may change: a warning names them at the end, as the program has
-    what the first call makes of them."""
+    """Within it (an export, which runs ``forward`` once and sets attributes back) numbers, words
+    and tensors that a module has as attributes may change: a warning names them at the end, as the
+    program has what the first call makes of them."""
     before = {name: _plain(part) for name, part in module.named_modules()}
     changed: dict[str, None] = {}
 
@@ -20,7 +20,7 @@ def told(module: Any) -> Iterator[None]:
         for name, part in module.named_modules():
             now, first = vars(part), before.get(name, {})
             for attribute in first.keys() & now.keys():
-                if now[attribute] is not first[attribute] and now[attribute] != first[attribute]:
+                if _differ(first[attribute], now[attribute]):
                     changed[f"{name}.{attribute}" if name else attribute] = None
 
     hook = module.register_forward_hook(compare)
@@ -35,6 +35,18 @@ def told(module: Any) -> Iterator[None]:
                       "make it a buffer where it counts", stacklevel=4)  # fmt: skip
 
 
+def _differ(first: Any, now: Any) -> bool:
+    if first is now:
+        return False
+    return _is_tensor(first) or _is_tensor(now) or bool(now != first)
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "untyped_storage")
+
+
 def _plain(part: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(part).items()
-            if isinstance(value, int | float | str) and name != "training"}  # fmt: skip
+    return {
+        name: value for name, value in vars(part).items()
+        if name != "training" and (isinstance(value, int | float | str) or _is_tensor(value))
+    }  # fmt: skip

@@ -3,10 +3,7 @@ missing."""
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from inspect import isfunction
@@ -14,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError, raised_at
+from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
 from core_compiler.frontends.loops import Stream, loop_over
 from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
@@ -26,7 +23,6 @@ from core_compiler.frontends.pytorch.aten import (
     leaves,
     lookup_complex,
 )
-from core_compiler.frontends.pytorch.attributes import told
 from core_compiler.frontends.pytorch.decompositions import (
     decomposed,
     definition,
@@ -34,13 +30,15 @@ from core_compiler.frontends.pytorch.decompositions import (
     lookup,
     tensors_of,
 )
+from core_compiler.frontends.pytorch.exporting import exported
 from core_compiler.frontends.pytorch.nodes import run_nodes
 from core_compiler.frontends.pytorch.origins import describe, identifier, is_library, owner_of
-from core_compiler.frontends.pytorch.own_gradients import refuse_hooks, refused
+from core_compiler.frontends.pytorch.own_gradients import refuse_hooks
 from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.state_dict import refuse_shared, stored, tied
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
 from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, memory_of, to_numpy
+from core_compiler.frontends.pytorch.transforms import refuse_without_values, spoken
 from core_compiler.frontends.pytorch.without_grad import hold_back
 from core_compiler.frontends.random_numbers import Draws
 from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes, with_counts
@@ -80,25 +78,9 @@ def import_module(
 ) -> Imported:
     """Export a live ``nn.Module`` on example ``inputs`` (tensors, in order) and import it, as it is
     (in training mode or not); ``training`` as :func:`import_exported` has it."""
-    import torch
-
     if training:
         refuse_hooks(module, name)
-    # Torch prints what it had traced where it fails; a model's own prints are no answers of ours.
-    said = io.StringIO()
-    noted = refused() if training else nullcontext()
-    try:
-        with (told(module), torch.set_grad_enabled(training), redirect_stdout(said),
-              redirect_stderr(said), noted):  # fmt: skip
-            program = torch.export.export(module, tuple(inputs), strict=False)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"torch.export failed: {raised_at(error)}", name,
-            "make the module exportable (see torch.export's documentation), or export it to ONNX",
-        ) from error  # fmt: skip
-    sys.stderr.write(said.getvalue())
+    program = exported(module, inputs, name, training)
     if training:
         refuse_shared({**program.state_dict, **program.constants}, name, one=False)
     return import_exported(program, name=name, training=training)
@@ -124,9 +106,10 @@ def import_exported(
 
     if training:
         hold_back(program, name)
+    refuse_without_values(program, name)
     program = functional(program, training)
-    _refuse_mutation(program, name)
     if training:
+        _refuse_mutation(program, name)
         refuse_shared({**program.state_dict, **program.constants}, name)
     draws = Draws.of_training() if training else Draws()
     symbols = Symbols.of(program, sizes or {}, name, draws)
@@ -134,10 +117,12 @@ def import_exported(
     if training:
         walker.ops += walker.state.count_iterations(draws)
     after = walker.state.results()
+    own = [*walker.outputs, *walker.written.values()]
+    own_names = [*walker.output_names, *(f"{name} (after)" for name in walker.written)]
     names, outputs, places = with_counts(
-        [*walker.output_names, *after], [*walker.outputs, *after.values()], walker.sizes
+        [*own_names, *after], [*own, *after.values()], walker.sizes
     )
-    main = walker.state.function(walker.arguments, walker.ops, outputs, len(walker.outputs))
+    main = walker.state.function(walker.arguments, walker.ops, outputs, len(own))
     constants, unread = stored(
         program.state_dict if training else {}, walker.stored, walker.state.begun
     )
@@ -156,6 +141,7 @@ def import_exported(
             "bound": symbols.facts(),
             "run_time_sizes": places,
             "state": len(after),
+            "written": [[v.name for v in walker.arguments].index(n) for n in walker.written],
             "tied": tied(program.state_dict),
             # Parameters as torch's optimiser counts them, and by whatever names they have; of the
             # state what a state dict leaves out.
@@ -212,26 +198,29 @@ def _as_written(left: Sequence[Unsupported], first: Sequence[Unsupported]) -> li
     return list({id(item): item for item in found}.values())
 
 
-#: Outputs of a program that are written back and are no state of its own, by the name of their
-#: kind.
+#: Outputs of a program that are its state, by the name of their kind.
+_STATE = frozenset({"BUFFER_MUTATION", "PARAMETER_MUTATION"})
+#: What a training step cannot write, by the name of the kind of its output.
 _WRITTEN = {"PARAMETER_MUTATION": "parameter", "USER_INPUT_MUTATION": "input"}
 
 
 def _refuse_mutation(program, name: str) -> None:
-    """UserError where the program changes its parameters or inputs: what a caller gives is
-    read."""
+    """UserError where a program that is trained changes its parameters, which the optimiser moves,
+    or its inputs, which are a batch."""
+    ends = next(node for node in program.graph.nodes if node.op == "output").args[0]
     changed = [
-        f"{_WRITTEN[s.kind.name]} {s.target}"
-        for s in program.graph_signature.output_specs
-        if s.kind.name in _WRITTEN
+        (f"{_WRITTEN[spec.kind.name]} {spec.target}", describe(made))
+        for spec, made in zip(program.graph_signature.output_specs, ends, strict=True)
+        if spec.kind.name in _WRITTEN
     ]
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        place = next((told for _, told in changed if told.file), None)
         raise UserError(
-            f"the model writes into what it is given: {', '.join(changed[:3])}{more}",
-            name,
-            "return the new value instead",
-        )
+            f"the model writes into {', '.join(what for what, _ in changed[:3])}{more}, which a "
+            "training step does not do", name if place is None else f"{place.file}:{place.line}",
+            "compute a new tensor, or make it a buffer",
+        )  # fmt: skip
 
 
 class _Walker:
@@ -249,7 +238,9 @@ class _Walker:
         self.ops: list = []
         #: The ops that torch gives no positions out of range.
         self.accesses: list[Access] = []
-        #: The buffers that the program changes, by name.
+        #: The inputs that the program writes into, by name: what they are at the end.
+        self.written: dict[str, Value] = {}
+        #: The buffers and parameters that the program changes, by name.
         self.state = State()
         self.unsupported: list[Unsupported] = []
         self.sizes = RunTimeSizes()
@@ -295,8 +286,8 @@ class _Walker:
 
     def _placeholder(self, node, spec, states: Mapping[str, Any]) -> None:
         kind = spec.kind.name if spec is not None else "USER_INPUT"
-        if kind == "BUFFER" and spec.target in self._changed():
-            array = to_numpy(states[spec.target]).copy()
+        if kind in ("PARAMETER", "BUFFER") and spec.target in self._changed():
+            array = self._first(spec.target, states[spec.target])
             self.env[node] = self.state.begin(spec.target, array, identifier(spec.target))
             return
         if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
@@ -323,9 +314,19 @@ class _Walker:
         self.env[node] = argument
 
     def _changed(self) -> set[str]:
-        """The buffers that the program writes back."""
+        """The buffers and parameters that the program writes back."""
         return {s.target for s in self.program.graph_signature.output_specs
-                if s.kind.name == "BUFFER_MUTATION"}  # fmt: skip
+                if s.kind.name in _STATE}  # fmt: skip
+
+    def _first(self, target: str, held) -> np.ndarray:
+        """What a part of the state is at first."""
+        try:
+            return to_numpy(held).copy()
+        except (KeyError, RuntimeError, TypeError):
+            raise UserError(
+                f"the model writes into {target}, a tensor of type {held.dtype}, layout "
+                f"{held.layout}", target, "keep it as a dense tensor of real numbers",
+            ) from None  # fmt: skip
 
     def _constant(self, node, target: str, held, kind: str = "constant") -> None:
         if not node.users:
@@ -370,6 +371,7 @@ class _Walker:
         if is_symbolic(node.meta.get("val")):
             self.env[node] = self._number(node.meta["val"])
             return
+        called = spoken(node, target)
         described = self.within[0] if self.within else describe(node)
         context = Context(self.weights, Origin.root(described), node, self.symbols, self.sizes)
         try:
@@ -382,11 +384,11 @@ class _Walker:
             self.ops += context.ops
             self.accesses += context.accesses
         except Refused as reason:
-            self.unsupported.append(Unsupported(target, str(reason), described))
+            self.unsupported.append(Unsupported(called, str(reason), described))
             self.final = True
             made = self._stand_in(node)
         except (NotSupported, TypeRuleError) as reason:
-            made = self._otherwise(node, Unsupported(target, str(reason), described))
+            made = self._otherwise(node, Unsupported(called, str(reason), described))
         except (
             TypeError,
             KeyError,
@@ -396,7 +398,7 @@ class _Walker:
             ArithmeticError,
         ) as error:
             text = f"this form of it has no translation: {type(error).__name__} {error}"
-            made = self._otherwise(node, Unsupported(target, text[:160], described))
+            made = self._otherwise(node, Unsupported(called, text[:160], described))
         self.env[node] = made
         if is_in_place(node):
             self.env[node.args[0]] = made
@@ -586,8 +588,10 @@ class _Walker:
         specs = self.program.graph_signature.output_specs
         values = self._read(node.args[0])
         for spec, value, source in zip(specs, values, node.args[0], strict=True):
-            if spec.kind.name == "BUFFER_MUTATION" and isinstance(value, Value):
+            if spec.kind.name in _STATE and isinstance(value, Value):
                 self.state.change(spec.target, value)
+            if spec.kind.name == "USER_INPUT_MUTATION" and isinstance(value, Value):
+                self.written[spec.target] = value
             if spec.kind.name != "USER_OUTPUT" or source is None:
                 continue
             if not isinstance(value, bool | int | float | Value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from core_compiler.ir import FrontendNode
 
@@ -33,9 +34,14 @@ def owner_of(dotted: str, keep_last: bool = False) -> str:
     return "/".join(parts if keep_last else parts[:-1])
 
 
+#: This package, whose frames are on the stack where an export goes through it.
+_HERE = str(Path(__file__).parent)
+
+
 def is_library(file: str) -> bool:
-    """Whether a file is torch's own, or is none: code that it has generated of a person's."""
-    return "/torch/" in file or "\\torch\\" in file or file.startswith("<eval_with_key>")
+    """Whether a file is torch's own (or ours), or is none: code that it has generated of a
+    person's."""
+    return "/torch/" in file or "\\torch\\" in file or file.startswith(("<eval_with_key>", _HERE))
 
 
 def identifier(name: str) -> str:

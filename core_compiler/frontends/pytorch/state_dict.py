@@ -77,11 +77,19 @@ def _sharing(states: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], tuple
             continue
     for pointer, group in storages.items():
         for first, second in combinations(group, 2):
-            if pointer and _overlap(first[1], second[1]):
+            if pointer and overlap(first[1], second[1]):
                 yield first, second
 
 
-def _overlap(first: Any, second: Any) -> bool:
+def overlap(first: Any, second: Any) -> bool:
+    """Whether two tensors have elements in common (where that takes too long to say, yes)."""
+    try:
+        if first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr():
+            return False
+        if not (first.numel() and second.numel()):
+            return False
+    except (RuntimeError, NotImplementedError, AttributeError):  # sparse, fake, no tensor
+        return False
     try:
         most: Any = SEARCH  # the annotation of NumPy knows two special numbers only
         return np.shares_memory(_bytes(first), _bytes(second), max_work=most)

@@ -15,6 +15,7 @@ import numpy as np
 from core_compiler.errors import UserError
 from core_compiler.ir import DType, TensorType, WeightStore, as_array, dtype, tensor
 from core_compiler.ir.attribute_parser import AttributeParser
+from core_compiler.regular_files import open_regular
 
 #: What a file may begin with: MLIR bytecode (StableHLO's portable artifacts are bytecode too).
 MAGIC = b"ML\xefR"
@@ -51,13 +52,8 @@ def context() -> Any:
 
 def check_file(path: Path) -> None:
     """UserError where a program's file cannot be read or is too large."""
-    try:
-        with path.open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-    except OSError as problem:
-        raise UserError(
-            f"cannot be read: {problem.strerror}", str(path), "check the path"
-        ) from None
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
     if size > LIMIT:
         raise UserError(f"the file has {size} bytes, at most {LIMIT} are read", str(path),
                         "pass weights as arguments")  # fmt: skip

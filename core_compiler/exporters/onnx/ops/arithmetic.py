@@ -1,7 +1,8 @@
 """Division, remainders and powers.
 
 ONNX leaves integers' corner cases open.  Ours: x / 0, x rem 0 and x mod 0 are 0, the lowest
-number / -1 wraps, products of powers wrap.
+number / -1 wraps, products of powers wrap.  Divisions are guarded whether guards are asked for or
+not: a divisor of 0, and the lowest number by -1, end the process of onnxruntime with a signal.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import numpy as np
 
 from core_compiler.exporters.onnx.graph import Graph, Tensor
 from core_compiler.exporters.onnx.table import BOOL, I64, Emitter, core, in_f32
-from core_compiler.ir import Op, dtype
+from core_compiler.ir import Op, Value, dtype
 
 #: Exponents up to this one become products.
 PRODUCTS = 8
@@ -18,16 +19,23 @@ UI64 = dtype("ui64")
 
 
 def _special(g: Emitter, op: Op) -> list[int]:
-    """The divisors among 0 and -1 that a guard must look for."""
-    divisor = op.operands[1]
-    if not g.guards or not divisor.type.dtype.is_integer:
+    """The divisors among 0 and -1 that a guard must look for; -1 only where the dividend can be the
+    lowest number."""
+    dividend, divisor = op.operands
+    kind = divisor.type.dtype
+    if not kind.is_integer:
         return []
-    wanted = [0, -1] if divisor.type.dtype.kind == "int" else [0]
+    wanted = [0, -1] if kind.kind == "int" and _can_be_lowest(g, dividend) else [0]
     held = g.numbers(divisor)
     if held is not None:
         return [v for v in wanted if (held == v).any()]
     low, high = g.bounds(divisor) or (-1, 0)
     return [v for v in wanted if low <= v <= high]
+
+
+def _can_be_lowest(g: Emitter, dividend: Value) -> bool:
+    held = g.bounds(dividend)
+    return held is None or held[0] <= np.iinfo(dividend.type.dtype.numpy).min
 
 
 def _equal(g: Emitter, x: Tensor, number: int) -> Tensor:

@@ -13,6 +13,7 @@ from math import inf, prod
 import numpy as np
 
 from core_compiler.exporters.onnx.graph import Tensor
+from core_compiler.exporters.onnx.ops.reduction import reduced
 from core_compiler.exporters.onnx.table import Emitter, core
 from core_compiler.ir import Op, dtype
 from core_compiler.ops.activation import SELU_ALPHA, SELU_SCALE
@@ -96,7 +97,14 @@ def softplus(g, op, x):
 
 @core("softmax")
 def softmax(g, op, x):
-    return g.emit("Softmax", x, axis=op["axis"]) if op["empty_rows"] == "nan" else None
+    made = g.emit("Softmax", x, axis=op["axis"])
+    if op["empty_rows"] == "nan":
+        return made
+    if g.guards:  # onnxruntime's maximum passes over NaN, and the row of a NaN has no zeros
+        x = g.where(g.is_nan(x), g.scalar(inf, x.dtype), x)
+    top = reduced(g, "ReduceMax", x, [op["axis"]], keep=True)
+    empty = g.emit("Equal", top, g.scalar(-inf, top.dtype))
+    return g.where(empty, g.scalar(0, made.dtype), made)
 
 
 @core("log_softmax")

@@ -209,14 +209,15 @@ def _zeros(b, like: Value, *shape: int) -> Value:
 
 def _activations(b, default, directions: int) -> list[tuple[Callable, ...]]:
     """Each direction's activations; alpha and beta are handed out in order to those that take
-    them."""
+    them.  ``clip`` bounds the sums of the gates, not the cell that the third activation of an LSTM
+    reads: "the input of activations" of the standard's text is wider, onnxruntime does this."""
     names = b.attr("activations") or list(default) * directions
     if len(names) != len(default) * directions:
         raise NotSupported(f"{len(names)} activations, wanted {len(default) * directions}")
     alphas, betas = iter(b.attr("activation_alpha") or ()), iter(b.attr("activation_beta") or ())
     limit = b.attr("clip")
 
-    def bound(name: str) -> Callable:
+    def bound(name: str, clips: bool) -> Callable:
         if name.lower() not in ACTIVATIONS:
             raise NotSupported(f"activation {name!r}")
         defaults, formula = ACTIVATIONS[name.lower()]
@@ -224,12 +225,12 @@ def _activations(b, default, directions: int) -> list[tuple[Callable, ...]]:
                   for given, value in zip((alphas, betas), defaults, strict=False)]  # fmt: skip
 
         def apply(x: Value) -> Value:
-            if limit is not None:
+            if limit is not None and clips:
                 x = b.min(b.max(x, b.scalar_like(-limit, x)), b.scalar_like(limit, x))
             return formula(b, x, *values)
 
         return apply
 
-    made = [bound(name) for name in names]
     count = len(default)
+    made = [bound(name, place % count < 2) for place, name in enumerate(names)]
     return [tuple(made[d * count : (d + 1) * count]) for d in range(directions)]

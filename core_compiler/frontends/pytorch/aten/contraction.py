@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from core_compiler.frontends.pytorch.aten.table import (
-    BOOL,
     NotSupported,
     Refused,
     aten,
@@ -20,7 +19,7 @@ def _swap_last(b, x):
 
 @aten("mm", "bmm")
 def mm(b, x, y):
-    return b.matmul(x, y)
+    return b.to(b.matmul(x, y), b.dtype)  # products of narrow integers come wide, and wrap alike
 
 
 @aten("matmul")
@@ -48,6 +47,8 @@ def mv(b, x, y):
 
 
 def _plus(b, product, addend, beta, alpha):
+    """``beta * addend + alpha * product`` in the result's dtype."""
+    product, addend = b.to(product, b.dtype), b.to(addend, b.dtype)
     if alpha != 1:
         product = b.mul(product, b.scalar_like(alpha, product))
     if beta == 0:
@@ -83,11 +84,11 @@ def attention(
         k, v = (_repeat_heads(b, x, q.type.shape[-3]) for x in (k, v))
     batch = broadcast_shape(*(x.type.shape[:-2] for x in (q, k, v)))
     q, k, v = (b.expand(x, (*batch, *x.type.shape[-2:])) for x in (q, k, v))
-    # torch gives rows without any key zeros where the mask is boolean, and NaN where it adds -inf.
-    empty = "zero" if attn_mask is not None and attn_mask.type.dtype is BOOL else "nan"
     factor = 1 / math.sqrt(q.type.shape[-1]) if scale is None else float(scale)
+    # A query whose scores are all -infinity gets zeros, whatever made them so: torch's own parts
+    # are built on aten._safe_softmax, and its fused kernels agree.
     return b.attention(q, k, v, *(() if attn_mask is None else (attn_mask,)), scale=factor,
-                       causal=is_causal, empty_rows=empty)  # fmt: skip
+                       causal=is_causal, empty_rows="zero")  # fmt: skip
 
 
 def _repeat_heads(b, x, heads: int):

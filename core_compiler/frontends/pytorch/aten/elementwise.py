@@ -22,13 +22,13 @@ _UNARY = {
     "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
     "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh",
     "atanh": "atanh", "erf": "erf", "erfc": "erfc", "sigmoid": "sigmoid", "floor": "floor",
-    "ceil": "ceil", "round": "round", "trunc": "trunc", "fix": "trunc", "sign": "sign",
+    "ceil": "ceil", "round": "round", "trunc": "trunc", "fix": "trunc",
     "special_erf": "erf", "special_expm1": "expm1", "special_log1p": "log1p",
     "special_exp2": "exp2", "special_expit": "sigmoid", "special_erfc": "erfc",
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh",
-    "arctanh": "atanh", "absolute": "abs", "negative": "neg", "sgn": "sign", "_neg_view": "neg",
+    "arctanh": "atanh", "absolute": "abs", "negative": "neg", "_neg_view": "neg",
 }  # fmt: skip
-_KEEPS_INTEGERS = frozenset(("abs", "neg", "floor", "ceil", "round", "trunc", "sign"))
+_KEEPS_INTEGERS = frozenset(("abs", "neg", "floor", "ceil", "round", "trunc"))
 
 _BINARY = {
     "mul": "mul", "multiply": "mul", "maximum": "max", "minimum": "min", "pow": "pow",
@@ -62,8 +62,8 @@ def _unary(name: str, keeps: bool):
                 return x
             if x.type.dtype is BOOL:
                 return x
-            if name == "sign" and x.type.dtype.kind == "uint":
-                return b.min(x, b.scalar_like(1, x))
+            if name == "neg" and x.type.dtype.kind == "uint":
+                return b.sub(b.scalar_like(0, x), x)
         return b.op(f"core.{name}", (b.to(x, b.dtype),))
 
     return handler
@@ -166,6 +166,16 @@ def _floor_of_truncated(b, x, y, quotient):
     rest = b.ne(b.rem(x, y), zero)
     differ = b.xor(b.lt(x, zero), b.lt(y, zero))
     return b.select(b.and_(rest, differ), b.sub(quotient, b.scalar_like(1, x)), quotient)
+
+
+@aten("sign", "sgn")
+def sign(b, x):
+    """``(x > 0) - (x < 0)``: 0 for NaN, and +0 for either zero."""
+    if not x.type.dtype.is_float:
+        unsigned = x.type.dtype is BOOL or x.type.dtype.kind == "uint"
+        return b.to(_truth(b, x), x.type.dtype) if unsigned else b.sign(x)
+    zero = b.scalar_like(0, x)
+    return b.select(b.gt(b.abs(x), zero), b.sign(x), zero)
 
 
 @aten("reciprocal")

@@ -1,0 +1,66 @@
+"""Integer divisions by zero: those that constants make certain, and those that checking meets.
+
+The contract gives them a value, 0, so that the bits of a program do not depend on the machine.
+Frameworks raise (torch), give -1 (JAX) or leave it open (ONNX), so each is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from core_compiler.ir import Module, Op, Value, WeightStore, as_array
+from core_compiler.ir.events import WARNING, Diagnostic
+from core_compiler.ir.verifier import where_of
+
+_KINDS = frozenset({"core.div", "core.rem", "core.mod"})
+#: Ops whose elements are those of their operand.
+_MOVES = frozenset({"core.broadcast", "core.reshape", "core.transpose", "core.reverse"})
+
+
+def divides_integers(op: Op) -> bool:
+    return op.kind in _KINDS and op.results[0].type.dtype.is_integer
+
+
+def certain(module: Module) -> list[Diagnostic]:
+    """A warning for each line of the model that divides integers by constants with a zero."""
+    zeros: dict[Op, tuple[int, int]] = {}
+    makers: dict[Value, Op] = {}
+    for op in _nested(module.main.body.ops):
+        makers.update(dict.fromkeys(op.results, op))
+        if divides_integers(op):
+            held = _constant(makers.get(op.operands[1]), makers, module.weights)
+            if held is not None and not held.all():
+                zeros[op] = held.size - int(np.count_nonzero(held)), held.size
+    return warnings(zeros)
+
+
+def warnings(zeros: Mapping[Op, tuple[int, int]], seen: str = "") -> list[Diagnostic]:
+    """A warning for each line of the model whose divisors have zeros.
+
+    ``zeros`` maps an op to (zeros, elements) of its divisor; ``seen`` says where they were found.
+    A floored division is several ops of one line, which is reported once.
+    """
+    told: dict[object, Diagnostic] = {}
+    for op, (count, size) in zeros.items():
+        where = where_of(op)
+        part = "" if size == 1 else f" at {count:,} of {size:,} elements"
+        message = (f"integer division by zero{seen}: the divisor is 0{part}; quotient and "
+                   "remainder are 0 there")  # fmt: skip
+        told.setdefault(where or op, Diagnostic(WARNING, message, "main", op, where))
+    return list(told.values())
+
+
+def _nested(ops: Iterable[Op]) -> Iterator[Op]:
+    for op in ops:
+        yield op
+        for region in op.regions:
+            yield from _nested(region.ops)
+
+
+def _constant(op: Op | None, makers: Mapping[Value, Op], weights: WeightStore) -> np.ndarray | None:
+    """The elements of a constant, moved or not; None of other values."""
+    while op is not None and op.kind in _MOVES:
+        op = makers.get(op.operands[0])
+    return as_array(op["value"], weights) if op is not None and op.kind == "core.constant" else None

@@ -1,0 +1,102 @@
+"""The backend that Keras runs on: an installed one where the user has not chosen."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from typing import Any
+
+from core_compiler.errors import CANNOT_HERE, UserError
+
+#: The backends whose models are read, in the order in which an installed one is taken.
+BACKENDS = ("jax", "torch", "tensorflow")
+_CHOICE = "KERAS_BACKEND"
+
+
+def installed() -> list[str]:
+    """The backends that are installed here."""
+    return [name for name in BACKENDS if importlib.util.find_spec(name) is not None]
+
+
+def fix() -> str:
+    """What to do where a model's backend is not read."""
+    return f"set {_CHOICE} to {' or '.join(installed() or BACKENDS)}: a .keras file loads on any"
+
+
+def backend() -> str:
+    """The backend that Keras runs on, or will run on once it is imported.
+
+    It is the one that the user has chosen (in the environment; where that is silent, in Keras's
+    own keras.json, if it is installed), else the first of :func:`installed`.  UserError where the
+    chosen one is not installed, or none is.
+    """
+    loaded = sys.modules.get("keras")
+    if loaded is not None and hasattr(loaded, "config"):
+        return str(loaded.config.backend())
+    known = installed()
+    chosen = os.environ.get(_CHOICE, "")
+    if chosen in BACKENDS and chosen not in known:
+        raise UserError(f"{chosen} is not installed", _CHOICE,
+                        f"set it to {' or '.join(known)}" if known else _INSTALL,
+                        CANNOT_HERE)  # fmt: skip
+    if chosen:
+        return chosen
+    if (configured := _configured()) in known:
+        return configured
+    if not known:
+        raise UserError("Keras needs a backend, and none is installed", "keras", _INSTALL,
+                        CANNOT_HERE)  # fmt: skip
+    return known[0]
+
+
+_INSTALL = "pip install 'compiler-workbench[keras]'"
+
+
+def _configured() -> str:
+    """The backend that keras.json names, or ""."""
+    folder = os.environ.get("KERAS_HOME") or Path("~/.keras").expanduser()
+    try:
+        found = json.loads((Path(folder) / "keras.json").read_text("utf-8"))
+        return str(found["backend"])
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+        return ""
+
+
+def choose() -> None:
+    """Before Keras is imported: let it run on :func:`backend`, and say so on standard error where
+    nobody has chosen it."""
+    if "keras" in sys.modules or os.environ.get(_CHOICE) in (*installed(), "numpy", "openvino"):
+        return
+    name = backend()
+    if not os.environ.get(_CHOICE):
+        os.environ[_CHOICE] = name
+        print(f"{_CHOICE} is not set: Keras runs on {name}", file=sys.stderr, flush=True)
+    # An import that failed for its backend leaves modules that remember it.
+    for left in [m for m in sys.modules if m.startswith("keras.")]:
+        del sys.modules[left]
+
+
+class _Finder(MetaPathFinder):
+    """Finds nothing: chooses the backend when somebody begins to import Keras."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        if fullname == "keras":
+            choose()
+
+
+@contextmanager
+def chosen() -> Iterator[None]:
+    """Within it code that imports Keras gets a backend as :func:`choose` has it, unless it chooses
+    one itself."""
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

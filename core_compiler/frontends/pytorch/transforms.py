@@ -1,0 +1,114 @@
+"""What torch's own machinery leaves in a program (transforms of ``torch.func``, graphs in graphs)
+in the words of its documentation: its internal names mean nothing to who wrote the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.pytorch.origins import describe, is_library
+
+#: Names of nodes that ``torch.func`` leaves in a program -> the function that left them.
+_TRANSFORMS = {
+    "lazy_load_decompositions": "torch.vmap", "_vmap_increment_nesting": "torch.vmap",
+    "_vmap_decrement_nesting": "torch.vmap", "_add_batch_dim": "torch.vmap",
+    "_remove_batch_dim": "torch.vmap",
+    **dict.fromkeys(
+        ("_jvp_increment_nesting", "_jvp_decrement_nesting", "_enter_dual_level",
+         "_exit_dual_level", "_make_dual", "_unpack_dual", "aten._make_dual.default",
+         "aten._unpack_dual.default"), "torch.func.jvp"),
+    "_unwrap_for_grad": "torch.func.grad",
+}  # fmt: skip
+#: Torch's names of ops with graphs as arguments -> what a model's code calls.
+_CALLED = {
+    "cond": "torch.cond", "while_loop": "torch.while_loop", "scan": "torch.scan",
+    "tag_activation_checkpoint": "torch.utils.checkpoint", "wrap_with_autocast": "torch.autocast",
+    "wrap_activation_checkpoint": "torch.utils.checkpoint",
+    "wrap_with_set_grad_enabled": "torch.set_grad_enabled", "map_impl": "torch.map",
+    "associative_scan": "torch.associative_scan",
+    "flex_attention": "torch.nn.attention.flex_attention",
+    "autograd_function_apply": "a torch.autograd.Function",
+    "custom_function_call": "a torch.autograd.Function",
+    "invoke_subgraph": "torch.compiler.nested_compile_region", "out_dtype": "torch.out_dtype",
+    "call_torchbind": "a method of a TorchScript object",
+    "triton_kernel_wrapper_mutation": "a Triton kernel",
+    "triton_kernel_wrapper_functional": "a Triton kernel", "wrap": "torch.compile",
+    "strict_mode": "torch.compile", "hints_wrapper": "torch.compile", "print": "torch's print",
+}  # fmt: skip
+
+
+def spoken(node: Any, target: str) -> str:
+    """What a node's op is called in a message: an operator by its name, what only torch's
+    machinery calls by the function that a model calls."""
+    if target in _TRANSFORMS:
+        return _TRANSFORMS[target]
+    if target in _CALLED:
+        return _CALLED[target]
+    if hasattr(node.target, "_schema"):  # an operator: aten's, or one that a library registers
+        return target
+    module = str(getattr(node.target, "__module__", "") or "")
+    internal = target.startswith("_") or "higher_order" in str(node.target)
+    if internal or module.startswith("torch._"):
+        return "a part of torch that its export does not resolve"
+    return target
+
+
+def is_transform(node: Any) -> bool:
+    """Whether a node belongs to a transform of ``torch.func`` (vmap, jvp), which torch resolves
+    into operators when it decomposes a program."""
+    return node.op == "call_function" and (
+        str(getattr(node.target, "__module__", "")) == "torch._functorch.predispatch"
+    )
+
+
+def refuse_without_values(program: Any, name: str) -> None:
+    """UserError where a tensor that the program keeps has no values: torch computed it while it
+    exported the model, within a transform, and kept nothing but its type."""
+    states = {**program.state_dict, **program.constants}
+    targets = {s.arg.name: s.target for s in program.graph_signature.input_specs
+               if s.target and hasattr(s.arg, "name")}  # fmt: skip
+    for node in program.graph.nodes:
+        held = states.get(targets.get(node.name)) if node.op == "placeholder" else None
+        if held is None or _has_values(held):
+            continue
+        if str(targets[node.name]).startswith("lifted"):
+            raise UserError(
+                "torch.export does not follow a derivative that is part of forward "
+                "(torch.func.grad, vjp, jacrev)", _line_of_reader(program, node) or name,
+                "write the derivative out, or compute it with torch.autograd.grad",
+            )  # fmt: skip
+        raise UserError(f"{targets[node.name]} has no values (device meta)", name,
+                        "load the model's weights before the compile")  # fmt: skip
+
+
+def _has_values(held: Any) -> bool:
+    if not hasattr(held, "is_meta"):  # no tensor
+        return True
+    if held.is_meta or hasattr(held, "fake_mode"):
+        return False
+    try:
+        return str(held.layout) != "torch.strided" or held.untyped_storage() is not None
+    except RuntimeError:  # a tensor within a transform wraps one that is gone
+        return False
+
+
+def _line_of_reader(program: Any, node: Any) -> str:
+    """The model's line that reads what a node gives; "" where torch has kept none."""
+    graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
+    for reader in (*node.users, *(each for graph in graphs for each in graph.nodes)):
+        told = describe(reader)
+        if told.file and not is_library(told.file):
+            return f"{told.file}:{told.line}"
+    return ""
+
+
+def failed_at(program: Any, error: BaseException) -> str:
+    """The line of the node at which torch's own interpreter failed; "" where it does not say."""
+    lines = [line for text in str(error).splitlines() if "While executing %" in (line := text)]
+    wanted = lines[0].partition("%")[2].partition(" ")[0] if lines else ""
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if hasattr(module, "graph") else ():
+            told = describe(node) if node.name == wanted else None
+            if told is not None and told.file:
+                return f"{told.file}:{told.line}"
+    return ""

@@ -1,0 +1,80 @@
+"""Files that a user names: regular files only.  Opening a FIFO or a device waits or acts."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from core_compiler.errors import UserError
+
+_KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe (FIFO)", stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
+
+
+def need_regular(path: Path, fix: str = "check the path", where: str = "") -> os.stat_result:
+    """What the system says of a regular file (links followed), which is not opened; UserError for
+    all else: ``where`` (default: the path) and what to do."""
+    where = where or str(path)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        raise UserError("there is no such file", where, fix) from None
+    except (OSError, ValueError) as error:  # a loop of links, a name too long, a NUL
+        said = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"cannot be read ({said})", where, fix) from None
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of another kind")
+        raise UserError(f"expected a regular file, got {kind}", where,
+                        fix if fix != "check the path" else "give the path of a file")  # fmt: skip
+    return found
+
+
+def open_regular(path: Path, fix: str = "check the path", where: str = "") -> BinaryIO:
+    """A regular file opened for reading; UserError as :func:`need_regular` has it.  A file that is
+    exchanged for a pipe meanwhile is refused too, and not waited for."""
+    need_regular(path, fix, where)
+    try:
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) |
+                         getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))  # fmt: skip
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", where or str(path), fix) from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise UserError("expected a regular file", where or str(path), fix)
+    return os.fdopen(number, "rb")
+
+
+def read_regular(path: Path, fix: str = "check the path") -> bytes:
+    """The bytes of a regular file; UserError as above."""
+    with open_regular(path, fix) as stream:
+        return stream.read()
+
+
+def inside(folder: Path, location: str, where: str) -> Path:
+    """The data file, which must be a regular file in the model's folder (links followed); it is not
+    opened."""
+    try:
+        root = folder.resolve()
+        path = (root / location).resolve()
+        within = bool(location) and path.is_relative_to(root)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(path)
+    except (OSError, ValueError, RuntimeError):  # a NUL, a name too long, a loop of links
+        within = False
+    if not within:
+        raise UserError(f"{location[:80]!r} is not in the model's folder", where,
+                        "put the data file beside the model")  # fmt: skip
+    try:
+        need_regular(path)
+    except UserError as error:
+        if not path.exists():
+            raise UserError(f"there is no file {location[:80]!r}", where,
+                            f"put it into {folder}") from None  # fmt: skip
+        raise UserError(f"{location[:80]!r}: {error.what}", where,
+                        "put the data file beside the model") from None  # fmt: skip
+    return path

@@ -1,0 +1,333 @@
+"""What `--check` sees: faults that harmless inputs, an incomplete log or a tolerance would hide.
+
+Each fault is planted into our own compiler; the finding names the pass that it was planted into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core_compiler import compiler
+from core_compiler.compiler import Compilation, Options
+from core_compiler.debug.adversarial import Adversary
+from core_compiler.debug.check import Checker
+from core_compiler.debug.judge import Judge, Made
+from core_compiler.debug.memory import complaints
+from core_compiler.ir import Block, Module
+from core_compiler.passes import (
+    bufferize,
+    canonicalise,
+    fold_batch_norm,
+    outline_kernels,
+    plan_memory,
+    simplify_loops,
+)
+from core_compiler.passes.base import Pass, PassContext
+from core_compiler.passes.rules import Const, Rule, apply_rules, is_all, op
+from core_compiler.runtime.program import Ref
+from core_compiler.targets.cpu import CPU
+from core_compiler.targets.link import Linker
+from tests.debug.faults import network
+from tests.passes.loops import below, given_arrays, loop, next_
+from tests.passes.programs import program
+
+
+def checked(module: Module, arrays) -> Compilation:
+    return compiler.start(module, "cpu", Options(check=True), arrays).finish()
+
+
+def counted() -> tuple[Module, list[np.ndarray]]:
+    """A loop of four iterations."""
+
+    def body(b, i, x):
+        return next_(b, i), b.tanh(b.add(x, b.mul(x, x)))
+
+    module = program(lambda b, x: loop(b, (b.constant(0, "i32"), x), below(4), body)[1], "40xf32")
+    return module, given_arrays(module, 0)
+
+
+def normalised() -> tuple[Module, list[np.ndarray]]:
+    """A convolution with a batch norm of small variances, to be folded."""
+    random = np.random.default_rng(0)
+
+    def build(b, x):
+        weight = b.constant(random.standard_normal((4, 3, 3, 3)).astype(np.float32))
+        numbers = [b.constant(random.uniform(0.5, 2.0, 4).astype(np.float32)) for _ in range(4)]
+        c = b.conv(x, weight, strides=(1, 1), low=(1, 1), high=(1, 1), dilations=(1, 1), groups=1)
+        return b.batch_norm(c, *numbers, axis=1, epsilon=1e-5)
+
+    module = program(build, "2x3x6x6xf32")
+    return module, [random.standard_normal((2, 3, 6, 6)).astype(np.float32)]
+
+
+def test_right_compiles_have_no_finding():
+    for make in (network, counted, normalised):
+        made = checked(*make())
+        assert made.finding is None
+        kinds = {r.kind for records in made.checks.values() for r in records}
+        assert {"rewrite", "loops", "schedule", "kernel", "program"} <= kinds
+
+
+# -- faults of the compiler ------------------------------------------------------------------------
+
+
+def _forget_epsilon(patch) -> None:
+    folded = fold_batch_norm._folded
+
+    class Forgetful:
+        def __init__(self, b):
+            self.b = b
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.b, name)
+
+        def scalar_like(self, value, like):
+            return self.b.scalar_like(0.0, like)
+
+    def wrong(b, m, shift=None):
+        return folded(Forgetful(b), m, shift)
+
+    rules = tuple(
+        replace(r, rewrite=wrong) if r.rewrite is folded else r for r in fold_batch_norm.RULES
+    )
+    patch.setattr(fold_batch_norm, "RULES", rules)
+
+
+def _one_trip_less(patch) -> None:
+    right = simplify_loops.trips_of
+    patch.setattr(simplify_loops, "trips_of", lambda o, known: (right(o, known) or 1) - 1)
+
+
+def _one_trip_more(patch) -> None:
+    right = Linker._loop
+
+    def wrong(self, o) -> None:
+        right(self, o)
+        self.loops[o["loop"]][4] += 1
+
+    patch.setattr(Linker, "_loop", wrong)
+
+
+def _state_erased(patch) -> None:
+    right = bufferize._Bufferizer._carry
+    patch.setattr(bufferize._Bufferizer, "_carry", lambda self, o, c: right(self, o[:-1], c[:-1]))
+
+
+def _all_at_one_place(patch) -> None:
+    right = plan_memory.plan
+
+    def wrong(problem, planner):
+        made = right(problem, planner)
+        return replace(made, offsets=tuple(0 for _ in made.offsets))
+
+    patch.setattr(plan_memory, "plan", wrong)
+    patch.setattr(plan_memory, "verify", lambda made: [])
+
+
+def _another_address(patch) -> None:
+    right = Linker._alloc
+
+    def wrong(self, o) -> None:
+        right(self, o)
+        if self.place[o.result].space == "arena":
+            self.place[o.result] = Ref("arena", 0, 0)
+
+    patch.setattr(Linker, "_alloc", wrong)
+
+
+def _changed(block: Block, change: Callable) -> Block:
+    """A block with the first op that ``change`` answers for replaced."""
+    done = False
+
+    def walk(block: Block) -> Block:
+        nonlocal done
+        ops = []
+        for o in block.ops:
+            made = None if done else change(o)
+            done = done or made is not None
+            o = made or o
+            ops.append(o.with_(regions=tuple(map(walk, o.regions))) if o.regions else o)
+        return block.with_(ops=tuple(ops))
+
+    return walk(block)
+
+
+def _is_sum(o) -> bool:
+    return o.kind == "kernel.add" and str(o.result.type).startswith(("f32", "vector"))
+
+
+def _lowered_wrong(patch) -> None:
+    right = outline_kernels.lower_group
+
+    def wrong(group):
+        made = right(group)
+        body = _changed(
+            made.function.body, lambda o: o.with_(kind="kernel.sub") if _is_sum(o) else None
+        )
+        return replace(made, function=made.function.with_(body=body))
+
+    patch.setattr(outline_kernels, "lower_group", wrong)
+
+
+def _scheduled_wrong(patch) -> None:
+    right = CPU.schedule
+
+    def wrong(self, kernel, options, launches=()):
+        made = right(self, kernel, options, launches)
+        body = _changed(
+            made.function.body, lambda o: o.with_(kind="kernel.sub") if _is_sum(o) else None
+        )
+        return replace(made, function=made.function.with_(body=body))
+
+    patch.setattr(CPU, "schedule", wrong)
+
+
+def _nothing_logged(patch) -> None:
+    right = canonicalise.Canonicalise.run
+
+    def wrong(self, module, context):
+        body = right(self, module, context).main.body
+        ops = (o.with_(kind="core.abs") if o.kind == "core.relu" else o for o in body.ops)
+        return module.with_main(body.with_(ops=tuple(ops)))
+
+    patch.setattr(canonicalise.Canonicalise, "run", wrong)
+
+
+@pytest.mark.parametrize(
+    ("plant", "make", "label", "kind"),
+    [
+        (_forget_epsilon, normalised, "fold_batch_norm", "rewrite"),
+        (_nothing_logged, network, "canonicalise", "unlogged"),
+        (_one_trip_less, counted, "simplify_loops", "results"),
+        (_state_erased, counted, "bufferize", "rewrite"),
+        (_all_at_one_place, network, "plan_memory", "rewrite"),
+        (_lowered_wrong, network, "outline_kernels", "loops"),
+        (_scheduled_wrong, network, "schedule_kernels", "schedule"),
+        (_one_trip_more, counted, "generate_code", "program"),
+        (_another_address, network, "generate_code", "kernel"),
+    ],
+    ids=lambda v: getattr(v, "__name__", v),
+)
+def test_a_fault_is_seen_and_its_pass_named(monkeypatch, plant, make, label, kind):
+    plant(monkeypatch)
+    made = checked(*make())
+    finding = made.finding
+    failed = [r for rs in made.checks.values() for r in rs if r.verdict == "failed"]
+    assert finding is not None and kind in {r.kind for r in failed}
+    assert finding.pass_label.partition("#")[0] == label
+
+
+# -- rules that harmless inputs do not show --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rules(Pass):
+    """Applies rules that were made for a test."""
+
+    exact = False
+    rules: tuple[Rule, ...] = ()
+
+    def table(self):
+        return self.rules
+
+    def run(self, module, context):
+        return context.rewrite(module, lambda rw: apply_rules(rw, self.rules, module.weights))
+
+
+def judged(rule: Rule, build, *types: str):
+    """The records of a rule, on inputs for which it is right."""
+    module = program(build, *types)
+    context = PassContext()
+    pass_ = Rules((rule,))
+    after = pass_.run(module, context)
+    assert after is not module, "the rule did not fire"
+    random = np.random.default_rng(0)
+    arrays = [
+        random.uniform(1.0, 2.0, v.type.shape).astype(v.type.dtype.numpy)
+        for v in module.main.arguments
+    ]
+    found = Judge(module, arrays).stage(Made(module, after, pass_, context.rewrites))
+    return next((r for r in found if r.verdict == "failed"), None)
+
+
+_ZERO = Const("zero", is_all(0.0))
+
+
+@pytest.mark.parametrize(
+    ("rule", "build", "said"),
+    [
+        (Rule("x - x => 0", op("sub", "x", "x"), lambda b, m: b.scalar_like(0.0, m["x"])),
+         lambda b, x: b.sub(x, x), "special values"),
+        (Rule("x * 0 => 0", op("mul", "x", _ZERO), lambda b, m: b.scalar_like(0.0, m["x"])),
+         lambda b, x: b.mul(x, b.scalar_like(0.0, x)), "special values"),
+        (Rule("x + 0 => x", op("add", "x", _ZERO), lambda b, m: m["x"]),
+         lambda b, x: b.add(x, b.scalar_like(0.0, x)), "special values"),
+        (Rule("abs(x) => x", op("abs", "x"), lambda b, m: m["x"]),
+         lambda b, x: b.abs(x), "special values"),
+        (Rule("min(x, 6) => x", op("min", "x", Const("six", is_all(6.0))), lambda b, m: m["x"]),
+         lambda b, x: b.min(x, b.scalar_like(6.0, x)), "special values"),
+        (Rule("max(x, y) => select(x > y, x, y)", op("max", "x", "y"),
+              lambda b, m: b.select(b.gt(m["x"], m["y"]), m["x"], m["y"])),
+         lambda b, x, y: b.max(x, y), "special values"),
+        (Rule("relu(x) => x, a tolerance", op("relu", "x"), lambda b, m: m["x"], tolerance=1e-3),
+         lambda b, x: b.relu(x), "special values"),
+    ],
+    ids=lambda v: getattr(v, "name", None),
+)  # fmt: skip
+def test_a_rule_is_tried_on_values_that_the_inputs_do_not_have(rule, build, said, tmp_path):
+    count = 2 if rule.name.startswith("max") else 1
+    failed = judged(rule, build, *["3x40xf32"] * count)
+    assert failed is not None and failed.rewrite.rule == rule.name
+    assert said in failed.note
+
+
+def test_a_rule_that_says_where_it_differs_is_not_tried_there():
+    rule = Rule("x - x => 0", op("sub", "x", "x"), lambda b, m: b.scalar_like(0.0, m["x"]),
+                except_for=("mixed", "nan", "infinities"))  # fmt: skip
+    assert judged(rule, lambda b, x: b.sub(x, x), "3x40xf32") is None
+
+
+def test_a_rule_may_rely_on_what_it_matched():
+    rule = Rule("abs(relu(x)) => relu(x)", op("abs", op("relu", "x", name="inner")),
+                lambda b, m: m.named["inner"].result)  # fmt: skip
+
+    def build(b, x):
+        y = b.relu(x)
+        return [b.abs(y), b.neg(y)]
+
+    assert judged(rule, build, "3x40xf32") is None
+
+
+def test_what_is_right_is_tried_once(monkeypatch):
+    rule = Rule("-(-x) => x", op("neg", op("neg", "x")), lambda b, m: m["x"])
+    module = program(lambda b, x: b.neg(b.neg(x)), "5x7xf32")
+    counts = []
+    for _ in range(2):
+        context = PassContext()
+        after = Rules((rule,)).run(module, context)
+        checker = Checker(module, [np.ones((5, 7), np.float32)])
+        checker.stage(context.rewrites, False, module, after)
+        counts.append((checker.adversary.tried, checker.adversary.known))
+    assert counts[-1] == (0, 1)
+    assert isinstance(checker.adversary, Adversary)
+
+
+def test_overlapping_buffers_are_found_from_the_ops_alone():
+    made = compiler.start(*_placed(), Options(), None).finish()
+    module = made.module
+    assert complaints(module, made.facts) == []
+    moved = [
+        o.with_(attributes={**o.attributes, "offset": 0}) if "offset" in o.attributes else o
+        for o in module.main.body.ops
+    ]
+    wrong = module.with_main(module.main.body.with_(ops=tuple(moved)))
+    assert any("share bytes" in said for said in complaints(wrong, {}))
+
+
+def _placed() -> tuple[Module, str]:
+    return network()[0], "cpu"

@@ -1,0 +1,1 @@
+"""Programs after public bug reports of other compilers, each against the value that is right."""
