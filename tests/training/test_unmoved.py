@@ -78,7 +78,7 @@ def without_gradients(x):
 
 
 def branches(x):
-    return torch.cond(x.sum() > 0, lambda x: torch.round(x), lambda x: x.sign(), (x,))
+    return torch.cond(x.sum() > 0, lambda x: torch.round(x), lambda x: torch.ceil(x), (x,))
 
 
 #: What stands in the way -> the ops that are named, and why.
@@ -91,7 +91,7 @@ STOPS = {
     mask: (["core.gt"], WHOLE.format("i1")),
     condition: (["core.gt"], WHOLE.format("i1")),
     floor: (["core.floor"], STEP),
-    branches: (["core.round", "core.sign"], STEP),
+    branches: (["core.round", "core.ceil"], STEP),
 }
 ON_PURPOSE = (detached, without_gradients)
 
