@@ -186,10 +186,13 @@ class Checker:
             if difference.rewrite is not None and after.main.level != "target":
                 self.values.learn(difference.rewrite.new)
                 record = self._rewrite(difference.rewrite)
-            equal = record.verdict == "bitwise"
-            note = difference.note if equal else f"{difference.note}; {record.note}".rstrip("; ")
-            verdict = "unchecked" if record.verdict == "unchecked" else record.verdict
-            found.append(replace(record, verdict=verdict, note=note, kind="unlogged"))
+            said = "its values are equal"
+            if record.verdict == "unchecked":
+                said = record.note or "there are no values to compare"
+            elif record.verdict != "bitwise":
+                said = f"its values differ by {record.worst_error:.3g} of the largest"
+            note = f"{difference.note} (no event explains it); {said}"
+            found.append(replace(record, note=note, kind="unlogged"))
         return found
 
     def _follow_arguments(self, before: Module, after: Module) -> None:

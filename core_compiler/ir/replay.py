@@ -136,7 +136,7 @@ class _Replay:
             return
         was = next((self.scope_before[c] for c in candidates if c in self.scope_before), scope)
         if was != scope and _key(op) not in self.named and not self._leads(was, scope):
-            self.found.append(Difference(f"{op} moved to another block, and no event says so"))
+            self.found.append(Difference(f"{op} moved to another block"))
 
     def _leads(self, was: object, scope: object) -> bool:
         """Whether the op that holds the region ``scope`` carries the meaning of that of ``was``."""
@@ -244,7 +244,7 @@ class _Replay:
         for key in names:
             one, other = was.attributes.get(key), function.attributes.get(key)
             if one != other and not (key in said and said[key] == other):
-                note = f"the attribute {key} of @{function.name} changed, and no event says so"
+                note = f"the attribute {key} of @{function.name} changed"
                 self.found.append(Difference(note))
 
     def _outputs(self) -> None:
@@ -290,11 +290,11 @@ class _Replay:
             if op.results:
                 old, new = ((op,), ()) if op in self.scope_before else ((), (op,))
                 rewrite = Rewrite(UNLOGGED, "", old, new, {}, self.function.get(op, "main"))
-                self.found.append(Difference(f"{op} {what}, and no event says so", rewrite))
+                self.found.append(Difference(f"{op} {what}", rewrite))
         for op in (*vanished, *(o for o, s in self.changed.items() if s is None)):
             if not op.results:  # what works on memory: it shows when the stage is executed
                 what = "is gone" if op in self.scope_before else "was added"
-                self.found.append(Difference(f"{op} {what}, and no event says so"))
+                self.found.append(Difference(f"{op} {what}"))
 
     def _add(self, source: Op, op: Op, old: list[Op], new: list[Op], values: Mapping) -> None:
         name = self.function.get(source, "main")

@@ -85,7 +85,8 @@ def _text(data) -> str:
     rewrite = data["first_bad_rewrite"]
     if rewrite:
         lines.append(
-            f"rewrite {rewrite['number']}: {printable(rewrite['rule'] or 'the one that raised')}"
+            ("" if rewrite["number"] is None else f"rewrite {rewrite['number']}: ")
+            + printable(rewrite["rule"] or "the one that raised")
             + (f"  ({rewrite['source']})" if rewrite["source"] else "")
         )
         lines += [paint("red", f"  - {printable(line)}") for line in rewrite["old"][:12]]
