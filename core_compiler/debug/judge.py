@@ -27,6 +27,7 @@ from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
 from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.loops import check_loops
 from core_compiler.debug.loss_slope import check_loss
+from core_compiler.debug.machine_code import check_code
 from core_compiler.debug.memory import complaints
 from core_compiler.debug.metric import Distance, distance, epsilon
 from core_compiler.debug.results import counting, matched, reference
@@ -95,6 +96,8 @@ class Judge:
         self.inputs, self.target, self.threads = list(inputs), target, threads
         self.keep_bytes = keep_bytes
         self.kernels: list[KernelCheck] = []
+        #: What the plain loops of kernels computed on parts of their launches.
+        self._loops: dict[str, list] = {}
         self._begin(module)
 
     def fork(self) -> Judge:
@@ -195,7 +198,8 @@ class Judge:
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         if name == "schedule_kernels":
             yield from check_loops(made.module, facts["schedules"], self.checker.evaluator)
-            for record in check_schedules(made.module, facts["schedules"]):
+            self._loops = {}
+            for record in check_schedules(made.module, facts["schedules"], self._loops):
                 yield replace(record, kind="schedule")
         if name == "generate_code" and self.target is not None and not self.target.available():
             yield from self._machine_code(made, facts)
@@ -206,10 +210,10 @@ class Judge:
         self.kernels = check_kernels(
             made.module, facts, self.target, self.inputs, self.checker.evaluator, self.threads
         )
-        wrong = False
+        self.kernels += check_code(made.module, facts, self.target, self._loops)
         for found in self.kernels:
-            wrong |= found.record.verdict == "failed"
             yield replace(found.record, kind="kernel")
+        wrong = any(found.record.verdict == "failed" for found in self.kernels)
         if not wrong:
             yield from self._program(made, facts)
 

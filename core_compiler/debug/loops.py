@@ -20,7 +20,7 @@ from core_compiler.debug.check import differing, same_bits
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance
 from core_compiler.debug.remembered import Remembered
-from core_compiler.debug.steps import LaunchCase, first_launches
+from core_compiler.debug.steps import LaunchCase, first_launches, whole
 from core_compiler.ir import Block, Function, Module, Op
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
@@ -64,11 +64,10 @@ def check_loops(
 
 
 def _compared(launch: Op, scheduled: Any, evaluator: Evaluator, kernel: str, note: str):
-    case = LaunchCase(launch, scheduled, whole=True)
-    sizes = _small(case.first, case.given)
+    sizes = _small(scheduled.steps[0].function, whole(launch))
     if sizes is None:
         return "unchecked", f"kernel {kernel}: too many terms for the interpreter", None
-    case.sizes = sizes
+    case = LaunchCase(launch, scheduled, sizes)
     try:
         runs = [case.loops_over(pattern) for pattern in _PATTERNS]
     except KernelFault as fault:

@@ -37,24 +37,44 @@ ROWS, COLUMNS, TERMS, CHANNELS = 17, 37, 261, 37
 NOT_THE_MEANING = "the plain loops"
 
 
-def check_schedules(module: Module, schedules: Mapping[str, Any]) -> Iterator[CheckRecord]:
-    """Each scheduled kernel against its plain loops, on a part of its first launch.
+def check_schedules(
+    module: Module, schedules: Mapping[str, Any], loops: dict[str, list] | None = None
+) -> Iterator[CheckRecord]:
+    """Each scheduled kernel against its plain loops, on parts of its first launch.
 
-    One record a kernel; a failed one names the first step that changed a bit.
+    One record a kernel; a failed one names the first step that changed a bit.  ``loops`` gets what
+    the plain loops computed: for each kernel a list, one entry a part.
     """
     for launch in first_launches(module, schedules):
         kernel = launch["kernel"]
         started = time.perf_counter()
         scheduled = schedules[kernel]
-        case = LaunchCase(launch, scheduled)
-        found = _first_bad(case, case.loops())
+        found, said = None, []
+        for case in cases(launch, scheduled):
+            wanted = case.loops()
+            if loops is not None:
+                loops.setdefault(kernel, []).append(wanted)
+            said.append(case.extents())
+            found = _first_bad(case, wanted)
+            if found is not None:
+                break
         value = launch.operands[launch["reads"]]
         spent = time.perf_counter() - started
         if found is None:
-            note = f"kernel {kernel}: {len(scheduled.steps) - 1} schedule steps, {case.extents()}"
+            note = f"kernel {kernel}: {len(scheduled.steps) - 1} schedule steps, " + "; ".join(said)
             yield CheckRecord(None, "bitwise", 0.0, 0.0, value, (), spent, note)
         else:
             yield CheckRecord(None, "failed", found.error, 0.0, value, (), spent, found.note)
+
+
+def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:
+    """The parts of a launch that a kernel is tried on: one with full tiles and their edges, and one
+    so small that edges are all there is."""
+    first = LaunchCase(launch, scheduled)
+    yield first
+    sizes = least(first.first, first.sizes)
+    if sizes != first.sizes:
+        yield LaunchCase(launch, scheduled, sizes)
 
 
 def first_launches(module: Module, schedules: Mapping[str, Any]) -> list[Op]:
@@ -89,10 +109,10 @@ def first_bad_step(
     """
     flops = sum(cost(op).flops for op in launch.regions[0].ops if op.kind != "core.constant")
     if evaluator is not None and flops <= MOST_FLOPS:
-        case = LaunchCase(launch, scheduled, whole=True)
+        case = LaunchCase(launch, scheduled, whole(launch))
         return _first_bad(case, case.meaning(evaluator))
-    case = LaunchCase(launch, scheduled)
-    return _first_bad(case, case.loops())
+    tried = (_first_bad(case, case.loops()) for case in cases(launch, scheduled))
+    return next((found for found in tried if found is not None), None)
 
 
 def _first_bad(case: LaunchCase, wanted: list[np.ndarray] | KernelFault) -> BadStep | None:
@@ -167,6 +187,24 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
     return sizes
 
 
+def least(kernel: Function, sizes: Sequence[int]) -> list[int]:
+    """``sizes`` with the extents of parallel loops that are nothing else at 3 or less."""
+    place = {v: i for i, v in enumerate(index_arguments(kernel))}
+    bounds: set[int] = set()
+    other: set[int] = set()
+    for op in kernel.body.walk():
+        for number, value in enumerate(op.operands):
+            if value in place:
+                bound = op.kind == "kernel.for" and number == 1 and op["loop"] == "parallel"
+                (bounds if bound else other).add(place[value])
+    return [min(n, 3) if i in bounds - other else n for i, n in enumerate(sizes)]
+
+
+def whole(launch: Op) -> list[int]:
+    """The sizes that a launch has."""
+    return [n for kind, n in launch["arguments"] if kind == "size"]
+
+
 def _states(scheduled) -> list[tuple[Function, dict[str, Function]]]:
     """The kernel and the kernels that it invokes after each step, and as they are in the end."""
     first = scheduled.steps[0].function
@@ -182,13 +220,14 @@ def _states(scheduled) -> list[tuple[Function, dict[str, Function]]]:
 
 
 class LaunchCase:
-    """The data of one launch: each buffer's memory in its own layout."""
+    """The data of one launch: each buffer's memory in its own layout.  ``sizes``: the values of its
+    index arguments, at most those that the launch has; by default those of a ``part``."""
 
-    def __init__(self, launch: Op, scheduled, whole: bool = False):
+    def __init__(self, launch: Op, scheduled, sizes: Sequence[int] | None = None):
         self.launch, self.scheduled = launch, scheduled
         self.first = scheduled.steps[0].function
-        self.given = [n for kind, n in launch["arguments"] if kind == "size"]
-        self.sizes = list(self.given) if whole else part(self.first, self.given)
+        self.given = whole(launch)
+        self.sizes = part(self.first, self.given) if sizes is None else list(sizes)
         reads = launch["reads"]
         places = [
             (kind, n if kind == "operand" else reads + n)
@@ -223,7 +262,7 @@ class LaunchCase:
         """The results by the plain loops, in memory that holds bytes of ``pattern`` beforehand."""
         buffers = [
             np.full(self.memory[v].nbytes, pattern, np.uint8).view(self.memory[v].dtype)
-            if i in self.outputs and v not in self.over else self._fresh(v)
+            if i in self.outputs and v not in self.over else self.fresh(v)
             if i in self.outputs else self.memory[v]
             for i, v in enumerate(self.buffers)
         ]  # fmt: skip
@@ -244,7 +283,7 @@ class LaunchCase:
             made[value] = flat
         return [made[self.buffers[i]] for i in self.outputs]
 
-    def _fresh(self, value: Value) -> np.ndarray:
+    def fresh(self, value: Value) -> np.ndarray:
         """A result's memory before the kernel runs."""
         old = self.over.get(value)
         return np.zeros_like(self.memory[value]) if old is None else self.memory[old].copy()
@@ -255,7 +294,7 @@ class LaunchCase:
         if plan is not None:
             sizes += plan.more_sizes(self.sizes, 1)
         buffers = [
-            self._fresh(v) if i in self.outputs else self.memory[v]
+            self.fresh(v) if i in self.outputs else self.memory[v]
             for i, v in enumerate(self.buffers)
         ]
         for place, pack in plan.pack.items() if plan is not None else ():

@@ -5,6 +5,7 @@ Each fault is planted into our own compiler; the finding names the pass that it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -140,6 +141,19 @@ def _another_address(patch) -> None:
     patch.setattr(Linker, "_alloc", wrong)
 
 
+def _slices_begin_at_a_row(patch) -> None:
+    """Indices of a slice's first item: all but the first one are zero."""
+    from core_compiler.codegen import cpu
+
+    right = cpu.generate
+
+    def wrong(function):
+        made = right(function)
+        return replace(made, text=re.sub(r"^( +\w+ = lo) %.*$", r"\1 * 0", made.text, flags=re.M))
+
+    patch.setattr(cpu, "generate", wrong)
+
+
 def _changed(block: Block, change: Callable) -> Block:
     """A block with the first op that ``change`` answers for replaced."""
     done = False
@@ -210,6 +224,7 @@ def _nothing_logged(patch) -> None:
         (_scheduled_wrong, network, "schedule_kernels", "schedule"),
         (_one_trip_more, counted, "generate_code", "program"),
         (_another_address, network, "generate_code", "kernel"),
+        (_slices_begin_at_a_row, network, "generate_code", "kernel"),
     ],
     ids=lambda v: getattr(v, "__name__", v),
 )

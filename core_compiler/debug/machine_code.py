@@ -1,0 +1,182 @@
+"""Machine code at sizes that its launches do not have, in one piece and cut among threads.
+
+A kernel takes its extents as arguments, and every launch of it is cut into slices of work items:
+that the launches of one model are right says little of others.  Here each compiled kernel is a
+program of its own, executed on the parts that its schedule was checked on (`debug.steps`), with one
+thread and with more than divide its items evenly.  What it writes is compared, bit for bit, with
+its plain loops in the interpreter, and nothing behind its results may change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.check import differing, numbers, same_bits, worst_error
+from core_compiler.debug.kernels import KernelCheck
+from core_compiler.debug.remembered import Remembered
+from core_compiler.debug.steps import LaunchCase, cases, first_launches
+from core_compiler.ir import Block, Function, Module, Op, Value, buffer, dense
+from core_compiler.ir.events import CheckRecord
+from core_compiler.kernels.interpreter import KernelFault
+from core_compiler.passes.bufferize import ALLOC, CONSTANT, COPY, INPUT, OUTPUT, OVER
+from core_compiler.passes.outline_kernels import is_exchange
+
+#: Threads that each part is executed on.
+THREADS = (1, 3)
+#: Elements behind each result that must keep their bits.
+GUARD = 256
+_SOURCES = ("codegen/**/*.py", "kernels/**/*.py", "targets/*.py", "runtime/*.py", "debug/steps.py",
+            "debug/machine_code.py")  # fmt: skip
+
+
+def check_code(
+    module: Module, facts: Mapping[str, Any], target: Any, loops: Mapping[str, Sequence]
+) -> Iterator[KernelCheck]:
+    """One check a kernel, of its first launch: ``bitwise`` or ``failed``.  ``loops``: what the
+    plain loops computed, from :func:`~core_compiler.debug.steps.check_schedules`; computed here
+    where it is missing."""
+    remembered = Remembered("code", _SOURCES)
+    for launch in first_launches(module, facts["schedules"]):
+        if is_exchange(launch):
+            continue  # shards execute it together
+        started = time.perf_counter()
+        kernel, scheduled = launch["kernel"], facts["schedules"][launch["kernel"]]
+        value = launch.operands[launch["reads"]]
+        key = _key(launch, facts)
+        note = f"kernel {kernel}: machine code on parts of its launch, {_told(THREADS)} threads"
+        fault = None
+        if key not in remembered:
+            fault = _fault(launch, scheduled, module, facts, target, loops.get(kernel, ()))
+            if fault is None:
+                remembered.add(key)
+        spent = time.perf_counter() - started
+        record = CheckRecord(None, "bitwise", 0.0, 0.0, value, (), spent, note)
+        if fault is not None:
+            record = CheckRecord(None, "failed", seconds=spent, **fault)
+        yield KernelCheck(launch, kernel, record)
+
+
+def _told(threads: Sequence[int]) -> str:
+    return " and ".join(map(str, threads))
+
+
+def _fault(launch, scheduled, module, facts, target, known: Sequence) -> dict[str, Any] | None:
+    """What is wrong on the first part that is."""
+    for number, case in enumerate(cases(launch, scheduled)):
+        wanted = known[number] if number < len(known) else case.loops()
+        if isinstance(wanted, KernelFault):
+            return None  # the schedule's check says so
+        program = Alone(case, module)
+        for threads in THREADS:
+            got, guards = program.executed(facts, target, threads)
+            told = f"kernel {launch['kernel']}: its machine code on {case.extents()}, on {threads} "
+            told += "thread" if threads == 1 else "threads"
+            for place, want, have in zip(case.outputs, wanted, got, strict=True):
+                buffer_ = case.buffers[place]
+                if not same_bits(want, have):
+                    return _differ(want, have, buffer_, f"{told}, differs from its plain loops")
+            for place, guard in zip(case.outputs, guards, strict=True):
+                if not guard:
+                    note = f"{told}, writes behind the end of its result"
+                    return {"worst_error": float("inf"), "value": case.buffers[place], "note": note}
+    return None
+
+
+def _differ(want: np.ndarray, have: np.ndarray, value: Value, note: str) -> dict[str, Any]:
+    error, index = worst_error(want, have)
+    if error == 0.0:
+        index = tuple(map(int, np.argwhere(differing(want, have))[0]))
+    return {"worst_error": error, "value": value, "index": index, "note": note,
+            **numbers(want, have, index)}  # fmt: skip
+
+
+class Alone:
+    """One launch as a planned module: everything it reads is an input (what its schedule packs, a
+    constant), and each result is copied from an input first, with a guard behind it."""
+
+    def __init__(self, case: LaunchCase, module: Module):
+        launch = case.launch
+        reads = launch["reads"]
+        packed = case.scheduled.launch.pack if case.scheduled.launch is not None else ()
+        constants = {case.buffers[place] for place in packed}
+        self.case, self.ops = case, []
+        self.inputs: list[np.ndarray] = []
+        self.arguments: list[Value] = []
+        self.results: list[Value] = []
+        here: dict[Value, Value] = {}
+        for value in launch.operands[:reads]:
+            if value not in here:
+                array = case.memory[value]
+                here[value] = self._constant(array) if value in constants else self._input(array)
+        made = {value: self._result(value) for value in launch.operands[reads:]}
+        operands = [here[v] for v in launch.operands[:reads]]
+        operands += [made[v] for v in launch.operands[reads:]]
+        sizes = iter(case.sizes)
+        arguments = tuple(
+            (kind, next(sizes) if kind == "size" else number)
+            for kind, number in launch["arguments"]
+        )
+        attributes = {k: v for k, v in launch.attributes.items() if k != OVER}
+        self.ops.append(launch.with_(
+            operands=tuple(operands), attributes={**attributes, "arguments": arguments}
+        ))  # fmt: skip
+        self.places = [self.results.index(made[case.buffers[i]]) for i in case.outputs]
+        for index, value in enumerate(self.results):
+            self.ops.append(Op(OUTPUT, (value,), (), {"index": index}))
+        body = Block(tuple(self.arguments), tuple(self.ops), tuple(self.results))
+        main = Function("main", body, level="target")
+        self.module = Module({**module.functions, "main": main})
+
+    def _input(self, array: np.ndarray) -> Value:
+        index, value = len(self.inputs), _flat(array)
+        self.inputs.append(array)
+        self.arguments.append(_flat(array))
+        self.ops.append(Op(INPUT, (), (value,), {"index": index}))
+        return value
+
+    def _constant(self, array: np.ndarray) -> Value:
+        value = _flat(array)
+        self.ops.append(Op(CONSTANT, (), (value,), {"value": dense(array)}))
+        return value
+
+    def _result(self, value: Value) -> Value:
+        before = self.case.fresh(value)
+        guard = np.full(GUARD * before.itemsize, 0xA5, np.uint8).view(before.dtype)
+        given = np.concatenate([before, guard])
+        held, made = self._input(given), _flat(given)
+        index = len(self.results)
+        self.ops.append(Op(ALLOC, (), (made,), {"size": given.nbytes, "output": index}))
+        self.ops.append(Op(COPY, (held, made), (), {"reason": "what it holds beforehand"}))
+        self.results.append(made)
+        return made
+
+    def executed(self, facts: Mapping[str, Any], target: Any, threads: int):
+        """Of each output of the case its memory, and whether its guard has kept its bits."""
+        program = target.link(self.module, facts, {"threads": threads})
+        execute = target.load(self.module, {**facts, "program": program}, threads=threads)
+        found = execute(*self.inputs)
+        arrays = [found[place] for place in self.places]
+        kept = [np.all(a[-GUARD:].view(np.uint8) == 0xA5) for a in arrays]
+        return [a[:-GUARD] for a in arrays], kept
+
+
+def _flat(array: np.ndarray) -> Value:
+    return Value(buffer(array.shape, array.dtype, (1,)))
+
+
+def _key(launch: Op, facts: Mapping[str, Any]) -> str:
+    """What decides about a launch: the code of its kernels and of what packs for it, its sizes, its
+    buffers."""
+    compiled, scheduled = facts["compiled"], facts["schedules"][launch["kernel"]]
+    places = scheduled.launch.pack if scheduled.launch is not None else ()
+    packers = [facts["packers"][launch["kernel"], place] for place in places]
+    names = (launch["kernel"], *scheduled.cores, *packers)
+    keys = [compiled[name].ref.key for name in names if name in compiled]
+    types = [str(v.type) for v in launch.operands]
+    said = repr((keys, launch["arguments"], launch.get(OVER, ()), types))
+    return hashlib.sha256(said.encode()).hexdigest()
