@@ -6,9 +6,9 @@
 Sites are drawn by the seed from those that the corpus of the class executes.  Faults of the
 compiler must be caught by ``workbench compile --check``, wrong translations and meanings of ops by
 that with ``--against``, wrong gradients by ``workbench train --check``.  Survivors are listed with
-their edit; sites whose edit changes nothing have their argument in ``equivalent.toml``.  The corpus
-is traced once for each state of the sources, which takes some minutes.  Exits with 1 where a
-mutation survived.
+their edit; why one is no fault is written in ``equivalent.toml``.  What changes nothing of what is
+compiled or computed is counted apart, and another is drawn for it.  The corpus is traced once for
+each state of the sources, which takes some minutes.  Exits with 1 where a mutation survived.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.mutations import judge, server, session
+from tests.mutations import classes, judge, score, server, session
 from tests.mutations.classes import CLASSES
 
 
@@ -47,7 +47,7 @@ def main() -> int:
         return _planted(given)
     run = session.Session(given.work, given.jobs)
     coverage = run.prepare()
-    quotas = session.chosen(given.count, names)
+    quotas = classes.quotas(given.count, tuple(names))
     if given.list:
         return _listed(run, coverage, given.seed, quotas)
     started = time.monotonic()
@@ -58,14 +58,11 @@ def main() -> int:
             kept.write(json.dumps(row) + "\n")
         print(f"{len(rows):4} {row['outcome']:10} {row['class']:12} {row['seconds']:5.1f} s "
               f"{row['file']}:{row['line']}", file=sys.stderr, flush=True)  # fmt: skip
-    print("probing what the survivors changed", file=sys.stderr, flush=True)
-    spent = time.monotonic() - started
-    run.effects(rows)
-    found = session.result(rows, given.seed, given.count, run, spent)
+    found = score.result(rows, given.seed, given.count, run, time.monotonic() - started)
     if given.output:
         given.output.write_text(json.dumps(found, indent=1) + "\n")
-    print(text(found))
-    return int(found["whole"]["caught"] + found["whole"]["equivalent"] < found["whole"]["drawn"])
+    print(score.text(found))
+    return int(found["whole"]["score"] != 1)
 
 
 def _planted(given: argparse.Namespace) -> int:
@@ -93,25 +90,6 @@ def _listed(run, coverage, seed: int, quotas: dict[str, int]) -> int:
                   f"{len(site.models)} models\n  - {site.mutation.before(source)}\n"
                   f"  + {site.mutation.after(source)}")  # fmt: skip
     return 0
-
-
-def text(found: dict) -> str:
-    """The scores as a table, and everything that was not caught."""
-    heads = ("drawn", *judge.OUTCOMES, "score", "red", "named_right", "seconds", "processor")
-    lines = ["class".ljust(13) + " ".join(h.rjust(max(len(h), 6)) for h in heads)]
-    for name, row in (*found["classes"].items(), ("all", found["whole"])):
-        cells = (("-" if row[h] is None else str(row[h])).rjust(max(len(h), 6)) for h in heads)
-        lines.append(name.ljust(13) + " ".join(cells))
-    lines.append(f"{found['seconds_per_mutation']} s a mutation, {found['seconds']} s in all")
-    for row in found["mutations"]:
-        if row["outcome"] not in (judge.CAUGHT, judge.EQUIVALENT_SITE, judge.INVALID):
-            where = f"{row['class']}, {row['file']}:{row['line']} ({row['operator']})"
-            models = f"models {', '.join(row.get('tried', ()))} ({row['of']} execute it)"
-            lines += ["", f"{row['outcome']}: {where}", f"  - {row['before']}"]
-            lines += [f"  + {row['after']}", f"  {models}; {row.get('said', '')}"]
-            if "effect" in row:
-                lines.append(f"  changes {row['effect']} of {', '.join(row['shown_by'])}")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

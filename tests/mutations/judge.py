@@ -18,8 +18,10 @@ CRASH = "crash"
 REFUSED = "refused"
 #: It said nothing for as long as it may take.
 TIMEOUT = "timeout"
-SURVIVED, EQUIVALENT_SITE, INVALID = "survived", "equivalent", "invalid"
+SURVIVED, EQUIVALENT_SITE = "survived", "equivalent"
 OUTCOMES = (CAUGHT, CRASH, REFUSED, TIMEOUT, SURVIVED, EQUIVALENT_SITE)
+#: Not counted: it cannot be imported; it changes nothing of any model that was looked at.
+INVALID, NO_EFFECT = "invalid", "no_effect"
 
 
 def outcome(said: Sequence[Mapping[str, Any]], ended: str) -> dict[str, Any]:
@@ -58,15 +60,38 @@ def right(named: Sequence[Sequence[str]], passes: Sequence[str]) -> bool | None:
     return any(pair[0] in passes for pair in named)
 
 
-def equivalents() -> list[dict[str, str]]:
-    """The sites with a written argument: file, before, after, argument."""
-    return tomllib.loads(EQUIVALENT.read_text()).get("site", [])
+def equivalents() -> dict[str, list[dict[str, str]]]:
+    """The written arguments: of ``site``s (file, before, after, argument) and of ``decision``s
+    (file, function, argument)."""
+    found = tomllib.loads(EQUIVALENT.read_text())
+    return {kind: found.get(kind, []) for kind in ("site", "decision")}
 
 
-def is_equivalent(file: str, before: str, after: str, known: Sequence[Mapping[str, str]]) -> bool:
-    """Whether a changed line has an argument; lines are compared without regard to blanks."""
-    key = file, " ".join(before.split()), " ".join(after.split())
-    return any(
-        key == (k["file"], " ".join(k["before"].split()), " ".join(k["after"].split()))
-        for k in known
-    )
+class Arguments:
+    """Why survivors are no faults.
+
+    An argument of a site is for one edit.  One of a decision is for a function that only chooses
+    among right ways: it holds where the mutant's results were seen to be the clean ones.
+    """
+
+    def __init__(self) -> None:
+        known = equivalents()
+        self._sites = {
+            (s["file"], plain(s["before"]), plain(s["after"])): s["argument"] for s in known["site"]
+        }
+        self._decisions = {(d["file"], d["function"]): d["argument"] for d in known["decision"]}
+
+    def of(self, row: Mapping[str, Any]) -> tuple[str, str]:
+        """The outcome of a survivor, and the argument ("" where there is none)."""
+        said = self._sites.get((row["file"], plain(row["before"]), plain(row["after"])), "")
+        if not said and row.get("effect") == "code":
+            parts = row["function"].split(".")
+            names = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
+            found = (self._decisions.get((row["file"], name), "") for name in (*names, "*"))
+            said = next(filter(None, found), "")
+        return (EQUIVALENT_SITE if said else SURVIVED), said
+
+
+def plain(line: str) -> str:
+    """A line of source without regard to blanks."""
+    return " ".join(line.split())

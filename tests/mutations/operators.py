@@ -240,14 +240,15 @@ def axis(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 
 def swap(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """Two operands exchanged."""
+    """Two operands exchanged; of calls, arguments of one form: others would be of other types."""
     if isinstance(node, ast.Call) and not node.keywords:
         args = node.args
         plain = not any(isinstance(a, ast.Starred | ast.GeneratorExp | ast.Lambda) for a in args)
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if plain and 2 <= len(args) <= 3 and name not in ("isinstance", "getattr", "max", "min"):
             a, b = args[-2:]
-            if ast.dump(a) != ast.dump(b) and not (_is_text(a) or _is_text(b)):
+            alike = type(a) is type(b) and not (_is_text(a) or _is_text(b))
+            if alike and ast.dump(a) != ast.dump(b):
                 start, end = source.span(a)[0], source.span(b)[1]
                 gap = source.text[source.span(a)[1] : source.span(b)[0]]
                 yield (start, end), source.of(b) + gap + source.of(a)
@@ -356,6 +357,21 @@ OPERATORS: dict[str, Operator] = {
 }  # fmt: skip
 #: Operators that look only at statements whose text matches.
 ONLY_IN = {"stride": _STRIDE}
+
+
+def function_at(text: str, line: int) -> str:
+    """The qualified name of the function around a line ("" outside functions)."""
+    found: list[str] = []
+
+    def visit(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            if named and child.lineno <= line <= (child.end_lineno or 0):  # type: ignore[attr-defined]
+                found.append(child.name)  # type: ignore[attr-defined]
+                visit(child)
+
+    visit(ast.parse(text))
+    return ".".join(found)
 
 
 # -- walking ---------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -90,18 +91,14 @@ class _Child:
     data: bytes = b""
 
 
-def run(tasks: Iterator[Task], jobs: int) -> Iterator[Done]:
-    """Run the tasks in children, ``jobs`` at a time; results as they come."""
+def run(tasks: deque[Task], jobs: int) -> Iterator[Done]:
+    """Run the tasks in children, ``jobs`` at a time; results as they come.  Who takes a result may
+    append further tasks."""
     children: dict[int, _Child] = {}
     selector = selectors.DefaultSelector()
-    more = True
-    while more or children:
-        while more and len(children) < jobs:
-            task = next(tasks, None)
-            if task is None:
-                more = False
-                break
-            child = _fork(task)
+    while tasks or children:
+        while tasks and len(children) < jobs:
+            child = _fork(tasks.popleft())
             children[child.pipe] = child
             selector.register(child.pipe, selectors.EVENT_READ)
         for key, _ in selector.select(timeout=0.2) if children else ():

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations import classes, judge, session, tree
-from tests.mutations.operators import OPERATORS, mutations
+from tests.mutations import classes, judge, score, sites, tree, trial
+from tests.mutations.operators import OPERATORS, function_at, mutations
 from tests.mutations.planted import PLANTED
 
 RECORD = tree.ROOT / "tests/results/mutations.json"
@@ -176,6 +176,54 @@ def test_whether_the_right_pass_was_blamed():
     assert judge.right([], ["canonicalise"]) is None
 
 
+def test_a_line_has_the_name_of_the_function_around_it():
+    text = "X = 1\nclass A:\n    def f(self):\n        def g():\n            return 2\n"
+    assert function_at(text, 1) == ""
+    assert function_at(text, 5) == "A.f.g"
+
+
+def _survivor(**facts) -> dict:
+    return {"file": "a.py", "function": "A.f", "before": "x  = 1", "after": "x = 2",
+            "outcome": judge.SURVIVED, "tried": ["m"], **facts}  # fmt: skip
+
+
+def test_an_argument_of_a_decision_holds_only_where_results_are_the_clean_ones(monkeypatch):
+    said = {
+        "site": [{"file": "b.py", "before": "x = 1", "after": "x = 2", "argument": "never read"}],
+        "decision": [{"file": "a.py", "function": "A", "argument": "one of several right ways"}],
+    }
+    monkeypatch.setattr(judge, "equivalents", lambda: said)
+    known = judge.Arguments()
+    right = judge.EQUIVALENT_SITE, "one of several right ways"
+    assert known.of(_survivor(effect="code")) == right
+    assert known.of(_survivor(effect="values")) == (judge.SURVIVED, "")
+    assert known.of(_survivor(file="b.py", effect="values"))[0] == judge.EQUIVALENT_SITE
+
+
+def _probe(model: str, text: str, values: str) -> dict:
+    return {"kind": "probe", "model": model, "text": text, "values": [values]}
+
+
+@pytest.mark.parametrize(
+    ("probed", "effect", "again"),
+    [
+        ([_probe("m", "a", "1"), _probe("n", "a", "1")], "nothing", []),
+        ([_probe("m", "a", "1"), _probe("n", "b", "1")], "code", ["n"]),
+        ([_probe("m", "b", "2"), _probe("n", "b", "1")], "values", []),
+        ([_probe("m", "a", "1"), {"kind": "begin", "model": "n"}], "nothing", []),
+        ([], "unknown", []),
+    ],
+)
+def test_what_a_survivor_changes_decides_what_is_tried_next(probed, effect, again):
+    site = sites.Site(classes.CLASSES["rules"], "a.py", None, ("m", "n"))
+    one = trial.Trial(site, _survivor())
+    one.probed = probed
+    clean = {name: _probe(name, "a", "1") for name in ("m", "n")}
+    assert one.conclude(clean) == again
+    assert one.row["effect"] == effect
+    assert (one.row["outcome"] == judge.NO_EFFECT) == (effect == "nothing")
+
+
 # -- the ratchet -----------------------------------------------------------------------------------
 
 
@@ -188,13 +236,13 @@ def _record() -> dict:
 
 def test_the_record_is_consistent():
     found = _record()
-    rows = [r for r in found["mutations"] if r["outcome"] != judge.INVALID]
-    assert session.score(rows) == found["whole"]
+    rows = score.counted(found["mutations"])
+    assert score.score(rows) == found["whole"]
     assert {r["outcome"] for r in rows} <= set(judge.OUTCOMES)
     drawn = Counter(r["class"] for r in rows)
-    for name, quota in session.chosen(found["count"], tuple(found["classes"])).items():
+    for name, quota in classes.quotas(found["count"], tuple(found["classes"])).items():
         assert drawn[name] == quota
-        assert session.score([r for r in rows if r["class"] == name]) == found["classes"][name]
+        assert score.score([r for r in rows if r["class"] == name]) == found["classes"][name]
 
 
 def test_the_score_is_not_below_its_floor():
@@ -205,20 +253,21 @@ def test_the_score_is_not_below_its_floor():
 
 
 def test_every_survivor_has_an_argument_or_is_a_known_hole():
-    known = {(h["file"], " ".join(h["before"].split()), " ".join(h["after"].split()))
+    known = {(h["file"], judge.plain(h["before"]), judge.plain(h["after"]))
              for h in tomllib.loads(RATCHET.read_text()).get("hole", [])}  # fmt: skip
     missing = [
         f"{r['file']}:{r['line']} {r['before']} => {r['after']}"
         for r in _record()["mutations"]
-        if r["outcome"] not in (judge.CAUGHT, judge.EQUIVALENT_SITE, judge.INVALID)
-        and (r["file"], " ".join(r["before"].split()), " ".join(r["after"].split())) not in known
+        if r["outcome"] not in (judge.CAUGHT, judge.EQUIVALENT_SITE, judge.INVALID, judge.NO_EFFECT)
+        and (r["file"], judge.plain(r["before"]), judge.plain(r["after"])) not in known
     ]
     assert not missing
 
 
 def test_every_argument_is_written():
-    for site in judge.equivalents():
-        assert len(site["argument"]) > 40, site
+    for kind in judge.equivalents().values():
+        for site in kind:
+            assert len(site["argument"]) > 40, site
     for hole in tomllib.loads(RATCHET.read_text()).get("hole", []):
         assert len(hole["cause"]) > 40, hole
 

@@ -11,6 +11,7 @@ import compileall
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -20,13 +21,13 @@ _HARNESS = "tests/mutations"
 CORPUS = ("torch_models.py", "onnx_models.py", "training_tasks.py")
 
 
-def digest(root: Path = ROOT) -> str:
-    """SHA-256 over the paths and contents of the tree's Python files."""
+def digest(root: Path = ROOT, files: Sequence[str] = ()) -> str:
+    """SHA-256 over the paths and contents of the tree's Python files, or of ``files``."""
     found = hashlib.sha256()
-    for package in _PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            found.update(f"{path.relative_to(root).as_posix()}\0".encode())
-            found.update(path.read_bytes())
+    every = (path for package in _PACKAGES for path in sorted((root / package).rglob("*.py")))
+    for path in [root / file for file in files] or every:
+        found.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        found.update(path.read_bytes())
     return found.hexdigest()
 
 
