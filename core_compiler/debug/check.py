@@ -253,6 +253,15 @@ class Checker:
                         **numbers(old, new, index)}  # fmt: skip
         return None
 
+    def held(self, buffer_: Value) -> np.ndarray | None:
+        """The tensor that a buffer of a bufferized stage stands for; None where that is unknown."""
+        value = self.stands_for.get(buffer_)
+        try:
+            found = None if value is None else self.sealed[value]
+        except (KeyError, InternalError):
+            return None
+        return found if isinstance(found, np.ndarray) else None
+
     def values_of(self, module: Module) -> Values:
         """The values of one stage, evaluated by its own ops."""
         values = Values(self.evaluator, {v: self.values.known[v] for v in module.main.arguments})

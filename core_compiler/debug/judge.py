@@ -197,7 +197,9 @@ class Judge:
             for complaint in complaints(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         if name == "schedule_kernels":
-            yield from check_loops(made.module, facts["schedules"], self.checker.evaluator)
+            yield from check_loops(
+                made.module, facts["schedules"], self.checker.evaluator, self.checker.held
+            )
             self._loops = {}
             for record in check_schedules(made.module, facts["schedules"], self._loops):
                 yield replace(record, kind="schedule")

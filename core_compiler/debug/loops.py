@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance
 from core_compiler.debug.remembered import Remembered
 from core_compiler.debug.steps import LaunchCase, first_launches, whole
-from core_compiler.ir import Block, Function, Module, Op
+from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
 from core_compiler.kernels.abi import index_arguments
@@ -35,24 +35,30 @@ _SOURCES = ("kernels/**/*.py", "ops/**/*.py", "debug/loops.py", "debug/steps.py"
 
 
 def check_loops(
-    module: Module, schedules: Mapping[str, Any], evaluator: Evaluator
-) -> Iterator[CheckRecord]:
+    module: Module, schedules: Mapping[str, Any], evaluator: Evaluator,
+    held: Callable[[Value], np.ndarray | None] = lambda buffer: None,
+) -> Iterator[CheckRecord]:  # fmt: skip
     """One record a kernel, of its first launch: ``bitwise``, ``failed``, or ``unchecked`` where it
-    has too many terms to be interpreted."""
+    has too many terms to be interpreted.
+
+    ``held``: the tensor that a buffer holds in the model, where that is known.  Integers are taken
+    from there (an op may be given only positions that another one makes), floats are random.
+    """
     remembered = Remembered("loops", _SOURCES)
     for launch in first_launches(module, schedules):
         kernel = launch["kernel"]
         started = time.perf_counter()
         scheduled = schedules[kernel]
         value = launch.operands[launch["reads"]]
-        key = _key(launch, scheduled.steps[0].function)
+        integers = _integers(launch, held)
+        key = _key(launch, scheduled.steps[0].function, integers)
         verdict, note, off = (
             "bitwise",
             f"kernel {kernel}: its plain loops, against its region",
             None,
         )
         if key not in remembered:
-            verdict, note, off = _compared(launch, scheduled, evaluator, kernel, note)
+            verdict, note, off = _compared(launch, scheduled, evaluator, integers, note)
             if verdict == "bitwise":
                 remembered.add(key)
         spent = time.perf_counter() - started
@@ -63,11 +69,21 @@ def check_loops(
         )  # fmt: skip
 
 
-def _compared(launch: Op, scheduled: Any, evaluator: Evaluator, kernel: str, note: str):
+def _integers(launch: Op, held: Callable[[Value], Any]) -> dict[Value, np.ndarray]:
+    """The integer tensors that a launch reads, as far as they are known."""
+    read = launch.operands[: launch["reads"]]
+    found = {v: held(v) for v in read if v.type.dtype.is_integer}
+    return {v: a for v, a in found.items() if a is not None and a.shape == v.type.shape}
+
+
+def _compared(launch: Op, scheduled: Any, evaluator: Evaluator, integers: Mapping, note: str):
+    kernel = launch["kernel"]
     sizes = _small(scheduled.steps[0].function, whole(launch))
     if sizes is None:
         return "unchecked", f"kernel {kernel}: too many terms for the interpreter", None
     case = LaunchCase(launch, scheduled, sizes)
+    for value, array in integers.items():
+        case.hold(value, array)
     try:
         runs = [case.loops_over(pattern) for pattern in _PATTERNS]
     except KernelFault as fault:
@@ -115,7 +131,7 @@ def _small(function: Function, given: list[int]) -> list[int] | None:
     return sizes if terms() <= MOST_TERMS else None
 
 
-def _key(launch: Op, function: Function) -> str:
+def _key(launch: Op, function: Function, integers: Mapping[Value, np.ndarray]) -> str:
     """What decides about a launch: the plain kernel, its region, types and sizes."""
     body = Block(launch.regions[0].arguments, launch.regions[0].ops, launch.regions[0].outputs)
     plain = Module({"main": Function("main", body), "kernel": function.with_(name="kernel")})
@@ -123,4 +139,6 @@ def _key(launch: Op, function: Function) -> str:
     state.update(repr([v.type for v in launch.operands]).encode())
     state.update(repr(sorted((k, repr(v)) for k, v in launch.attributes.items()
                              if k != "kernel")).encode())  # fmt: skip
+    for array in integers.values():
+        state.update(np.ascontiguousarray(array).tobytes())
     return state.hexdigest()

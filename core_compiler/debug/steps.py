@@ -153,12 +153,19 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
 
     Extents of loops get smaller, strides and bounds stay, so every access stays inside the buffers.
     """
-    arguments = index_arguments(kernel)
-    place = {v: i for i, v in enumerate(arguments)}
+    place = {v: i for i, v in enumerate(index_arguments(kernel))}
     bounds: dict[int, str] = {}
+    capped: set[int] = set()  # what cuts off the last chunk of a sum, and decides nothing else
+    other: set[int] = set()
     for op in kernel.body.walk():
-        if op.kind == "kernel.for" and op.operands[1] in place:
-            bounds.setdefault(place[op.operands[1]], op["loop"])
+        for number, value in enumerate(op.operands):
+            if value not in place:
+                continue
+            if op.kind == "kernel.for" and number == 1:
+                bounds.setdefault(place[value], op["loop"])
+            else:
+                (capped if op.kind == "kernel.min" else other).add(place[value])
+    bounds.update(dict.fromkeys(capped - other - bounds.keys(), "sequential"))
     given, sizes = sizes, list(sizes)
     parallel = [i for i, loop in bounds.items() if loop == "parallel"]
     terms = [i for i, loop in bounds.items() if loop != "parallel"]
@@ -243,6 +250,10 @@ class LaunchCase:
             launch.operands[reads + result]: launch.operands[number]
             for result, number in launch.get(OVER, ())
         }
+
+    def hold(self, value: Value, array: np.ndarray) -> None:
+        """Let a buffer that the launch reads hold a tensor."""
+        _view(self.memory[value], value.type)[...] = array
 
     def extents(self) -> str:
         """What was made smaller, for people."""

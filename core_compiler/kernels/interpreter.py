@@ -121,12 +121,15 @@ class _Memory:
         return view
 
     def place(self, indices: tuple) -> tuple:
-        if any(i < 0 or i >= n for i, n in zip(indices, self.data.shape, strict=True)):
-            raise KernelFault(f"index {indices} is outside the shape {self.data.shape}")
+        for i, n in zip(indices, self.data.shape, strict=True):
+            if i < 0 or i >= n:
+                raise KernelFault(f"index {indices} is outside the shape {self.data.shape}")
         return indices
 
     def _readable(self, where, state) -> None:
         owner = self.owner[where]
+        if (owner == state.iteration).all():
+            return
         if np.any(owner == -1):
             raise KernelFault(f"reads element {where}, which nothing wrote")
         # What ran before the parallel loop (iteration 0) is there; scratch is not carried over.
@@ -142,6 +145,8 @@ class _Memory:
 
     def _claim(self, where, state) -> None:
         owner = self.owner[where]
+        if (owner == state.iteration).all():
+            return
         if self.shared and np.any((owner != -1) & (owner != state.iteration) & (owner != 0)):
             raise KernelFault(f"two parallel iterations store to element {where}")
         self.owner[where] = state.iteration
@@ -150,20 +155,24 @@ class _Memory:
         lanes = width if count is None else min(max(count, 0), width)
         if lanes == 0:
             return None
-        first = indices[axis]
-        last = (*indices[:axis], first + lanes - 1, *indices[axis + 1 :])
         self.place(indices)
-        self.place(last)
-        return (*indices[:axis], slice(first, first + lanes), *indices[axis + 1 :])
+        end = indices[axis] + lanes
+        if end > self.data.shape[axis]:
+            last = (*indices[:axis], end - 1, *indices[axis + 1 :])
+            raise KernelFault(f"index {last} is outside the shape {self.data.shape}")
+        return (*indices[:axis], slice(indices[axis], end), *indices[axis + 1 :])
 
     def load_vector(self, state, axis, width, count, *indices) -> np.ndarray:
-        vector = np.zeros(width, self.data.dtype)
         where = self._lanes(indices, axis, width, count)
-        if where is not None:
-            if self.owner is not None:
-                self._readable(where, state)
-            part = self.data[where]
-            vector[: len(part)] = part
+        if where is None:
+            return np.zeros(width, self.data.dtype)
+        if self.owner is not None:
+            self._readable(where, state)
+        part = self.data[where]
+        if len(part) == width:
+            return part.copy()
+        vector = np.zeros(width, self.data.dtype)
+        vector[: len(part)] = part
         return vector
 
     def store_vector(self, state, axis, count, value, *indices) -> None:
@@ -237,11 +246,18 @@ def _contract(name: str):
         if not width:
             return dtype(scalar(*arguments))
         out = np.empty(width, dtype)
-        lanes(out, *(np.ascontiguousarray(np.broadcast_to(a, width)) for a in arguments))
+        lanes(out, *(_spread(a, width) for a in arguments))
         return out
 
     call.scalar = scalar  # type: ignore[attr-defined]  # read where one number is computed
     return call
+
+
+def _spread(argument: Any, width: int) -> np.ndarray:
+    """A vector as it is, or a number in all lanes."""
+    if isinstance(argument, np.ndarray) and argument.shape == (width,):
+        return np.ascontiguousarray(argument)
+    return np.full(width, argument)
 
 
 def _arity(name: str) -> int:
