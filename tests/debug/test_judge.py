@@ -66,8 +66,23 @@ def normalised() -> tuple[Module, list[np.ndarray]]:
     return module, [random.standard_normal((2, 3, 6, 6)).astype(np.float32)]
 
 
+def pooled() -> tuple[Module, list[np.ndarray]]:
+    """The gradient of a pool: its kernel may only be given positions that lie in their windows."""
+    windows = {"window": (2, 2), "strides": (2, 2), "dilations": (1, 1)}
+    windows |= {"low": (0, 0), "high": (0, 0)}
+
+    def build(b, x, dy):
+        positions = b.max_pool_positions(x, **windows)
+        return b.max_pool_gradient(positions, dy, shape=(2, 4, 6, 6), **windows)
+
+    return program(build, "2x4x6x6xf32", "2x4x3x3xf32"), [
+        np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+        for shape in ((2, 4, 6, 6), (2, 4, 3, 3))
+    ]
+
+
 def test_right_compiles_have_no_finding():
-    for make in (network, counted, normalised):
+    for make in (network, counted, normalised, pooled):
         made = checked(*make())
         assert made.finding is None
         kinds = {r.kind for records in made.checks.values() for r in records}
