@@ -314,13 +314,15 @@ class Recording:
             " FROM check_result WHERE stage = ? ORDER BY id",
             (stage,),
         )
+        told = self._rows(
+            "ttt", "SELECT section, name, value FROM figure"
+            " WHERE section IN ('check', 'check_kind') AND stage = ?", (stage,),
+        )  # fmt: skip
         numbers = {
             int(check): tuple(map(float, text.split(" ")))
-            for check, text in self._rows(
-                "tt", "SELECT name, value FROM figure WHERE section = 'check' AND stage = ?",
-                (stage,),
-            )
+            for section, check, text in told if section == "check"
         }  # fmt: skip
+        kinds = {int(check): text for section, check, text in told if section == "check_kind"}
         self._loader.load_values(row[4] for row in rows if row[4] is not None)
         nan = float("nan")
         return [
@@ -328,7 +330,8 @@ class Recording:
                 rewrites.get(row[0]), row[1],
                 nan if row[2] is None else row[2], nan if row[3] is None else row[3],
                 None if row[4] is None else self._loader.values[row[4]], tuple(read_ids(row[5])),
-                row[6], row[7], *numbers.get(row[8], ()),
+                row[6], row[7], *numbers.get(row[8], (None, None)),
+                kinds.get(row[8], "rewrite"),
             )
             for row in rows
         ]  # fmt: skip

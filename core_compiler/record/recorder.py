@@ -198,7 +198,7 @@ class Recorder(Observer):
 
     def check(self, stage_index: int, results: Sequence[CheckRecord]) -> None:
         with self._transaction():
-            rows, numbers = [], {}
+            rows, numbers, kinds = [], {}, {}
             for r in results:
                 self._checks += 1
                 rows.append((
@@ -209,8 +209,11 @@ class Recorder(Observer):
                 ))  # fmt: skip
                 if r.old is not None and r.new is not None:
                     numbers[str(self._checks)] = f"{r.old!r} {r.new!r}"
+                if r.kind != "rewrite":
+                    kinds[str(self._checks)] = r.kind
             self._many(f"INSERT INTO check_result VALUES ({', '.join('?' * 10)})", rows)
             self._figures(stage_index, "check", numbers)
+            self._figures(stage_index, "check_kind", kinds)
 
     def diagnostics(self, stage_index: int, found: Sequence[Diagnostic]) -> None:
         with self._transaction():

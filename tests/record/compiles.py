@@ -91,9 +91,10 @@ def record(observer: Observer, made: list[StageRecord], *, end: str = "finished"
         observer.stage(stage)
         verdicts = ["bitwise", "within", "failed"]
         results = [
-            CheckRecord(r, verdicts[n % 3], n * 1e-7, 1e-6, r.old[0].result, (n, 1), 0.25)
+            CheckRecord(r, verdicts[n % 3], n * 1e-7, 1e-6, r.old[0].result, (n, 1), 0.25,
+                        kind=("rewrite", "unlogged")[n == 1])
             for n, r in enumerate(stage.rewrites)
-        ]
+        ]  # fmt: skip
         if results:
             observer.check(stage.index, results)
     last = made[-1].module.main.body

@@ -131,6 +131,7 @@ def test_rewrites_have_their_ops_values_and_checks(recording, made):
         assert again.check.value is rewrite.old[0].result
     assert [c.verdict for c in recording.checks(6)] == ["bitwise", "within", "failed"]
     assert recording.checks(6)[2].index == (2, 1)
+    assert [c.kind for c in recording.checks(6)] == ["rewrite", "unlogged", "rewrite"]
 
 
 def test_diffs_are_those_of_the_original_modules(recording, made):
