@@ -8,17 +8,21 @@ every loop, and more than one chunk of a sum.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from core_compiler.debug.check import same_bits, worst_error
 from core_compiler.debug.evaluate import Evaluator
+from core_compiler.debug.remembered import Remembered
 from core_compiler.ir import Function, Module, Op, Value
+from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
 from core_compiler.kernels.abi import buffer_arguments, index_arguments
 from core_compiler.kernels.interpreter import KernelFault, interpret
@@ -33,6 +37,8 @@ MOST_FLOPS = 2_000_000
 #: (vectors and their tiles have up to 32), of a sum alone (chunks of 256 terms) and of one that
 #: has taps too (channel blocks of 32).
 ROWS, COLUMNS, TERMS, CHANNELS = 17, 37, 261, 37
+#: Our own files that decide about the check of a schedule.
+_SOURCES = ("kernels/**/*.py", "debug/steps.py")
 #: Stands for a step's name where the unscheduled loops are wrong already.
 NOT_THE_MEANING = "the plain loops"
 
@@ -45,26 +51,44 @@ def check_schedules(
     One record a kernel; a failed one names the first step that changed a bit.  ``loops`` gets what
     the plain loops computed: for each kernel a list, one entry a part.
     """
+    remembered = Remembered("schedules", _SOURCES)
     for launch in first_launches(module, schedules):
         kernel = launch["kernel"]
         started = time.perf_counter()
         scheduled = schedules[kernel]
-        found, said = None, []
-        for case in cases(launch, scheduled):
+        tried = list(cases(launch, scheduled))
+        key = _key(launch, scheduled, tried)
+        found = None
+        for case in tried if key not in remembered else ():
             wanted = case.loops()
             if loops is not None:
                 loops.setdefault(kernel, []).append(wanted)
-            said.append(case.extents())
             found = _first_bad(case, wanted)
             if found is not None:
                 break
         value = launch.operands[launch["reads"]]
         spent = time.perf_counter() - started
         if found is None:
-            note = f"kernel {kernel}: {len(scheduled.steps) - 1} schedule steps, " + "; ".join(said)
+            remembered.add(key)
+            note = f"kernel {kernel}: {len(scheduled.steps) - 1} schedule steps, "
+            note += "; ".join(case.extents() for case in tried)
             yield CheckRecord(None, "bitwise", 0.0, 0.0, value, (), spent, note)
         else:
             yield CheckRecord(None, "failed", found.error, 0.0, value, (), spent, found.note)
+
+
+def _key(launch: Op, scheduled: Any, tried: Sequence[LaunchCase]) -> str:
+    """What decides about a schedule's check: the kernel before and after it, what it invokes and
+    what packs for it, the sizes and the buffers."""
+    first, plan = scheduled.steps[0].function, scheduled.launch
+    parts = [("plain", first), ("scheduled", scheduled.function), *scheduled.cores.items()]
+    if plan is not None:
+        parts += [(f"pack {place}", pack) for place, pack in plan.pack.items()]
+    kernels = Module({name: function.with_(name=name) for name, function in parts})
+    sizes = [(c.sizes, plan.more_sizes(c.sizes, 1) if plan is not None else ()) for c in tried]
+    types = [str(v.type) for v in launch.operands]
+    said = repr((structure_key(kernels), sizes, types, launch["arguments"], launch.get(OVER, ())))
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:
@@ -241,8 +265,6 @@ class LaunchCase:
             for kind, n in launch["arguments"]
             if kind != "size"
         ]
-        random = np.random.default_rng(7)
-        self.memory = {v: _filled(v.type, random) for v in launch.operands}
         self.buffers = [launch.operands[n] for _, n in places]
         self.outputs = [i for i, (kind, _) in enumerate(places) if kind == "result"]
         #: Results that a kernel writes a part of -> what they hold beforehand.
@@ -261,6 +283,12 @@ class LaunchCase:
         changed = zip(names, self.given, self.sizes, strict=True)
         smaller = [f"{name} = {new} of {old}" for name, old, new in changed if new != old]
         return ", ".join(smaller) or "whole launch"
+
+    @cached_property
+    def memory(self) -> dict[Value, np.ndarray]:
+        """Each buffer's elements, in the order of its memory."""
+        random = np.random.default_rng(7)
+        return {v: _filled(v.type, random) for v in self.launch.operands}
 
     def loops(self) -> list[np.ndarray] | KernelFault:
         """The results by the plain loops."""
