@@ -145,15 +145,21 @@ class _InF64:
         }  # fmt: skip
 
 
+#: Attributes that name the dtype of results, or that an op computes in on its way.
+_DTYPES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
+#: Ops that compute in f32 on their way where no attribute says otherwise.
+_STASHED = ("GroupNormalization", "LayerNormalization", "RMSNormalization")
+
+
 def _widened(array: np.ndarray) -> np.ndarray:
     is_float = array.dtype.kind == "f" or (array.dtype.kind == "V" and "float" in array.dtype.name)
     return array.astype(np.float64) if is_float else array
 
 
 def _asked_in_f64(node: Any) -> Any:
-    """A node whose attributes ask for f64 where they ask for another float."""
+    """A node whose attributes ask for f64 where they ask for another float, or would by default."""
     import onnx
-    from onnx import numpy_helper
+    from onnx import helper, numpy_helper
 
     floats = {
         onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16,
@@ -161,9 +167,11 @@ def _asked_in_f64(node: Any) -> Any:
     wide = onnx.NodeProto()
     wide.CopyFrom(node)
     for held in wide.attribute:
-        if held.name in ("to", "dtype", "output_datatype") and held.i in floats:
+        if held.name in _DTYPES and held.i in floats:
             held.i = onnx.TensorProto.DOUBLE
         if held.type == onnx.AttributeProto.TENSOR and held.t.data_type in floats:
             exact = numpy_helper.to_array(held.t).astype(np.float64)
             held.t.CopyFrom(numpy_helper.from_array(exact, held.t.name))
+    if node.op_type in _STASHED and all(a.name != "stash_type" for a in wide.attribute):
+        wide.attribute.append(helper.make_attribute("stash_type", onnx.TensorProto.DOUBLE))
     return wide
