@@ -212,11 +212,13 @@ _GRAPHS: dict[str, tuple] = {
 
 
 def _body(inputs: str, outputs: str, nodes: Sequence[tuple], kinds: str = "") -> onnx.GraphProto:
-    """A subgraph: ``kinds`` are the types of its inputs, in order ("f" where it says nothing)."""
+    """A subgraph: ``kinds`` are the types of its inputs, in order ("f" where it says nothing);
+    integers and booleans are single numbers, as onnxruntime wants to know of loops."""
     made = [helper.make_node(op, t.split(), g.split()) for op, t, g in nodes]
     typed = zip(inputs.split(), kinds.ljust(9, "f"), strict=False)
     return helper.make_graph(
-        made, "body", [helper.make_tensor_value_info(n, _KINDS[k], None) for n, k in typed],
+        made, "body", [helper.make_tensor_value_info(n, _KINDS[k], None if k == "f" else [])
+                       for n, k in typed],
         [helper.make_empty_tensor_value_info(n) for n in outputs.split()],
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutations import judge, server, sites, tree
-from tests.mutations.classes import CHECK, CLASSES, TRAIN
+from tests.mutations.classes import AGAINST, CHECK, CLASSES, TRAIN
 from tests.mutations.corpus import Entry, words
 from tests.mutations.operators import Mutation, function_at
 from tests.mutations.planted import Planted
@@ -305,7 +305,7 @@ def _trace(entry: Entry, wanted: list[str], flags: list[str]) -> Any:
 
 
 def _run(entry: Entry, flags: list[str]) -> Any:
-    """Its commands, each once more after everything has been compiled."""
+    """Its commands: one with the framework's values checks as well."""
 
     def run(say: Any) -> None:
         from tests.mutations import commands
@@ -314,9 +314,12 @@ def _run(entry: Entry, flags: list[str]) -> Any:
         if error:
             say({"kind": "invalid", "error": error})
             return
-        for command in entry.commands:
-            commands.run(words(command, entry, flags))
-            say(commands.run(words(command, entry, flags)) | {"command": command})
+        for command in reversed(entry.commands):
+            told = commands.run(words(command, entry, flags)) | {"command": command}
+            say(told)
+            if command == AGAINST and not told["code"]:
+                say(told | {"command": CHECK})
+                return
 
     return run
 
