@@ -37,8 +37,8 @@ def load_libraries() -> None:
     import onnx.shape_inference  # noqa: F401
     import onnxruntime
     import psutil  # noqa: F401
-    import torch._dynamo  # noqa: F401  # exporting imports them late, in each child
-    import torch.export._trace  # noqa: F401
+    import torch._dynamo  # exporting imports them late, in each child
+    import torch.export._trace
     import torch.nn.functional
 
     torch.set_num_threads(1)
