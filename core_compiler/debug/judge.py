@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug import facts as facts_of_schedules
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
 from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
@@ -197,6 +198,8 @@ class Judge:
             for complaint in complaints(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         if name == "schedule_kernels":
+            for complaint in facts_of_schedules.complaints(made.module, facts):
+                yield CheckRecord(None, "failed", note=complaint, kind="results")
             yield from check_loops(
                 made.module, facts["schedules"], self.checker.evaluator, self.checker.held
             )

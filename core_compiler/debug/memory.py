@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.ir import Module, Op, Value
-from core_compiler.passes.bufferize import ALLOC, LOOP, REPEAT, VIEW
+from core_compiler.passes.bufferize import ALLOC, LOOP, OUTPUT, REPEAT, VIEW
 from core_compiler.placement.problem import Lifetime, Plan
 from core_compiler.placement.verify import verify
 
@@ -19,9 +19,9 @@ def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
     """What is wrong with the memory of a stage at the target level; [] where nothing is, or where
     no memory is planned yet."""
     ops = module.main.body.ops
-    placed = [op for op in ops if op.kind == ALLOC and "offset" in op.attributes]
-    if not placed:
+    if not any(op.kind == ALLOC and "size" in op.attributes for op in ops):
         return []
+    placed = [op for op in ops if op.kind == ALLOC and "offset" in op.attributes]
     spans = _spans(ops)
     lifetimes, offsets, wrong = [], [], []
     for op in placed:
@@ -31,6 +31,7 @@ def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
         start, end = spans.get(op.result, (0, 0))
         lifetimes.append(Lifetime(str(op.result), size, start, end, 1))
         offsets.append(op["offset"])
+    wrong += _results(ops)
     peak = max((o + b.size for o, b in zip(offsets, lifetimes, strict=True)), default=0)
     wrong += verify(Plan(tuple(lifetimes), tuple(offsets), peak, 0, "ops of main"))
     return wrong + _program(facts, peak)
@@ -45,13 +46,38 @@ def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
     return [f"the program has {held} bytes, the ops need {peak}"] if held < peak else []
 
 
-def _spans(ops: tuple[Op, ...]) -> dict[Value, tuple[int, int]]:
-    """For each allocation the first and one past the last op that touches its memory."""
+def _results(ops: tuple[Op, ...]) -> list[str]:
+    """Each result must lie in memory that the caller gets as that result, and no other does."""
+    root = _roots(ops)
+    given = {op.result: op.get("output") for op in ops if op.kind == ALLOC}
+    wrong, named = [], set()
+    for op in ops:
+        if op.kind != OUTPUT:
+            continue
+        value = root.get(op.operands[0], op.operands[0])
+        named.add(value)
+        if given.get(value) != op["index"]:
+            wrong.append(f"result {op['index']} is {value}, which is not the caller's memory")
+    for value, index in given.items():
+        if index is not None and value not in named:
+            wrong.append(f"{value} has the caller's memory of result {index} and is no result")
+    return wrong
+
+
+def _roots(ops: tuple[Op, ...]) -> dict[Value, Value]:
+    """For each view the value whose memory it is."""
     root: dict[Value, Value] = {}
-    uses: dict[Value, list[int]] = {}
-    for at, op in enumerate(ops):
+    for op in ops:
         if op.kind == VIEW:
             root[op.result] = root.get(op.operands[0], op.operands[0])
+    return root
+
+
+def _spans(ops: tuple[Op, ...]) -> dict[Value, tuple[int, int]]:
+    """For each allocation the first and one past the last op that touches its memory."""
+    root = _roots(ops)
+    uses: dict[Value, list[int]] = {}
+    for at, op in enumerate(ops):
         touched = (*op.operands, *(() if op.kind == ALLOC else op.results))
         for value in touched:
             uses.setdefault(root.get(value, value), []).append(at)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from core_compiler import compiler
-from core_compiler.compiler import Compilation, Options
+from core_compiler.compiler import CheckFailed, Compilation, Options
 from core_compiler.debug.adversarial import Adversary
 from core_compiler.debug.check import Checker
 from core_compiler.debug.judge import Judge, Made
@@ -26,6 +26,7 @@ from core_compiler.passes import (
     fold_batch_norm,
     outline_kernels,
     plan_memory,
+    schedule_kernels,
     simplify_loops,
 )
 from core_compiler.passes.base import Pass, PassContext
@@ -156,6 +157,20 @@ def _another_address(patch) -> None:
     patch.setattr(Linker, "_alloc", wrong)
 
 
+def _result_among_temporaries(patch) -> None:
+    right = plan_memory.lifetimes
+
+    def wrong(ops):
+        return [replace(life, space="arena") if life.space == "output" else life
+                for life in right(ops)]  # fmt: skip
+
+    patch.setattr(plan_memory, "lifetimes", wrong)
+
+
+def _nothing_packed(patch) -> None:
+    patch.setattr(schedule_kernels._Packers, "enter", lambda self, kernel, scheduled: None)
+
+
 def _slices_begin_at_a_row(patch) -> None:
     """Indices of a slice's first item: all but the first one are zero."""
     from core_compiler.codegen import cpu
@@ -250,6 +265,16 @@ def test_a_fault_is_seen_and_its_pass_named(monkeypatch, plant, make, label, kin
     failed = [r for rs in made.checks.values() for r in rs if r.verdict == "failed"]
     assert finding is not None and kind in {r.kind for r in failed}
     assert finding.pass_label.partition("#")[0] == label
+
+
+@pytest.mark.parametrize(
+    ("plant", "label"),
+    [(_result_among_temporaries, "plan_memory"), (_nothing_packed, "schedule_kernels")],
+)
+def test_the_pass_that_left_it_is_blamed_where_a_later_one_raises(monkeypatch, plant, label):
+    plant(monkeypatch)
+    with pytest.raises(CheckFailed, match=f"^pass {label}: .*; pass generate_code then raised"):
+        checked(*network())
 
 
 # -- rules that harmless inputs do not show --------------------------------------------------------
