@@ -108,12 +108,23 @@ def report(error: UserError, as_json: bool) -> int:
     """Tell a mistake on one line (or as JSON on standard output); returns its exit code."""
     if as_json:
         try:
-            say(json.dumps(error.to_json()))
+            say(json.dumps(_as_json(error)))
         except OutputLost as lost:
             return _lost(lost) or error.exit_code
     else:
         print(f"workbench: {printable(' '.join(str(error).split()))}", file=sys.stderr)
     return error.exit_code
+
+
+def _as_json(error: UserError) -> dict:
+    """A mistake; of a checked compile that a pass ended also its ``failures``, as of one that came
+    to its end."""
+    finding = getattr(error, "finding", None)
+    if finding is None:
+        return error.to_json()
+    from workbench import failures
+
+    return {**error.to_json(), "failures": [failures.of_finding(finding)]}
 
 
 def _usage(message: str, command: str | None) -> UserError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core_compiler.compiler import Compilation
-from core_compiler.ir import Op, Value
+from core_compiler.debug.bisect import Finding
+from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.claims import Gradient
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.text import print_op
@@ -45,6 +46,16 @@ def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     }]  # fmt: skip
 
 
+def of_finding(found: Finding) -> dict[str, Any]:
+    """The row of what ended a checked compile."""
+    modules = [found.before] if found.before is not None else []
+    rule = found.rewrite.rule if found.rewrite is not None else found.how
+    return _told(
+        found.pass_label, rule, _op(modules, found.rewrite, found.value), found.value, found.index,
+        found.numbers or (None, None), found.error, found.note,
+    )  # fmt: skip
+
+
 def _row(made: Compilation, stage: Stage, record: CheckRecord) -> dict[str, Any]:
     finding = made.finding
     rewrite, value, name = record.rewrite, record.value, stage.name
@@ -52,32 +63,42 @@ def _row(made: Compilation, stage: Stage, record: CheckRecord) -> dict[str, Any]
     if finding is not None and first:  # narrowed further than the check alone
         name, rewrite = finding.pass_label, finding.rewrite or rewrite
         value = value if value is not None else finding.value
-    op = _op(stage, rewrite, value)
+    modules = [stage.module] if stage.before is None else [stage.before, stage.module]
+    rule = rewrite.rule if rewrite is not None else record.kind
+    return _told(
+        name, rule, _op(modules, rewrite, value), value, record.index, (record.old, record.new),
+        record.worst_error, record.note,
+    )  # fmt: skip
+
+
+def _told(
+    name: str, rule: str, op: Op | None, value: Value | None, index: Sequence[int],
+    there: tuple[float | None, float | None], error: float, note: str,
+) -> dict[str, Any]:  # fmt: skip
     nodes = op.origin.nodes() if op is not None and op.origin is not None else ()
     dtype = getattr(getattr(value, "type", None), "dtype", None)
     return {
         "pass": name,
-        "rule": rewrite.rule if rewrite is not None else record.kind,
+        "rule": rule,
         "op": None if op is None else print_op(op),
         "line": next((f"{n.file}:{n.line}" for n in nodes if n.file), None),
-        "element": list(record.index),
-        "want": record.old,
-        "got": record.new,
-        "error": numbers.as_number(record.worst_error),
-        "ulps": None if dtype is None else numbers.ulps(record.old, record.new, dtype.numpy),
-        "note": record.note,
+        "element": list(index),
+        "want": there[0],
+        "got": there[1],
+        "error": numbers.as_number(error),
+        "ulps": None if dtype is None else numbers.ulps(*there, dtype.numpy),
+        "note": note,
     }
 
 
-def _op(stage: Stage, rewrite: Any, value: Value | None) -> Op | None:
+def _op(modules: Sequence[Module], rewrite: Any, value: Value | None) -> Op | None:
     """The op that made the value before the pass, or that the rewrite replaced; of a gradient the
     op that it is of."""
     claim = None if rewrite is None else rewrite.claim
     if isinstance(claim, Gradient) and claim.forward:
         return claim.forward[-1]
-    before = stage.module if stage.before is None else stage.before
     if value is not None:
-        for module in (before, stage.module):
+        for module in modules:
             found = next((op for op in module.walk() if value in op.results), None)
             if found is not None:
                 return found

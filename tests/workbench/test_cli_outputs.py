@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,19 @@ def own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield "own_verdicts"
     sys.modules.pop("own_verdicts", None)
+
+
+def test_a_checked_compile_that_a_pass_ends_has_its_failure_as_a_row(command, own, monkeypatch):
+    from core_compiler.passes import plan_memory
+
+    right = plan_memory.lifetimes
+    monkeypatch.setattr(plan_memory, "lifetimes", lambda ops: [
+        replace(life, space="arena") if life.space == "output" else life for life in right(ops)
+    ])  # fmt: skip
+    found = command.json("compile", f"{own}:sums", "--check", code=1)
+    (row,) = found["failures"]
+    assert row["pass"] == "plan_memory" and "caller's memory" in row["note"]
+    assert row["note"] in found["error"]["what"] and found["error"]["where"] == "pass plan_memory"
 
 
 @pytest.mark.parametrize("words", [("run",), ("compile",), ("compile", "--check")])
