@@ -39,6 +39,9 @@ from core_compiler.ir.kinds import CONSTANTS
 
 #: How many times the import's error against f64 a stage's may be.
 GROWTH = 4.0
+#: When the results of a linked program are looked at.
+_AFTER_ANOTHER = " after a call on other inputs"
+_TIMES = (" at first", _AFTER_ANOTHER, " when it is executed again")
 #: Stages of more operations are evaluated in f64 as a whole at the end of the meaning half only;
 #: before, single rewrites are (`Checker`).
 MOST_WIDE = 2_000_000_000
@@ -214,14 +217,17 @@ class Judge:
             yield from self._program(made, facts)
 
     def _program(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
-        """The linked program, executed as a caller does, and once more."""
+        """The linked program, executed as a caller does: at first, after a call on other inputs, and
+        once more."""
         if any(op.kind == "core.all_reduce" for op in made.module.walk()):
             return  # shards execute together
         started = time.perf_counter()
         execute = self.target.load(made.module, facts, threads=self.threads)
-        # A result that nobody writes must not find the right values in memory used before.
-        execute(*(np.ascontiguousarray(np.roll(a, 1)).reshape(a.shape) for a in self.inputs))
-        for time_ in ("", " when it is executed again"):
+        for time_ in _TIMES:
+            if time_ is _AFTER_ANOTHER:
+                # A result that nobody writes must not find the right values in memory used before.
+                others = (np.ascontiguousarray(np.roll(a, 1)).reshape(a.shape) for a in self.inputs)
+                execute(*others)
             # Copies: a training step updates its state where it lies.
             outputs = execute(*(np.array(a) for a in self.inputs))
             for place, (value, want, got) in enumerate(
@@ -229,7 +235,8 @@ class Judge:
             ):
                 if not same_bits(want, got):
                     note = (f"every launch is right alone, result {place} of the program is not"
-                            f"{time_}: a launch's addresses or order")  # fmt: skip
+                            f"{time_}: a launch's addresses or order, or what is left of a call"
+                            )  # fmt: skip
                     yield _differ(value, want, got, note, "program", started)
                     return
         spent = time.perf_counter() - started

@@ -22,6 +22,7 @@ from core_compiler.debug.candidates import (
     Cutter,
     around,
     arrays_of,
+    bare,
     bypassed,
     is_no_recipe,
     only_outputs,
@@ -141,7 +142,7 @@ class _Search:
             for _ in range(ROUNDS):
                 at_start = self.case, self.trial
                 for step in (
-                    self.passes, self.near, self.some_ops, self.outputs, self.bypass, self.any_op,
+                    self.facts, self.passes, self.near, self.some_ops, self.outputs, self.bypass, self.any_op,
                     self.numbers, self.shapes, self.numbers, self.attributes,
                 ):  # fmt: skip
                     step()
@@ -172,6 +173,11 @@ class _Search:
             return False
         self.case, self.trial, self.failure = case, trial, found
         return True
+
+    def facts(self) -> None:
+        """Leave out what main says of its arguments and results: else every part must keep it."""
+        self.doing = "what main says of its state"
+        self.fails(bare(self.case))
 
     def passes(self) -> None:
         """Leave out passes that run before the suspect and are not needed."""
