@@ -12,7 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,14 @@ class Trial:
         if inputs is not None and how not in (RAISED, INVALID, NEVER_ENDS):
             yield from self._numbers(ran, inputs, how)
 
+    def without(self, step: Step) -> Trial | None:
+        """The trial with a pass left out; None where one after it needs what it does (else the rest
+        would fail for that)."""
+        steps = tuple(s for s in self.steps if s is not step)
+        if _missing(steps) - _missing(self.steps):
+            return None
+        return replace(self, steps=steps)
+
     def find(
         self, module: Module, inputs: Sequence[np.ndarray] | None, wanted: Failure | None = None
     ) -> Failure | None:
@@ -209,6 +217,16 @@ class Trial:
 
 #: Kinds of checks that show what an earlier pass did: a kernel's loops, its schedule or its code.
 _NARROWED = frozenset({"kernel", "loops"})
+def _missing(steps: Sequence[Step]) -> set[str]:
+    """What ``steps`` need that none of them ensures: what must hold where they begin."""
+    missing: set[str] = set()
+    holds: set[str] = set()
+    for step in steps:
+        missing |= step.pass_.requires - holds
+        holds = (holds | step.pass_.ensures) - step.pass_.ends
+    return missing
+
+
 #: Passes whose result is no other main but what they lay down in the facts.
 _OF_KERNELS = frozenset({"schedule_kernels", "generate_code"})
 
@@ -250,10 +268,12 @@ def _checked(step: Step, record: CheckRecord) -> Failure:
     if rewrite is None:
         near = () if record.value is None else (record.value,)
         return Failure(step.label, how, _of_kernel(note), "", note, near)
+    equal = record.kind == "unlogged" and not record.worst_error
+    rule = f"{rewrite.rule} of equal values" if equal else rewrite.rule
     near = dict.fromkeys([
         *rewrite.values, *(v for op in rewrite.old for v in op.results), *_claimed(rewrite),
     ])  # fmt: skip
-    return Failure(step.label, how, rewrite.rule, "", note, tuple(near))
+    return Failure(step.label, how, rule, "", note, tuple(near))
 
 
 def _of_kernel(note: str) -> str:

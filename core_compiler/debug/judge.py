@@ -41,7 +41,7 @@ from core_compiler.ir.kinds import CONSTANTS
 GROWTH = 4.0
 #: When the results of a linked program are looked at.
 _AFTER_ANOTHER = " after a call on other inputs"
-_TIMES = (" at first", _AFTER_ANOTHER, " when it is executed again")
+_TIMES = (" at first", " when it is executed again", _AFTER_ANOTHER)
 #: Stages of more operations are evaluated in f64 as a whole at the end of the meaning half only;
 #: before, single rewrites are (`Checker`).
 MOST_WIDE = 2_000_000_000
@@ -217,8 +217,8 @@ class Judge:
             yield from self._program(made, facts)
 
     def _program(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
-        """The linked program, executed as a caller does: at first, after a call on other inputs, and
-        once more."""
+        """The linked program, executed as a caller does: at first, once more, and after a call on
+        other inputs."""
         if any(op.kind == "core.all_reduce" for op in made.module.walk()):
             return  # shards execute together
         started = time.perf_counter()
@@ -240,7 +240,7 @@ class Judge:
                     yield _differ(value, want, got, note, "program", started)
                     return
         spent = time.perf_counter() - started
-        yield CheckRecord(None, "bitwise", note="the program, executed twice", seconds=spent,
+        yield CheckRecord(None, "bitwise", note="the program, executed three times", seconds=spent,
                           kind="program")  # fmt: skip
 
     # -- results as a whole ----------------------------------------------------------------------

@@ -180,11 +180,12 @@ class _Search:
         self.fails(bare(self.case))
 
     def passes(self) -> None:
-        """Leave out passes that run before the suspect and are not needed."""
+        """Leave out passes that run before the suspect and that none after them needs."""
         self.doing = "passes before it"
         for step in self.trial.steps[:-1]:
-            left = tuple(s for s in self.trial.steps if s is not step)
-            self.fails(self.case, replace(self.trial, steps=left))
+            left = self.trial.without(step)
+            if left is not None:
+                self.fails(self.case, left)
 
     def near(self) -> None:
         """Cut out the ops that the failure speaks of, with more and more of those around them."""
