@@ -153,7 +153,7 @@ def bypassed(case: Case) -> Iterator[Case]:
         if len(op.results) != 1:
             continue
         for operand in dict.fromkeys(op.operands):
-            if operand.type is op.results[0].type:
+            if operand.type == op.results[0].type:
                 ops = tuple(o for o in body.ops if o is not op)
                 block = body.with_(ops=ops).substitute({op.results[0]: operand})
                 yield _swept(case, block, range(len(body.outputs)))

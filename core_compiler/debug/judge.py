@@ -24,6 +24,7 @@ import numpy as np
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
 from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
+from core_compiler.debug.claims import check_carried
 from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.loops import check_loops
 from core_compiler.debug.loss_slope import check_loss
@@ -159,6 +160,8 @@ class Judge:
         except Exception as error:  # a broken program: any kind of exception
             failed = True
             yield replace(_cannot(error), kind="program")
+        if "updated" in made.pass_.ensures and made.changed:
+            yield from check_carried(made.rewrites, made.module.main)
         if made.changed:
             yield from self._results(made, failed)
         if "gradients" in made.pass_.ensures and made.changed and not failed:

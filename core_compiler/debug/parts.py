@@ -130,7 +130,7 @@ def settled(
             *((role, name, at.get(of, -1)) for role, name, of in
               (roles.arguments[i] for i in sorted(kept))),
             *((new if _is_float(v) else "batch", v.name or f"value{i}", -1)
-              for i, v in enumerate(arguments[len(old) :])),
+              for i, v in enumerate(arguments[len(old) :], len(main.arguments))),
         )  # fmt: skip
         rows = (("metric", i) if p is None else roles.results[p] for i, (_, p) in enumerate(results))
         facts["results"] = tuple((role, _moved(role, of, at)) for role, of in rows)
