@@ -267,7 +267,9 @@ def _checked(step: Step, record: CheckRecord) -> Failure:
     note = record.note or "a check failed"
     if rewrite is None:
         near = () if record.value is None else (record.value,)
-        return Failure(step.label, how, _of_kernel(note), "", note, near)
+        # Which call of a program is wrong may depend on what lay in memory.
+        what = record.kind if record.kind == "program" else _of_kernel(note)
+        return Failure(step.label, how, what, "", note, near)
     equal = record.kind == "unlogged" and not record.worst_error
     rule = f"{rewrite.rule} of equal values" if equal else rewrite.rule
     near = dict.fromkeys([
