@@ -48,8 +48,8 @@ def suspect(
     plain = [n for n in range(stage) if is_plain(modules[n])]
     if not plain:
         raise UserError(
-            f"pass {steps[stage - 1].label} works on the model's own graph, before there are tensor "
-            "ops, and only those are made smaller", model,
+            f"pass {steps[stage - 1].label} works on the model's own graph, before there are "
+            "tensor ops, and only those are made smaller", model,
             "read it as tensor ops (without --frontend onnx-passes), or cut the graph by hand",
         )  # fmt: skip
 

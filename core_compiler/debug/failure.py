@@ -217,6 +217,8 @@ class Trial:
 
 #: Kinds of checks that show what an earlier pass did: a kernel's loops, its schedule or its code.
 _NARROWED = frozenset({"kernel", "loops"})
+
+
 def _missing(steps: Sequence[Step]) -> set[str]:
     """What ``steps`` need that none of them ensures: what must hold where they begin."""
     missing: set[str] = set()

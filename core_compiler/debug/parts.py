@@ -132,7 +132,9 @@ def settled(
             *((new if _is_float(v) else "batch", v.name or f"value{i}", -1)
               for i, v in enumerate(arguments[len(old) :], len(main.arguments))),
         )  # fmt: skip
-        rows = (("metric", i) if p is None else roles.results[p] for i, (_, p) in enumerate(results))
+        rows = (
+            ("metric", i) if p is None else roles.results[p] for i, (_, p) in enumerate(results)
+        )
         facts["results"] = tuple((role, _moved(role, of, at)) for role, of in rows)
     return arguments, facts
 

@@ -1,5 +1,5 @@
-"""Every kind of fault that ``--check`` finds is reduced to a program of a few ops, which fails as the
-check said while the fault is there, and no longer without it."""
+"""Every kind of fault that ``--check`` finds is reduced to a program of a few ops, which fails as
+the check said while the fault is there, and no longer without it."""
 
 from __future__ import annotations
 

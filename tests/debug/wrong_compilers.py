@@ -70,6 +70,16 @@ def unlogged():
     return after(Canonicalise, edit)
 
 
+def raises_on_nodes():
+    """A pass on the ONNX graph raises."""
+    from core_compiler.onnx_level.passes.eliminate_dead_nodes import EliminateDeadNodes
+
+    def edit(module, context):
+        raise ZeroDivisionError("division by zero")
+
+    return after(EliminateDeadNodes, edit)
+
+
 # -- state -----------------------------------------------------------------------------------------
 
 
@@ -114,8 +124,9 @@ def overlap():
         made = plan(problem, planner)
         return replace(made, offsets=(0,) * len(made.offsets))
 
-    with patch.object(plan_memory, "plan", wrong), patch.object(
-        plan_memory, "verify", lambda made: []
+    with (
+        patch.object(plan_memory, "plan", wrong),
+        patch.object(plan_memory, "verify", lambda made: []),
     ):
         yield
 

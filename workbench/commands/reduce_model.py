@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,14 +75,14 @@ def run(arguments) -> int:
 
 
 def _suspect(arguments, progress) -> Suspect:
-    """What to reduce: of a recording the stage that is named, or the first whose check failed, or
-    the pass that ended it; else what bisecting finds."""
+    """What to reduce: of a recording the stage that is named, or the first whose check failed;
+    else, and where a pass ended the compile, what bisecting finds."""
     from core_compiler import compiler
     from workbench import first_bad_pass, recorded_model, reducing
 
-    number, names, notes = None, [], ()
+    number, names, notes, alone = None, [], (), None
     if subject.is_recording(arguments.model):
-        options, model, number, names = _recorded(arguments)
+        options, model, number, names, alone = _recorded(arguments)
         told = recorded_model.stood_in(model, arguments.inputs is not None)
         notes = (told,) if told else ()
     elif arguments.stage is not None:
@@ -89,21 +90,25 @@ def _suspect(arguments, progress) -> Suspect:
             "a model has no stages yet", "--stage", "name a recording, or leave --stage out"
         )
     else:
-        arguments.pass_timeout = arguments.pass_timeout or reducing.PASS_SECONDS
         options = common.options(arguments)
         model = common.load(arguments)
+    if number is None and options.pass_timeout is None:
+        options = replace(options, pass_timeout=reducing.PASS_SECONDS)
     inputs = model.inputs
     if arguments.inputs is not None:
         inputs = first_bad_pass.read_inputs(Path(arguments.inputs), model)
     made = compiler.start(model.imported.module, arguments.target, options, inputs)
+    if alone is not None:
+        made.steps = [alone]
+    labels = [step.label for step in made.steps]
+    count = min(len(names), number or len(names))
+    if names[:count] != labels[:count] or (number or 0) > len(labels):
+        raise recorded_model.another_pipeline(arguments.model)
     if arguments.no_execute:
         made.steps = [step for step in made.steps if step.pass_.name() != "generate_code"]
     if number is None:
         number = _found(arguments, made, inputs, progress)
     else:
-        labels = [step.label for step in made.steps[:number]]
-        if len(labels) < number or names[:number] != labels[: len(names)]:
-            raise recorded_model.another_pipeline(arguments.model)
         while len(made.stages) < number:
             progress.progress(f"compile {made.steps[len(made.stages) - 1].label}", 0, 0)
             made.step()
@@ -138,7 +143,8 @@ def _found(arguments, made, inputs, progress) -> int:
 
 def _recorded(arguments):
     """The options of a recorded compile, its model, the stage that is wrong (None: no check says),
-    and the passes that made its stages."""
+    the passes that made its stages, and the one pass that ran (None: a pipeline did)."""
+    from core_compiler.pipelines import PipelineEdit, Step
     from core_compiler.record import Recording
     from workbench import models, recorded_model
 
@@ -151,15 +157,20 @@ def _recorded(arguments):
     options = common.recorded_options(arguments, meta)
     model = models.load(wanted, cache=not arguments.no_import_cache)
     names = [stage.pass_name for stage in stages[1:]]
-    return recorded_model.whole(options, model), model, number, names
+    alone = None
+    if meta.get("alone") and options.edit.insert:  # the pytest fixture run_pass made it
+        ((_, pass_), *_), limits = options.edit.insert, options.edit.limits
+        alone = Step(pass_.name(), pass_, limits.get(pass_.name()))
+        options = replace(options, edit=PipelineEdit())
+    return recorded_model.whole(options, model), model, number, names, alone
 
 
 # -- recordings ------------------------------------------------------------------------------------
 
 
 def _wrong_stage(arguments, opened, stages) -> int | None:
-    """The stage whose pass is to blame; one past the last where that pass made none; None where
-    nothing says that one is."""
+    """The stage that is named (one past the last where its pass made none), or the first whose
+    check failed; None where there is none."""
     if arguments.stage is not None:
         text = arguments.stage
         if text == str(len(stages)):  # the pass that ended the compile left no stage
@@ -168,11 +179,7 @@ def _wrong_stage(arguments, opened, stages) -> int | None:
         if number == 0:
             raise UserError("stage 0 is the import, made by no pass", "--stage", "name a later one")
         return number
-    failed = next((s.index for s in stages if s.verdicts.get("failed")), None)
-    if failed is not None or opened.status != "failed":
-        return failed
-    errors = {d for d in opened.diagnostics(len(stages) - 1) if d.severity == "error"}
-    return len(stages) - 1 if errors else len(stages)
+    return next((s.index for s in stages if s.verdicts.get("failed")), None)
 
 
 # -- arguments and answers -------------------------------------------------------------------------
