@@ -109,7 +109,7 @@ def settled(
     """
     facts, roles, read = bare_facts(main), _roles(main), list(read)
     shared: Mapping[int, int] = dict(main.attributes.get("aliases", ()))
-    kept = {shared[place] for _, place in results if place in shared}
+    kept = {shared[p] for _, p in results if p is not None and p in shared}
     number = {v: i for i, v in enumerate(main.arguments)}
     kept |= {number[v] for v in read if v in number}
     if roles is not None:
@@ -122,7 +122,7 @@ def settled(
     at = {number[v]: i for i, v in enumerate(old)}
     if "aliases" in main.attributes:
         facts["aliases"] = tuple(
-            (i, at[shared[p]]) for i, (_, p) in enumerate(results) if p in shared
+            (i, at[shared[p]]) for i, (_, p) in enumerate(results) if p is not None and p in shared
         )
     if roles is not None:
         new = "parameter" if _is_forward(roles) else "batch"
