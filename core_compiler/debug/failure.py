@@ -39,7 +39,6 @@ from core_compiler.ir.verifier import LevelRules, verify
 from core_compiler.ops.base import cost
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.pipelines import Step
-from core_compiler.stage import Stage
 
 #: Kinds of failure that the numbers show: they need inputs.
 NUMBERS = frozenset({CHECKED, END_TO_END, EXECUTED})
@@ -62,20 +61,32 @@ class Failure:
     near: tuple[Value, ...] = field(default=(), compare=False, repr=False)
 
 
+@dataclass(frozen=True, eq=False)
+class _Stage:
+    """A stage of a compilation, as far as it is judged; the first has no ``step``."""
+
+    index: int
+    name: str
+    module: Module
+    step: Step | None = None
+    rewrites: Sequence[Rewrite] = ()
+    before: Module | None = None
+
+
 @dataclass(eq=False)
 class _Ran:
     """What the passes of a trial have made, as a search for the cause reads a compilation."""
 
     target: Any
     options: Any
-    stages: list[Stage]
+    stages: list[_Stage]
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def module(self) -> Module:
         return self.stages[-1].module
 
-    def judged(self, stage: Stage) -> Made:
+    def judged(self, stage: _Stage) -> Made:
         """A stage as it is judged."""
         assert stage.step is not None and stage.before is not None
         last = stage is self.stages[-1]
@@ -120,7 +131,7 @@ class Trial:
         machine lacks something.
         """
         options = _Options(self.options, self.pass_seconds, self.threads)
-        ran = _Ran(self.target, options, [Stage(0, "", module)])
+        ran = _Ran(self.target, options, [_Stage(0, "", module)])
         for step in self.steps:
             before = ran.module
             context = PassContext(self.target, Budget(step.limit), facts=ran.facts,
@@ -142,9 +153,7 @@ class Trial:
                 yield wrong
                 return
             rewrites = tuple(context.rewrites)
-            ran.stages.append(
-                Stage(len(ran.stages), step.label, after, step, rewrites, before=before)
-            )
+            ran.stages.append(_Stage(len(ran.stages), step.label, after, step, rewrites, before))
         if inputs is not None and how not in (RAISED, INVALID, NEVER_ENDS):
             yield from self._numbers(ran, inputs, how)
 
