@@ -214,9 +214,11 @@ class Trial:
                 yield _checked(step, record)
                 continue
             one = locate(ran, inputs, judge, before, [record], self.levels)
-            rule = one.rewrite.rule if one.rewrite is not None else _of_kernel(one.note)
+            what = _of_kernel(one.note)
+            rule = "" if one.rewrite is None else _skeleton(one.rewrite.rule)
+            what = what if what.startswith(rule) else f"{rule}: {what}"
             near = () if record.value is None else (record.value,)
-            yield Failure(one.pass_label, one.how, rule, "", one.note, near)
+            yield Failure(one.pass_label, one.how, what, "", one.note, near)
         if judge.error is not None and judge.error > self.tolerance and not step.pass_.exact:
             if any(r.kind == "results" for r in found):
                 return  # judged in f64
@@ -225,7 +227,7 @@ class Trial:
 
 
 #: Kinds of checks that show what an earlier pass did: a kernel's loops, its schedule or its code.
-_NARROWED = frozenset({"kernel", "loops"})
+_NARROWED = frozenset({"kernel", "loops", "schedule"})
 
 
 def _missing(steps: Sequence[Step]) -> set[str]:
@@ -291,7 +293,7 @@ def _checked(step: Step, record: CheckRecord) -> Failure:
 
 def _of_kernel(note: str) -> str:
     """A note without the name of the kernel that it is about."""
-    return _skeleton(re.sub(r"^kernel [^ :]+:? ", "", note))
+    return _skeleton(re.sub(r"^kernel [^ :]+:? (\w+: )?(<.*>: )?", "", note))
 
 
 def _claimed(rewrite: Rewrite) -> tuple[Value, ...]:

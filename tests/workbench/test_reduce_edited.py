@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -96,7 +97,7 @@ def test_a_mistake_in_the_compiler(name, tmp_path):
     assert code == 1, out
     made = json.loads(out)
     assert (made["pass"], made["runs_alone"], made["stopped"]) == (pass_, True, None)
-    assert made["what"].startswith(row["rule"])
+    assert made["what"].startswith(re.sub(r"\d+", "N", row["rule"]))
     assert made["ops_after"] <= 3 < made["ops_before"]
 
     empty = tmp_path / "empty"
