@@ -25,12 +25,13 @@ def rows(made: Compilation) -> list[dict[str, Any]]:
     of the model (``file:line``), ``element``, the values there (``want``, ``got``), ``error``
     relative to the largest magnitude, ``ulps``, ``note``.
     """
-    return [
-        _row(made, stage, record)
+    found = [
+        (stage, record)
         for stage in made.stages
         for record in made.checks.get(stage.index, ())
         if record.verdict == "failed"
     ]
+    return [_row(made, *each, first=not number) for number, each in enumerate(found)]
 
 
 def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -56,10 +57,9 @@ def of_finding(found: Finding) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _row(made: Compilation, stage: Stage, record: CheckRecord) -> dict[str, Any]:
+def _row(made: Compilation, stage: Stage, record: CheckRecord, first: bool) -> dict[str, Any]:
     finding = made.finding
     rewrite, value, name = record.rewrite, record.value, stage.name
-    first = finding is not None and finding.note == record.note
     if finding is not None and first:  # narrowed further than the check alone
         name, rewrite = finding.pass_label, finding.rewrite or rewrite
         value = value if value is not None else finding.value

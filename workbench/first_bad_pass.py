@@ -118,7 +118,7 @@ class Search:
         """What to reduce."""
         modules = [stage.module for stage in made.stages]
         return reducing.suspect(
-            modules, made.steps, found.stage, self.model.name, self.inputs, made.target,
+            modules, made.steps, found.seen, self.model.name, self.inputs, made.target,
             made.options, self.tolerance,
         )  # fmt: skip
 

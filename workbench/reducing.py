@@ -13,6 +13,7 @@ from core_compiler import reproducer
 from core_compiler.compiler import Options
 from core_compiler.debug.failure import Trial
 from core_compiler.debug.reduce import Reduced, is_plain, reduce
+from core_compiler.errors import UserError
 from core_compiler.ir import Module
 from core_compiler.pipelines import Step
 
@@ -24,7 +25,8 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True, eq=False)
 class Suspect:
     """A module, what to run on it, and the whole that it was found in: the ``model``'s name and the
-    ``stage`` that the wrong pass makes.  ``notes`` are for people."""
+    ``stage`` that shows what is wrong.  ``notes`` are for people.  ``whole``: the same from the
+    first stage on, where a pass is wrong only by what was done before."""
 
     module: Module
     inputs: Sequence[np.ndarray]
@@ -32,6 +34,7 @@ class Suspect:
     model: str
     stage: int
     notes: tuple[str, ...] = ()
+    whole: Suspect | None = None
 
 
 def suspect(
@@ -40,19 +43,26 @@ def suspect(
     notes: tuple[str, ...] = (),
 ) -> Suspect:  # fmt: skip
     """What to run: the pass that makes ``stage`` alone where its module is plain tensor ops, else
-    the passes since the last such module.  ``modules`` are those of the stages before it."""
-    start = last_plain(modules, stage)
-    trial = reproducer.trial(
-        steps[start:stage], target, options.target, options.pass_timeout or PASS_SECONDS,
-        tolerance, options.threads,
-    )  # fmt: skip
-    given = _inputs_at(modules, start, inputs)
-    return Suspect(modules[start], given, trial, model, stage, notes)
+    the passes since the last such module.  ``modules`` are those of the stages before it.
+    UserError where there is no such module."""
+    plain = [n for n in range(stage) if is_plain(modules[n])]
+    if not plain:
+        raise UserError(
+            f"pass {steps[stage - 1].label} works on the model's own graph, before there are "
+            "tensor ops, and only those are made smaller", model,
+            "read it as tensor ops (without --frontend onnx-passes), or cut the graph by hand",
+        )  # fmt: skip
 
+    def since(start: int, whole: Suspect | None) -> Suspect:
+        trial = reproducer.trial(
+            steps[start:stage], target, options.target, options.pass_timeout or PASS_SECONDS,
+            tolerance, options.threads,
+        )  # fmt: skip
+        given = _inputs_at(modules, start, inputs)
+        return Suspect(modules[start], given, trial, model, stage, notes, whole)
 
-def last_plain(modules: Sequence[Module], stage: int) -> int:
-    """The last stage before ``stage`` whose main is plain tensor ops."""
-    return max(n for n in range(stage) if is_plain(modules[n]))
+    first, last = plain[0], plain[-1]
+    return since(last, since(first, None) if first != last else None)
 
 
 def _inputs_at(modules: Sequence[Module], stage: int, inputs) -> Sequence[np.ndarray]:
@@ -70,7 +80,7 @@ def written(
     the passes run on their own."""
     made = reduce(found.module, found.inputs, found.trial, seconds=seconds, progress=progress)
     if made is None:
-        return None
+        return found.whole and written(found.whole, folder, seconds, progress)
     target = found.trial.target.name
     files = reproducer.write(folder, made, target, found.model)
     # Who has lost patience does not wait for a process more.

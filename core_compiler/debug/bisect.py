@@ -59,7 +59,8 @@ class Finding:
     (None: the fault is not of one rewrite; a pass that raised has the number of the rewrite it did
     not make), or the step of a kernel's schedule.  ``value`` is what holds wrong numbers, ``error``
     their distance relative to the largest right one, ``numbers`` the right and the wrong one at its
-    ``index`` (None: not known).  ``before`` is the module that the pass got.
+    ``index`` (None: not known).  ``before`` is the module that the pass got.  ``seen`` is the stage
+    that shows it: that of a later pass where a kernel that it made is wrong.
     """
 
     stage: int
@@ -73,6 +74,11 @@ class Finding:
     error: float = float("nan")
     before: Module | None = None
     numbers: tuple[float, float] | None = None
+    seen: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.seen:
+            object.__setattr__(self, "seen", self.stage)
 
 
 @dataclass(eq=False)
@@ -404,7 +410,10 @@ class _Search:
     ) -> Finding:
         stage = self._stage_of(pass_name)
         before = self.made.stages[stage.index - 1].module
-        return Finding(stage.index, stage.name, how, note, number, rewrite, before=before, **where)
+        seen = self.made.stages[-1].index
+        return Finding(
+            stage.index, stage.name, how, note, number, rewrite, before=before, seen=seen, **where
+        )
 
 
 def _numbers(record: CheckRecord) -> tuple[float, float] | None:

@@ -6,12 +6,13 @@ Each function takes a case and gives another one, valid as far as type rules can
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from core_compiler.debug.check import same_bits
 from core_compiler.debug.evaluate import Evaluator, Values
+from core_compiler.debug.parts import bare_facts, differentiated, settled, step_results
 from core_compiler.debug.recipes import RECIPES
 from core_compiler.ir import Block, DType, Module, Op, TensorType, Value, as_array, tensor
 from core_compiler.ops.base import REGISTRY, infer
@@ -59,13 +60,18 @@ class Cutter:
             read = (v for op in kept for v in op.uses() if v in self.constants)
             chosen |= {self.constants[v] for v in read}
         ops = tuple(op for op in body.ops if op in chosen)
-        made = {v for op in ops for v in op.results}
-        arguments = dict.fromkeys(v for op in ops for v in op.uses() if v not in made)
-        outputs = _live_out(body, ops, self.users)
-        if not ops or not outputs:
+        live = _live_out(body, ops, self.users)
+        main, found = self.case.module.main, None
+        if ops and live:
+            found = step_results(main, ops, live, self.case.module.weights)
+        if found is None:
             return None
+        ops, results = found
+        made = {v for op in ops for v in op.results}
+        outside = (*(v for op in ops for v in op.uses()), *(v for v, _ in results))
+        read = dict.fromkeys(v for v in outside if v not in made)
         order = {v: i for i, v in enumerate((*body.arguments, *self._in_order()))}
-        taken = tuple(sorted(arguments, key=order.__getitem__))
+        taken, facts = settled(main, results, sorted(read, key=order.__getitem__))
         arrays = None
         if self.values is not None:
             try:
@@ -73,8 +79,8 @@ class Cutter:
             except Exception:  # an op that the reference does not take
                 return None
             arrays = tuple(a.reshape(v.type.shape) for a, v in zip(arrays, taken, strict=True))
-        block = Block(taken, ops, outputs)
-        return Case(_with_body(self.case.module, block), arrays)
+        block = Block(taken, ops, tuple(v for v, _ in results))
+        return Case(_with_body(self.case.module, block, facts), arrays)
 
     def _in_order(self) -> Iterator[Value]:
         for op in self.case.module.main.body.ops:
@@ -103,44 +109,60 @@ def around(body: Block, seeds: Sequence[Op], reach: int) -> list[Op]:
     return [op for op in body.ops if op in found]
 
 
+def bare(case: Case) -> Case | None:
+    """The case without what main says of its arguments and results (which may share memory, what
+    they are in a training step); None where it says nothing."""
+    main = case.module.main
+    facts = bare_facts(main)
+    if len(facts) == len(main.attributes):
+        return None
+    return replace(case, module=case.module.with_function(main.with_(attributes=facts)))
+
+
 def only_outputs(case: Case, places: Sequence[int]) -> Case:
+    """Fewer results; of a training step the loss is always one."""
     body = case.module.main.body
-    outputs = tuple(body.outputs[i] for i in places)
-    return _swept(case, body.with_(outputs=outputs))
+    places = sorted({*places, *differentiated(case.module.main)})
+    return _swept(case, body.with_(outputs=tuple(body.outputs[i] for i in places)), places)
 
 
-def _swept(case: Case, body: Block) -> Case:
-    """``body`` in the case's module, without ops and arguments that nobody reads."""
+def _swept(case: Case, body: Block, places: Sequence[int]) -> Case:
+    """``body`` in the case's module, without ops and arguments that nobody reads; its results are
+    those in these ``places`` of main."""
     live = set(body.outputs)
     ops: list[Op] = []
     for op in reversed(body.ops):
         if live.intersection(op.results):
             live.update(op.uses())
             ops.append(op)
-    places = [i for i, v in enumerate(body.arguments) if v in live]
-    arrays = None if case.inputs is None else tuple(case.inputs[i] for i in places)
-    arguments = tuple(body.arguments[i] for i in places)
-    block = Block(arguments, tuple(reversed(ops)), body.outputs)
-    return Case(_with_body(case.module, block), arrays)
+    main = case.module.main
+    read = [v for v in body.arguments if v in live]
+    taken, facts = settled(main, list(zip(body.outputs, places, strict=True)), read)
+    arrays = None
+    if case.inputs is not None:
+        given = dict(zip(body.arguments, case.inputs, strict=True))
+        arrays = tuple(given[v] for v in taken)
+    block = Block(taken, tuple(reversed(ops)), body.outputs)
+    return Case(_with_body(case.module, block, facts), arrays)
 
 
 def bypassed(case: Case) -> Iterator[Case]:
+    """The case with an operand of the same type in the place of an op's result, for each."""
     body = case.module.main.body
     for op in body.ops:
         if len(op.results) != 1:
             continue
         for operand in dict.fromkeys(op.operands):
-            if operand.type is op.results[0].type:
+            if operand.type == op.results[0].type:
                 ops = tuple(o for o in body.ops if o is not op)
                 block = body.with_(ops=ops).substitute({op.results[0]: operand})
-                yield _swept(case, block)
+                yield _swept(case, block, range(len(body.outputs)))
 
 
-def _with_body(module: Module, body: Block) -> Module:
-    """``module`` with another main; what spoke of main's old results and arguments is dropped."""
+def _with_body(module: Module, body: Block, facts: Mapping | None = None) -> Module:
+    """``module`` with another main, and with other ``facts`` of it."""
     main = module.main
-    told = ("aliases", "arguments", "results")  # the last two of a training step
-    facts = {k: v for k, v in main.attributes.items() if k not in told}
+    facts = main.attributes if facts is None else facts
     return module.with_function(main.with_(body=body, attributes=facts))
 
 

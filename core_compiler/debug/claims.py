@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from core_compiler.debug.evaluate import Recorded
 from core_compiler.debug.formulas import check_formula
 from core_compiler.debug.gradients import check_gradient
-from core_compiler.ir import Rewrite
-from core_compiler.ir.claims import Gradient
+from core_compiler.ir import Function, Rewrite
+from core_compiler.ir.claims import Formula, Gradient
 from core_compiler.ir.events import CheckRecord
+from core_compiler.training.roles import STATE, Roles
 
 
 def check_claim(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
@@ -17,3 +19,27 @@ def check_claim(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
     ``narrow`` evaluates what f64 says nothing about."""
     check = check_gradient if isinstance(rewrite.claim, Gradient) else check_formula
     return check(rewrite, values, narrow)
+
+
+#: What an update makes -> what it makes it of, where the names differ.
+_OF = ("after.", "before.")
+
+
+def check_carried(rewrites: Sequence[Rewrite], main: Function) -> Iterator[CheckRecord]:
+    """Whether a training step carries on what the updates compute: the next value of each argument
+    that a formula is given a new value of is that value.  A failed record for each that is not."""
+    roles = Roles.of(main)
+    places = {v: i for i, v in enumerate(main.arguments)}
+    following = {of: v for (role, of), v in zip(roles.results, main.outputs, strict=True)
+                 if role == "next"}  # fmt: skip
+    for rewrite in rewrites:
+        if not isinstance(rewrite.claim, Formula):
+            continue
+        for name, value in rewrite.claim.made.items():
+            place = places.get(rewrite.claim.given.get(name.replace(*_OF)))
+            if place is None or roles.arguments[place][0] not in STATE:
+                continue
+            if following.get(place) is not value:
+                role, name, _ = roles.arguments[place]
+                note = f"the next value of the {role} {name} is not what {rewrite.rule} makes"
+                yield CheckRecord(rewrite, "failed", value=value, note=note)

@@ -12,8 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,14 @@ from core_compiler.debug.bisect import (
     NEVER_ENDS,
     RAISED,
     SEEN,
+    locate,
 )
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.judge import Judge, Made
 from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Rewrite, Value
-from core_compiler.ir.events import CheckRecord
+from core_compiler.ir.claims import Formula, Gradient
+from core_compiler.ir.events import CheckRecord, Diagnostic
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import LevelRules, verify
 from core_compiler.ops.base import cost
@@ -45,7 +46,7 @@ NUMBERS = frozenset({CHECKED, END_TO_END, EXECUTED})
 
 @dataclass(frozen=True)
 class Failure:
-    """One thing that is wrong.
+    """One thing that is wrong, named as ``--check`` names it.
 
     ``pass_label`` and ``how`` it was seen (``raised``, ``invalid``, ``check``, ``end to end``,
     ``never ends``); ``what`` it is within that; ``place`` is the line of the pass for an exception.
@@ -60,9 +61,53 @@ class Failure:
     near: tuple[Value, ...] = field(default=(), compare=False, repr=False)
 
 
+@dataclass(frozen=True, eq=False)
+class _Stage:
+    """A stage of a compilation, as far as it is judged; the first has no ``step``."""
+
+    index: int
+    name: str
+    module: Module
+    step: Step | None = None
+    rewrites: Sequence[Rewrite] = ()
+    before: Module | None = None
+
+
+@dataclass(eq=False)
+class _Ran:
+    """What the passes of a trial have made, as a search for the cause reads a compilation."""
+
+    target: Any
+    options: Any
+    stages: list[_Stage]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def module(self) -> Module:
+        return self.stages[-1].module
+
+    def judged(self, stage: _Stage) -> Made:
+        """A stage as it is judged."""
+        assert stage.step is not None and stage.before is not None
+        last = stage is self.stages[-1]
+        flops = module_flops(stage.module) if last else 0.0
+        return Made(
+            stage.before, stage.module, stage.step.pass_, stage.rewrites, self.facts, flops, last
+        )
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Of a compile's options what a search for the cause reads."""
+
+    target: Mapping[str, Any]
+    pass_timeout: float | None
+    threads: int
+
+
 @dataclass(frozen=True)
 class Trial:
-    """Passes to be run in a row; the last one is the suspect.
+    """Passes to be run in a row; the last one is the suspect, or shows what one before it did.
 
     ``levels`` are the verifier's rules.  ``pass_seconds`` is what one pass may take (None: as long
     as it likes), ``tolerance`` how far an inexact pass may move the outputs as a whole.
@@ -85,11 +130,11 @@ class Trial:
         says that only failures of that kind are asked for.  UserError (exit code 3) where this
         machine lacks something.
         """
-        stages: list[tuple[Module, tuple[Rewrite, ...]]] = [(module, ())]
-        facts: dict[str, Any] = {}
+        options = _Options(self.options, self.pass_seconds, self.threads)
+        ran = _Ran(self.target, options, [_Stage(0, "", module)])
         for step in self.steps:
-            before = stages[-1][0]
-            context = PassContext(self.target, Budget(step.limit), facts=facts,
+            before = ran.module
+            context = PassContext(self.target, Budget(step.limit), facts=ran.facts,
                                   options=self.options)  # fmt: skip
             try:
                 with deadline(self.pass_seconds):
@@ -103,13 +148,22 @@ class Trial:
                     raise
                 yield _raised(step, error)
                 return
-            wrong = _returned(step, after) or self._invalid(step, after)
+            wrong = _returned(step, after) or self._invalid(step, after, context.notes)
             if wrong is not None:
                 yield wrong
                 return
-            stages.append((after, tuple(context.rewrites)))
+            rewrites = tuple(context.rewrites)
+            ran.stages.append(_Stage(len(ran.stages), step.label, after, step, rewrites, before))
         if inputs is not None and how not in (RAISED, INVALID, NEVER_ENDS):
-            yield from self._numbers(stages, facts, inputs, how)
+            yield from self._numbers(ran, inputs, how)
+
+    def without(self, step: Step) -> Trial | None:
+        """The trial with a pass left out; None where one after it needs what it does (else the rest
+        would fail for that)."""
+        steps = tuple(s for s in self.steps if s is not step)
+        if _missing(steps) - _missing(self.steps):
+            return None
+        return replace(self, steps=steps)
 
     def find(
         self, module: Module, inputs: Sequence[np.ndarray] | None, wanted: Failure | None = None
@@ -121,41 +175,69 @@ class Trial:
 
     # -- what may be wrong -----------------------------------------------------------------------
 
-    def _invalid(self, step: Step, after: Module) -> Failure | None:
-        errors = [d for d in verify(after, self.levels) if d.severity == "error"]
+    def _invalid(
+        self, step: Step, after: Module, notes: Sequence[Diagnostic]
+    ) -> Failure | None:  # fmt: skip
+        found = [*notes, *verify(after, self.levels)]
+        errors = [d for d in found if d.severity == "error"]
         if not errors:
             return None
         note = "; ".join(map(str, errors[:3]))
         near = [v for d in errors if d.op for v in (*d.op.operands, *d.op.results)]
         return Failure(step.label, INVALID, _skeleton(errors[0].message), "", note, tuple(near))
 
-    def _numbers(self, stages, facts, inputs, how) -> Iterator[Failure]:
+    def _numbers(
+        self, ran: _Ran, inputs: Sequence[np.ndarray], how: str | None
+    ) -> Iterator[Failure]:  # fmt: skip
         """What the judge says of the last pass; nothing where the stages before it have no values:
         candidates may lack what they need."""
-        step = self.steps[-1]
-        (before, _), (after, rewrites) = stages[-2:]
-        if after is before and not rewrites and step.pass_.name() not in _OF_KERNELS:
+        step, (first, *earlier, last) = self.steps[-1], ran.stages
+        changed = last.module is not last.before or last.rewrites
+        if not changed and step.pass_.name() not in _OF_KERNELS:
             return
         target = self.target if self.target.available() is None else None
         try:
-            judge = Judge(stages[0][0], inputs, target, self.threads)
-            for earlier, (one, other) in zip(self.steps, pairwise(stages[:-1]), strict=False):
-                judge.follow(Made(one[0], other[0], earlier.pass_, other[1]))
+            judge = Judge(first.module, inputs, target, self.threads)
+            for stage in earlier:
+                judge.follow(ran.judged(stage))
         except Exception:  # a module that nobody can evaluate has no values
             return
-        last = Made(before, after, step.pass_, rewrites, facts, module_flops(after), True)
+        before = judge.fork()
         try:
-            found = judge.stage(last)
+            found = judge.stage(ran.judged(last))
         except Exception:  # a candidate lacks a pass whose work is read
             return
         for record in found:
-            if record.verdict == "failed" and how in (None, SEEN[record.kind]):
+            if record.verdict != "failed" or how not in (None, SEEN[record.kind]):
+                continue
+            if record.kind not in _NARROWED:
                 yield _checked(step, record)
+                continue
+            one = locate(ran, inputs, judge, before, [record], self.levels)
+            what = _of_kernel(one.note)
+            rule = "" if one.rewrite is None else _skeleton(one.rewrite.rule)
+            what = what if what.startswith(rule) else f"{rule}: {what}"
+            near = () if record.value is None else (record.value,)
+            yield Failure(one.pass_label, one.how, what, "", one.note, near)
         if judge.error is not None and judge.error > self.tolerance and not step.pass_.exact:
             if any(r.kind == "results" for r in found):
                 return  # judged in f64
             note = f"the results are off by {judge.error:.3g} of their largest value"
             yield Failure(step.label, END_TO_END, "error", "", note)
+
+
+#: Kinds of checks that show what an earlier pass did: a kernel's loops, its schedule or its code.
+_NARROWED = frozenset({"kernel", "loops", "schedule"})
+
+
+def _missing(steps: Sequence[Step]) -> set[str]:
+    """What ``steps`` need that none of them ensures: what must hold where they begin."""
+    missing: set[str] = set()
+    holds: set[str] = set()
+    for step in steps:
+        missing |= step.pass_.requires - holds
+        holds = (holds | step.pass_.ensures) - step.pass_.ends
+    return missing
 
 
 #: Passes whose result is no other main but what they lay down in the facts.
@@ -197,11 +279,29 @@ def _checked(step: Step, record: CheckRecord) -> Failure:
     rewrite, how = record.rewrite, SEEN[record.kind]
     note = record.note or "a check failed"
     if rewrite is None:
-        what = _skeleton(re.sub(r"^kernel [^ :]+:? ", "", note))
         near = () if record.value is None else (record.value,)
+        # Which call of a program is wrong may depend on what lay in memory.
+        what = record.kind if record.kind == "program" else _of_kernel(note)
         return Failure(step.label, how, what, "", note, near)
-    near = dict.fromkeys([*rewrite.values, *(v for op in rewrite.old for v in op.results)])
-    return Failure(step.label, how, rewrite.rule, "", note, tuple(near))
+    equal = record.kind == "unlogged" and not record.worst_error
+    rule = f"{rewrite.rule} of equal values" if equal else rewrite.rule
+    near = dict.fromkeys([
+        *rewrite.values, *(v for op in rewrite.old for v in op.results), *_claimed(rewrite),
+    ])  # fmt: skip
+    return Failure(step.label, how, rule, "", note, tuple(near))
+
+
+def _of_kernel(note: str) -> str:
+    """A note without the name of the kernel that it is about."""
+    return _skeleton(re.sub(r"^kernel [^ :]+:? (\w+: )?(<.*>: )?", "", note))
+
+
+def _claimed(rewrite: Rewrite) -> tuple[Value, ...]:
+    """The values that new ops are said to compute something of."""
+    claim = rewrite.claim
+    if isinstance(claim, Gradient):
+        return tuple(v for op in claim.forward for v in op.results)
+    return tuple(claim.given.values()) if isinstance(claim, Formula) else ()
 
 
 _NAMES = (

@@ -25,6 +25,7 @@ from core_compiler.debug import facts as facts_of_schedules
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
 from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
+from core_compiler.debug.claims import check_carried
 from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.loops import check_loops
 from core_compiler.debug.loss_slope import check_loss
@@ -41,6 +42,9 @@ from core_compiler.ir.kinds import CONSTANTS
 
 #: How many times the import's error against f64 a stage's may be.
 GROWTH = 4.0
+#: When the results of a linked program are looked at.
+_AFTER_ANOTHER = " after a call on other inputs"
+_TIMES = (" at first", " when it is executed again", _AFTER_ANOTHER)
 #: Stages of more operations are evaluated in f64 as a whole at the end of the meaning half only;
 #: before, single rewrites are (`Checker`).
 MOST_WIDE = 2_000_000_000
@@ -160,6 +164,8 @@ class Judge:
         except Exception as error:  # a broken program: any kind of exception
             failed = True
             yield replace(_cannot(error), kind="program")
+        if "updated" in made.pass_.ensures and made.changed:
+            yield from check_carried(made.rewrites, made.module.main)
         if made.changed:
             yield from self._results(made, failed)
         if "gradients" in made.pass_.ensures and made.changed and not failed:
@@ -223,26 +229,34 @@ class Judge:
             yield from self._program(made, facts)
 
     def _program(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
-        """The linked program, executed as a caller does, and once more."""
+        """The linked program, executed as a caller does: at first, once more, and after a call on
+        other inputs."""
         if any(op.kind == "core.all_reduce" for op in made.module.walk()):
             return  # shards execute together
         started = time.perf_counter()
         execute = self.target.load(made.module, facts, threads=self.threads)
-        # A result that nobody writes must not find the right values in memory used before.
-        execute(*(np.ascontiguousarray(np.roll(a, 1)).reshape(a.shape) for a in self.inputs))
-        for time_ in ("", " when it is executed again"):
+        outputs: Sequence[np.ndarray] = ()
+        for time_ in _TIMES:
+            if time_ is _AFTER_ANOTHER:
+                # What nobody writes must not find the right values in memory used before.
+                others = (np.ascontiguousarray(np.roll(a, 1)).reshape(a.shape) for a in self.inputs)
+                execute(*others)
+            for output in outputs:  # a result that nobody writes is wrong then
+                held = output.reshape(-1).view(np.uint8)
+                np.invert(held, out=held)
             # Copies: a training step updates its state where it lies.
-            outputs = execute(*(np.array(a) for a in self.inputs))
+            outputs = execute(*(np.array(a) for a in self.inputs), out=dict(enumerate(outputs)))
             for place, (value, want, got) in enumerate(
                 zip(made.module.main.outputs, self.outputs, outputs, strict=True)
             ):
                 if not same_bits(want, got):
                     note = (f"every launch is right alone, result {place} of the program is not"
-                            f"{time_}: a launch's addresses or order")  # fmt: skip
+                            f"{time_}: a launch's addresses or order, or what is left of a call"
+                            )  # fmt: skip
                     yield _differ(value, want, got, note, "program", started)
                     return
         spent = time.perf_counter() - started
-        yield CheckRecord(None, "bitwise", note="the program, executed twice", seconds=spent,
+        yield CheckRecord(None, "bitwise", note="the program, executed three times", seconds=spent,
                           kind="program")  # fmt: skip
 
     # -- results as a whole ----------------------------------------------------------------------

@@ -22,6 +22,7 @@ from core_compiler.debug.candidates import (
     Cutter,
     around,
     arrays_of,
+    bare,
     bypassed,
     is_no_recipe,
     only_outputs,
@@ -141,8 +142,8 @@ class _Search:
             for _ in range(ROUNDS):
                 at_start = self.case, self.trial
                 for step in (
-                    self.passes, self.near, self.some_ops, self.outputs, self.bypass, self.any_op,
-                    self.numbers, self.shapes, self.numbers, self.attributes,
+                    self.facts, self.passes, self.near, self.some_ops, self.outputs, self.bypass,
+                    self.any_op, self.numbers, self.shapes, self.numbers, self.attributes,
                 ):  # fmt: skip
                     step()
                 if (self.case, self.trial) == at_start:
@@ -173,12 +174,18 @@ class _Search:
         self.case, self.trial, self.failure = case, trial, found
         return True
 
+    def facts(self) -> None:
+        """Leave out what main says of its arguments and results: else every part must keep it."""
+        self.doing = "what main says of its state"
+        self.fails(bare(self.case))
+
     def passes(self) -> None:
-        """Leave out passes that run before the suspect and are not needed."""
+        """Leave out passes that run before the suspect and that none after them needs."""
         self.doing = "passes before it"
         for step in self.trial.steps[:-1]:
-            left = tuple(s for s in self.trial.steps if s is not step)
-            self.fails(self.case, replace(self.trial, steps=left))
+            left = self.trial.without(step)
+            if left is not None:
+                self.fails(self.case, left)
 
     def near(self) -> None:
         """Cut out the ops that the failure speaks of, with more and more of those around them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,11 @@ def add_arguments(parser) -> None:
         metavar="ERROR",
         help="largest error of the outputs by one inexact pass, relative (default 1e-3)",
     )
+    parser.add_argument(
+        "--inputs",
+        metavar="FILE.npz",
+        help="arrays to run on, by the inputs' names or arr_0, arr_1... (default: the model's own)",
+    )
     parser.add_argument("--no-execute", action="store_true", help="leave machine code out")
 
 
@@ -48,19 +54,17 @@ def run(arguments) -> int:
     from workbench import reducing
 
     progress = common.progress()
-    find = _of_recording if subject.is_recording(arguments.model) else _of_model
-    if find is _of_model and arguments.stage is not None:
-        raise UserError(
-            "a model has no stages yet", "--stage", "name a recording, or leave --stage out"
-        )
-    suspect = find(arguments, progress)
+    suspect = _suspect(arguments, progress)
     made = reducing.written(suspect, folder, seconds, progress.progress)
     progress.end("finished")
     if made is None:
-        label = suspect.trial.steps[-1].label
+        label, notes = suspect.trial.steps[-1].label, "".join(f" ({n})" for n in suspect.notes)
         raise UserError(
-            f"pass {label} does not fail when it runs on its own", arguments.model,
-            "`workbench bisect` tells how it was seen; try other inputs (--seed), or --stage",
+            f"pass {label} does not fail when it runs again{notes}: the numbers of this run do not "
+            "show it, or it is mended",
+            arguments.model,
+            "`workbench bisect` tells what fails now; try other inputs (--seed, --inputs), or "
+            "another --stage",
         )  # fmt: skip
     data, found = made
     emit(arguments, data, lambda: _text(data, found))
@@ -70,75 +74,103 @@ def run(arguments) -> int:
 # -- where the failure is --------------------------------------------------------------------------
 
 
-def _of_model(arguments, progress) -> Suspect:
-    """The first pass of a compile that is wrong, as bisecting finds it."""
+def _suspect(arguments, progress) -> Suspect:
+    """What to reduce: of a recording the stage that is named, or the first whose check failed;
+    else, and where a pass ended the compile, what bisecting finds."""
     from core_compiler import compiler
-    from core_compiler.debug.bisect import bisect
-    from core_compiler.legality import levels
-    from workbench import reducing
+    from workbench import first_bad_pass, recorded_model, reducing
 
-    arguments.pass_timeout = arguments.pass_timeout or reducing.PASS_SECONDS
-    options = common.options(arguments)
-    model = common.load(arguments)
-    made = compiler.start(model.imported.module, arguments.target, options, model.inputs)
+    number, names, notes, alone = None, [], (), None
+    if subject.is_recording(arguments.model):
+        options, model, number, names, alone = _recorded(arguments)
+        told = recorded_model.stood_in(model, arguments.inputs is not None)
+        notes = (told,) if told else ()
+    elif arguments.stage is not None:
+        raise UserError(
+            "a model has no stages yet", "--stage", "name a recording, or leave --stage out"
+        )
+    else:
+        options = common.options(arguments)
+        model = common.load(arguments)
+    if number is None and options.pass_timeout is None:
+        options = replace(options, pass_timeout=reducing.PASS_SECONDS)
+    inputs = model.inputs
+    if arguments.inputs is not None:
+        inputs = first_bad_pass.read_inputs(Path(arguments.inputs), model)
+    made = compiler.start(model.imported.module, arguments.target, options, inputs)
+    if alone is not None:
+        made.steps = [alone]
+    labels = [step.label for step in made.steps]
+    count = min(len(names), number or len(names))
+    if names[:count] != labels[:count] or (number or 0) > len(labels):
+        raise recorded_model.another_pipeline(arguments.model)
     if arguments.no_execute:
         made.steps = [step for step in made.steps if step.pass_.name() != "generate_code"]
+    if number is None:
+        number = _found(arguments, made, inputs, progress)
+    else:
+        while len(made.stages) < number:
+            progress.progress(f"compile {made.steps[len(made.stages) - 1].label}", 0, 0)
+            made.step()
+    return reducing.suspect(
+        [stage.module for stage in made.stages], made.steps, number, model.name, inputs,
+        made.target, options, arguments.tolerance, notes,
+    )  # fmt: skip
+
+
+def _found(arguments, made, inputs, progress) -> int:
+    """The stage that shows the first wrong pass of a compile, as bisecting finds it."""
+    from core_compiler.debug.bisect import bisect
+    from core_compiler.legality import levels
+
     found = bisect(
-        made, model.inputs, levels=levels(), tolerance=arguments.tolerance,
+        made, inputs, levels=levels(), tolerance=arguments.tolerance,
         execute=not arguments.no_execute, progress=progress.progress,
     )  # fmt: skip
-    if found is None:
-        progress.end("finished")
-        raise UserError(
-            f"nothing fails in {len(made.stages) - 1} passes", arguments.model,
-            "name the pass to blame with --insert FILE.py:CLASS, try other inputs (--seed), or a "
-            "recording with --stage N",
-        )  # fmt: skip
-    modules = [stage.module for stage in made.stages]
-    return reducing.suspect(
-        modules, made.steps, found.stage, model.name, model.inputs, arguments.target, options,
-        arguments.tolerance,
+    if found is not None:
+        return found.seen
+    progress.end("finished")
+    said = f"nothing fails in {len(made.stages) - 1} passes"
+    if subject.is_recording(arguments.model):
+        said = f"no check failed in this recording, and {said} now"
+    raise UserError(
+        said, arguments.model,
+        "name the pass to blame with --insert FILE.py:CLASS, try other inputs (--seed, --inputs), "
+        "or a recording with --stage N; where the import differs from its framework, `workbench "
+        "compile --against NAME` names the node",
     )  # fmt: skip
 
 
-def _of_recording(arguments, progress) -> Suspect:
-    """The stage that is named, or the first whose check failed, or the pass that ended it."""
-    from core_compiler import compiler
+def _recorded(arguments):
+    """The options of a recorded compile, its model, the stage that is wrong (None: no check says),
+    the passes that made its stages, and the one pass that ran (None: a pipeline did)."""
+    from core_compiler.pipelines import PipelineEdit, Step
     from core_compiler.record import Recording
-    from workbench import models, recorded_model, reducing
+    from workbench import models, recorded_model
 
     with Recording.open(arguments.model) as opened:
         meta, stages = opened.meta(), opened.stages()
         if not stages:
             raise UserError("the recording has no stage", arguments.model, "compile again")
         number = _wrong_stage(arguments, opened, stages)
-    wanted = recorded_model.spec_of(
-        meta, arguments.model, arguments.trust, code=arguments.trust
-    )  # fmt: skip
+    wanted = recorded_model.spec_of(meta, arguments.model, arguments.trust, code=arguments.trust)
     options = common.recorded_options(arguments, meta)
     model = models.load(wanted, cache=not arguments.no_import_cache)
-    options = recorded_model.whole(options, model)
-    made = compiler.start(model.imported.module, arguments.target, options, model.inputs)
     names = [stage.pass_name for stage in stages[1:]]
-    if len(made.steps) < number or names[: number - 1] != [
-        step.label for step in made.steps[: number - 1]
-    ]:
-        raise recorded_model.another_pipeline(arguments.model)
-    while len(made.stages) < number:
-        progress.progress(f"compile {made.steps[len(made.stages) - 1].label}", 0, 0)
-        made.step()
-    notes = recorded_model.stood_in(model)
-    return reducing.suspect(
-        [stage.module for stage in made.stages], made.steps, number, model.name, model.inputs,
-        made.target, options, arguments.tolerance, (notes,) if notes else (),
-    )  # fmt: skip
+    alone = None
+    if meta.get("alone") and options.edit.insert:  # the pytest fixture run_pass made it
+        ((_, pass_), *_), limits = options.edit.insert, options.edit.limits
+        alone = Step(pass_.name(), pass_, limits.get(pass_.name()))
+        options = replace(options, edit=PipelineEdit())
+    return recorded_model.whole(options, model), model, number, names, alone
 
 
 # -- recordings ------------------------------------------------------------------------------------
 
 
-def _wrong_stage(arguments, opened, stages) -> int:
-    """The stage whose pass is to blame; one past the last where that pass made none."""
+def _wrong_stage(arguments, opened, stages) -> int | None:
+    """The stage that is named (one past the last where its pass made none), or the first whose
+    check failed; None where there is none."""
     if arguments.stage is not None:
         text = arguments.stage
         if text == str(len(stages)):  # the pass that ended the compile left no stage
@@ -147,16 +179,7 @@ def _wrong_stage(arguments, opened, stages) -> int:
         if number == 0:
             raise UserError("stage 0 is the import, made by no pass", "--stage", "name a later one")
         return number
-    failed = next((s.index for s in stages if s.verdicts.get("failed")), None)
-    if failed is not None:
-        return failed
-    if opened.status == "failed":
-        errors = {d for d in opened.diagnostics(len(stages) - 1) if d.severity == "error"}
-        return len(stages) - 1 if errors else len(stages)
-    raise UserError(
-        "no check failed in this recording", arguments.model,
-        "record with `workbench compile --check`, or name the stage with --stage N",
-    )  # fmt: skip
+    return next((s.index for s in stages if s.verdicts.get("failed")), None)
 
 
 # -- arguments and answers -------------------------------------------------------------------------

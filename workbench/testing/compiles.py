@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from core_compiler.compiler import Compilation, Options, start
 from core_compiler.ir import Module
 from core_compiler.ir.parser import parse
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines import Step
+from core_compiler.pipelines import PipelineEdit, Step
 from core_compiler.session import finished
 from core_compiler.stage import Stage
 from workbench.testing.checks import check_passes
@@ -77,7 +77,11 @@ class RunPass:
         before = parse(module, where="the module's text") if isinstance(module, str) else module
         made = start(before, target, Options(check=inputs is not None), inputs)
         made.steps = [Step(pass_.name(), pass_, limit)]
-        made.about = {"model": pass_.name(), "target": made.target.name}
+        # A recording says which pass it was: `workbench reduce` runs it alone again.
+        limits = {} if limit is None else {pass_.name(): limit}
+        edit = PipelineEdit(insert=((0, pass_),), limits=limits)
+        made.options = replace(made.options, edit=edit)
+        made.about = {"model": pass_.name(), "target": made.target.name, "alone": True}
         stage = made.step()
         if inputs is not None:
             check_passes(made)

@@ -126,7 +126,7 @@ def test_checks_of_machine_code_lead_to_their_launches(run, file):
         for op in file.module(stage).main.body.ops if op.kind == "target.launch"
     }  # fmt: skip
     told = {k: f"kernel {n}" for k, n in launches.items()}
-    assert {r["op"]: r["note"] for r in rows} == {**told, None: "the program, executed twice"}
+    assert {r["op"]: r["note"] for r in rows} == {**told, None: "the program, executed three times"}
 
 
 def test_values_are_the_statistics_of_the_recording(run, file):
