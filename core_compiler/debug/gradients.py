@@ -6,8 +6,9 @@ operands, what the event's ops contribute, ``sum <c, d>``, must be ``<g, (f(x + 
 2h>``: both sides are evaluated in f64, f by the meaning of the forward op (of a composite by its
 decomposition), so nothing of the rule is trusted.
 
-*Points.*  The recorded values; values near them; normal values of their scale.  Expensive ops: one
-point.  Integers (positions, classes, conditions) stay what they are.
+*Points.*  The recorded values; values near them; normal values of their scale; the same with zeros
+among them, where the rule tells cases apart (a product with one factor 0 is smooth, and divided by
+that factor no more).  Expensive ops: one point.  Integers (positions, classes, conditions) stay what they are.
 
 *Steps.*  Two steps h and h/2 and Richardson's extrapolation; of multilinear ops the difference is
 exact for any step.  Where both differ by more than a smooth function can, the function has a kink
@@ -53,6 +54,9 @@ KINK = 1e-5
 #: Ops of more flops (a loop: bytes), or on more elements, are checked at one point: so many
 #: elements are points enough.
 HEAVY, MANY = 20_000_000, 65_536
+#: What rules tell cases apart by, and the part of the elements that are 0 to reach them.
+CASES = frozenset({"core.eq", "core.ne", "core.lt", "core.le", "core.gt", "core.ge", "core.select"})
+ZEROS = 0.2
 #: Ops that are linear in each of their operands: any step is exact.
 MULTILINEAR = frozenset({
     "core.conv", "core.conv_transpose", "core.conv_weight_gradient", "core.matmul", "core.contract",
@@ -215,8 +219,10 @@ class GradientCheck:
         if not self._heavy:
             yield self._point("the recorded values", 0, lambda v, random: self.fixed(v))
             yield self._point("normal values", 2, self._normal)
+            if any(op.kind in CASES for op in self.rewrite.new):
+                yield self._point("normal values, some of them 0", 3, self._sparse)
 
-    def point_of(self, name: str, x: Arrays, seed: int = 3) -> Point:
+    def point_of(self, name: str, x: Arrays, seed: int = 4) -> Point:
         """The point with operands ``x``."""
         return self._point(name, seed, lambda v, random: x[v])
 
@@ -242,6 +248,10 @@ class GradientCheck:
     def _normal(self, value: Value, random: np.random.Generator) -> np.ndarray:
         held = self.fixed(value)
         return min(_scale(held), 4.0) * random.standard_normal(held.shape)
+
+    def _sparse(self, value: Value, random: np.random.Generator) -> np.ndarray:
+        made = self._normal(value, random)
+        return np.where(random.random(made.shape) < ZEROS, 0.0, made)
 
     # -- slopes ----------------------------------------------------------------------------------
 

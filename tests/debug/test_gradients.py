@@ -167,6 +167,37 @@ def test_another_subgradient_than_the_declared_one_is_found(kind, with_torch, mo
     assert record.verdict == "failed" and "ties" in record.note
 
 
+def test_a_rule_that_is_wrong_only_beside_a_zero_is_found(monkeypatch):
+    """Numbers of a model have no zeros; a running product of one is smooth all the same."""
+    monkeypatch.setattr(torch_gradients, "version", lambda: "")
+    right = REGISTRY["core.cumprod"].gradient
+
+    class Confused:
+        """A builder whose first comparison of whole numbers, for "the first zero", is wrong."""
+
+        def __init__(self, b):
+            self.b, self.met = b, False
+
+        def __getattr__(self, name: str):
+            return getattr(self.b, name)
+
+        def eq(self, x, y):
+            if self.met or not x.type.dtype.is_integer:
+                return self.b.eq(x, y)
+            self.met = True
+            return self.b.ne(x, y)
+
+    module = program(lambda b, x: b.cumprod(x, axis=1), "3x6xf64")
+    arrays = numbers_of(3, 6)
+    assert {r.verdict for r in records(module, arrays)} == {"within"}
+    wrong = replace(REGISTRY["core.cumprod"], gradient=lambda b, *rest: right(Confused(b), *rest))
+    monkeypatch.setitem(REGISTRY, "core.cumprod", wrong)
+    (record,) = records(module, arrays)
+    assert record.verdict == "failed"
+    monkeypatch.setattr(gradients, "ZEROS", 0.0)
+    assert [r.verdict for r in records(module, arrays)] == ["within"]  # nothing else shows it
+
+
 def numbers_of(*shape: int) -> list[np.ndarray]:
     return [np.random.default_rng(0).standard_normal(shape)]
 
