@@ -56,10 +56,11 @@ HEAVY, MANY = 20_000_000, 65_536
 #: Ops that are linear in each of their operands: any step is exact.
 MULTILINEAR = frozenset({
     "core.conv", "core.conv_transpose", "core.conv_weight_gradient", "core.matmul", "core.contract",
-    "core.add", "core.sub", "core.mul", "core.neg", "core.reduce_sum", "core.mean", "core.centre",
-    "core.cumsum", "core.avg_pool", "core.avg_pool_gradient", "core.max_pool_gradient", "core.select", "core.cast",
+    "core.add", "core.sub", "core.mul", "core.neg", "core.reduce_sum", "core.mean", "core.cumsum",
+    "core.avg_pool", "core.avg_pool_gradient", "core.max_pool_gradient", "core.select", "core.cast",
     "core.reshape", "core.transpose", "core.broadcast", "core.reverse", "core.slice", "core.pad",
     "core.concat", "core.take", "core.take_along", "core.all_reduce", "core.distribute",
+    "core.centre",
 })  # fmt: skip
 #: Ops of several programs: evaluated alone, all shards hold the same, so a sum over all of them is
 #: the number of shards times the slope of one (`ops.gradients.collective`).

@@ -60,9 +60,7 @@ def _standard_deviation(b, op, dy):
     deviation = op.result if wide is x else b.op(op.kind, (wide,), **op.attributes)
     nothing, one = zeros(b, deviation), b.scalar_like(1, deviation)
     none = b.eq(deviation, nothing)
-    share = b.div(
-        b.centre(wide, axes=axes), over(b, b.select(none, one, deviation), wide, axes)
-    )
+    share = b.div(b.centre(wide, axes=axes), over(b, b.select(none, one, deviation), wide, axes))
     slope = b.select(none, nothing, b.div(slope, b.scalar_like(_count(op), slope)))
     return rounded(b, b.mul(share, over(b, slope, wide, axes)), x)
 
