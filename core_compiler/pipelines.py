@@ -55,7 +55,7 @@ def meaning(training: Training | None = None) -> tuple[Pass, ...]:
 def _before_gradients() -> tuple[Pass, ...]:
     """Composites stay whose own gradient is finite where that of their parts is not, and nothing is
     written with another slope."""
-    return Decompose(kinds="linear,logsumexp,variance,softmin"), Recompose(kinks=False)
+    return Decompose(kinds="linear,logsumexp,softmin"), Recompose(kinks=False)
 
 
 #: Passes of ours that a person inserts, by name: they stand in no pipeline, but for ``recompute``,

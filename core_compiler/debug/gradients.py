@@ -64,6 +64,7 @@ MULTILINEAR = frozenset({
     "core.avg_pool", "core.avg_pool_gradient", "core.max_pool_gradient", "core.select", "core.cast",
     "core.reshape", "core.transpose", "core.broadcast", "core.reverse", "core.slice", "core.pad",
     "core.concat", "core.take", "core.take_along", "core.all_reduce", "core.distribute",
+    "core.centre",
 })  # fmt: skip
 #: Ops of several programs: evaluated alone, all shards hold the same, so a sum over all of them is
 #: the number of shards times the slope of one (`ops.gradients.collective`).

@@ -124,6 +124,8 @@ COUNTERPARTS: dict[str, Callable[[Any, Op, Sequence[Any]], Any]] = {
     "core.reduce_min": lambda torch, op, xs: torch.amin(xs[0], op["axes"]),
     "core.variance": lambda torch, op, xs: torch.var(
         xs[0], op["axes"], correction=op.get("correction", 0)),
+    "core.standard_deviation": lambda torch, op, xs: torch.std(
+        xs[0], op["axes"], correction=op.get("correction", 0)),
     "core.cumsum": lambda torch, op, xs: None if op.get("reverse") or op.get("exclusive")
     else torch.cumsum(xs[0], op["axis"]),
     "core.concat": lambda torch, op, xs: torch.cat(list(xs), op["axis"]),

@@ -7,7 +7,7 @@ import numpy as np
 from core_compiler import lazy
 from core_compiler.ir import DType, tensor
 from core_compiler.ops.base import Attr, OpDef, declare
-from core_compiler.ops.composite import in_f32, size_of
+from core_compiler.ops.composite import in_f32, others, size_of, spread
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -95,7 +95,7 @@ for _name, _summary, _allowed, _empty in REDUCTIONS:
     )
 
 
-# -- mean and variance: composites -----------------------------------------------------------------
+# -- mean, variance and deviations: composites -----------------------------------------------------
 
 
 def _mean_rule(types, attributes):
@@ -124,28 +124,111 @@ declare(
 )
 
 
+def _centred(b, x, axes):
+    """``x - mean(x)``, and 1 / (half the range of ``x``) for each result.
+
+    ``x - middle`` is at most half the range, so nothing overflows, and a mean of what is scaled to
+    [-1, 1] loses no more digits than x has.  The mean itself would be rounded by up to many
+    deviations where it is large: it is kept as the sum of two numbers (Dekker, 1971).
+    """
+    kept, limits = others(x.type.rank, axes), np.finfo(x.type.dtype.numpy)
+    least, most = b.reduce_min(x, axes=axes), b.reduce_max(x, axes=axes)
+    half = b.scalar_like(0.5, least)
+    least, most = b.mul(least, half), b.mul(most, half)
+    middle = b.add(least, most)
+    tiny = float(limits.tiny)  # its reciprocal is a number too
+    reach = b.clamp(b.sub(most, least), low=tiny, high=1 / tiny)
+    scale = b.div(b.scalar_like(1, reach), reach)
+    near = b.mul(b.sub(x, spread(b, middle, x, kept)), spread(b, scale, x, kept))
+    offset = b.div(b.mean(near, axes=axes), scale)
+    mean = b.add(middle, offset)
+    rest = b.sub(offset, b.sub(mean, middle))
+    return b.sub(b.sub(x, spread(b, mean, x, kept)), spread(b, rest, x, kept)), scale
+
+
 @in_f32
-def _variance(b, op, x):
-    axes = op["axes"]
-    n = size_of(x, axes)
-    mean = b.mean(x, axes=axes)
-    kept = tuple(a for a in range(x.type.rank) if a not in axes)
-    d = b.sub(x, b.broadcast(mean, shape=x.type.shape, dims=kept))
-    total = b.reduce_sum(b.mul(d, d), axes=axes)
-    return b.div(total, b.scalar_like(max(n - op["correction"], 0), total))
+def _centre(b, op, x):
+    return _centred(b, x, op["axes"])[0] if size_of(x, op["axes"]) else x
 
 
 declare(
     OpDef(
+        "core.centre",
+        "x - mean(x), the mean as a sum of two numbers: exact to rounding however large it is.  "
+        "a, z = reduce_min(x) / 2, reduce_max(x) / 2; c = a + z; s = 1 / clamp(z - a); "
+        "t = mean((x - c) * s) / s; m = c + t; (x - m) - (t - (m - c))",
+        ("x",),
+        lambda types, attributes: (_mean_rule(types, attributes)[0].with_(shape=types[0].shape),),
+        attributes={"axes": Attr(tuple, doc="the axes of the mean, ascending")},
+        decompose=_centre,
+        traits=frozenset({"composite"}),
+    )
+)
+
+
+def _mean_square(b, d, op):
+    """The sum of squares over ``n - correction``."""
+    total = b.reduce_sum(b.mul(d, d), axes=op["axes"])
+    return b.div(total, b.scalar_like(max(size_of(d, op["axes"]) - op["correction"], 0), total))
+
+
+def _scaled_variance(b, op, x):
+    """The variance of ``x * scale``, which neither overflows nor underflows, and the scale."""
+    axes = op["axes"]
+    if not size_of(x, axes):
+        made = _mean_square(b, x, op)
+        return made, b.scalar_like(1, made)
+    d, scale = _centred(b, x, axes)
+    wide = spread(b, scale, x, others(x.type.rank, axes))
+    return _mean_square(b, b.mul(d, wide), op), scale
+
+
+@in_f32
+def _variance(b, op, x):
+    if op["plain"]:
+        mean = spread(b, b.mean(x, axes=op["axes"]), x, others(x.type.rank, op["axes"]))
+        return _mean_square(b, b.sub(x, mean), op)
+    made, scale = _scaled_variance(b, op, x)
+    return b.div(b.div(made, scale), scale)
+
+
+@in_f32
+def _standard_deviation(b, op, x):
+    made, scale = _scaled_variance(b, op, x)
+    return b.div(b.sqrt(made), scale)
+
+
+CORRECTION = Attr((int, float), 0, "0 for a population's, 1 for a sample's")
+
+declare(
+    OpDef(
         "core.variance",
-        "d = x - mean(x); reduce_sum(d * d) / max(n - correction, 0)",
+        "d = centre(x) * s, s as there; reduce_sum(d * d) / max(n - correction, 0) / s / s",
         ("x",),
         _mean_rule,
         attributes={
             "axes": AXES,
-            "correction": Attr((int, float), 0, "0 for a population's variance, 1 for a sample's"),
+            "correction": CORRECTION,
+            "plain": Attr(
+                bool, False,
+                "as normalisations have it: d = x - mean(x), s = 1; quicker, but digits are lost "
+                "where the mean is large, and squares may overflow or vanish",
+            ),
         },
         decompose=_variance,
+        traits=frozenset({"composite"}),
+    )
+)  # fmt: skip
+
+declare(
+    OpDef(
+        "core.standard_deviation",
+        "d = centre(x) * s, s as there; sqrt(reduce_sum(d * d) / max(n - correction, 0)) / s; its "
+        "gradient at 0 is 0",
+        ("x",),
+        _mean_rule,
+        attributes={"axes": AXES, "correction": CORRECTION},
+        decompose=_standard_deviation,
         traits=frozenset({"composite"}),
     )
 )

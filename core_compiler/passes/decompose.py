@@ -34,7 +34,7 @@ class Decompose(Pass):
     """
 
     asks = 1
-    kinds: str = "linear,logsumexp,variance,celu,softmin"
+    kinds: str = "linear,logsumexp,celu,softmin"
 
     def run(self, module, context):
         wanted = self._wanted()

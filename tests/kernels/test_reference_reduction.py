@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.kernels.reference.reduction import groups_of_axes, mean, reduce, variance
+from core_compiler.kernels.reference.reduction import (
+    groups_of_axes,
+    mean,
+    reduce,
+    standard_deviation,
+    variance,
+)
 from core_compiler.kernels.reference.scan import cumsum, cumulative
 from core_compiler.kernels.reference.window import (
     average_pool,
@@ -125,13 +131,22 @@ def test_extremes_and_arg_forms():
     assert reduce(np.array([3, -9], np.int16), None, "min").item() == -9
 
 
-def test_mean_and_variance():
+def test_mean_and_deviations():
     x = normal(np.random.default_rng(5), 6, 50)
     row_mean = np.array([lanes(r) / np.float32(50) for r in x], np.float32)
     assert same_bits(mean(x, (1,)), row_mean)
-    centred = x - row_mean[:, None]
-    squares = np.array([lanes(r) for r in centred * centred], np.float32)
-    assert same_bits(variance(x, (1,), correction=1), squares / np.float32(49))
+    one, half = np.float32(1), np.float32(0.5)
+    least, most = x.min(1) * half, x.max(1) * half
+    middle, scale = least + most, one / (most - least)
+    near = (x - middle[:, None]) * scale[:, None]
+    offset = np.array([lanes(r) for r in near], np.float32) / np.float32(50) / scale
+    high = middle + offset
+    low = offset - (high - middle)
+    scaled = ((x - high[:, None]) - low[:, None]) * scale[:, None]
+    squares = np.array([lanes(r) for r in scaled * scaled], np.float32)
+    over = squares / np.float32(49)
+    assert same_bits(variance(x, (1,), correction=1), over / scale / scale)
+    assert same_bits(standard_deviation(x, (1,), correction=1), np.sqrt(over) / scale)
     np.testing.assert_allclose(variance(x, (0,)), x.astype(np.float64).var(0), rtol=1e-5)
 
 

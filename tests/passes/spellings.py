@@ -267,6 +267,8 @@ def normalised(
         over = other or axes
         if variance == "deviations":
             spread = mean(b, b.mul(d, d), over, how)
+        elif variance == "variance":
+            spread = b.variance(x, axes=over)
         else:
             square = mean(b, b.mul(x, x), over, how)
             spread = b.sub(square, b.mul(average, average))

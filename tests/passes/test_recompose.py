@@ -131,6 +131,11 @@ NORMS = [
        raised("layer_norm", **NORM), (X, SCALE)) for variance in s.VARIANCES),
     (s.normalised("apart", "deviations", (2,), along=(2,)), raised("layer_norm", **NORM),
      (X, SCALE, SCALE)),
+    *((s.normalised(form, "variance", (2,)), raised("layer_norm", **NORM), (X,))
+      for form in s.FORMS[:2]),
+    (s.normalised("/ sqrt", "variance", (1, 2)), raised("layer_norm", axis=1, epsilon=EPS), (X,)),
+    (s.normalised("* rsqrt", "variance", (1, 2)),
+     raised("instance_norm", axis=3, epsilon=EPS), (N_LAST,)),
     *((s.affine(raised("layer_norm", **NORM), (2,), bias), raised("layer_norm", **NORM),
        (X, SCALE, SCALE)[: 2 + bias]) for bias in (False, True)),
     *((s.normalised(form, "deviations", (2,), centred=False), raised("rms_norm", **NORM), (X,))

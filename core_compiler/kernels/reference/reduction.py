@@ -99,16 +99,49 @@ def mean(
         return cast(canonical_nan(np.asarray(total / total.dtype.type(count))), x.dtype)
 
 
-def variance(
-    x: np.ndarray, axes: Sequence[int] | None = None, correction: int = 0, keepdims: bool = False
-) -> np.ndarray:
-    """Mean of round(d*d), d = x - mean, divided by n - correction; in f32 or f64, rounded once."""
+def centre(x: np.ndarray, axes: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """x - mean, and what the contract scales it by for squares, with the reduced axes kept.
+
+    In f32 or f64, not rounded to x's dtype.
+    """
     wide = widen(np.asarray(x))
-    centred = wide - mean(wide, axes, keepdims=True)
-    total = reduce(centred * centred, axes, "sum", keepdims=keepdims)
-    count = x.size // max(1, total.size) - correction
+    one, half, tiny = wide.dtype.type(1), wide.dtype.type(0.5), np.finfo(wide.dtype).tiny
     with np.errstate(all="ignore"):
-        return cast(canonical_nan(np.asarray(total / total.dtype.type(count))), x.dtype)
+        least = reduce(wide, axes, "min", keepdims=True) * half
+        most = reduce(wide, axes, "max", keepdims=True) * half
+        middle = least + most
+        scale = one / np.clip(most - least, tiny, one / tiny)
+        offset = mean((wide - middle) * scale, axes, keepdims=True) / scale
+        high = middle + offset
+        return (wide - high) - (offset - (high - middle)), scale
+
+
+def variance(
+    x: np.ndarray, axes: Sequence[int] | None = None, correction: float = 0, keepdims: bool = False
+) -> np.ndarray:
+    """Squares of the centred and scaled x, their sum divided by n - correction, twice by the scale;
+    rounded once."""
+    made, scale = _scaled_variance(x, axes, correction, keepdims)
+    with np.errstate(all="ignore"):
+        return cast(canonical_nan(np.asarray(made / scale / scale)), np.asarray(x).dtype)
+
+
+def standard_deviation(
+    x: np.ndarray, axes: Sequence[int] | None = None, correction: float = 0, keepdims: bool = False
+) -> np.ndarray:
+    """The root of the scaled variance, divided by the scale; rounded once."""
+    made, scale = _scaled_variance(x, axes, correction, keepdims)
+    with np.errstate(all="ignore"):
+        return cast(canonical_nan(np.asarray(np.sqrt(made) / scale)), np.asarray(x).dtype)
+
+
+def _scaled_variance(x, axes, correction, keepdims):
+    d, scale = centre(x, axes)
+    with np.errstate(all="ignore"):
+        scaled = d * scale
+        total = reduce(scaled * scaled, axes, "sum", keepdims=keepdims)
+        count = max(scaled.size // max(1, total.size) - correction, 0)
+        return total / total.dtype.type(count), scale.reshape(total.shape)
 
 
 def _accumulate(x, axes, kind, orders, dtype):

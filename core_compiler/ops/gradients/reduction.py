@@ -28,15 +28,41 @@ def _mean(b, op, dy):
     return over(b, rounded(b, each, x), x, op["axes"])
 
 
+@of_one("centre")
+def _centre(b, op, dy):
+    """Taking the mean away is its own transpose."""
+    return rounded(b, b.centre(widened(b, dy), axes=op["axes"]), op.operands[0])
+
+
+def _count(op) -> float:
+    return max(size_of(op.operands[0], op["axes"]) - op["correction"], 0)
+
+
 @of_one("variance")
 def _variance(b, op, dy):
     """2 (x - mean) / (n - correction), for each element."""
     (x,), axes = op.operands, op["axes"]
     wide, slope = widened(b, x), widened(b, dy)
-    d = b.sub(wide, over(b, b.mean(wide, axes=axes), wide, axes))
-    count = max(size_of(x, axes) - op["correction"], 0)
-    slope = b.div(b.mul(slope, b.scalar_like(2, slope)), b.scalar_like(count, slope))
+    if op["plain"]:
+        d = b.sub(wide, over(b, b.mean(wide, axes=axes), wide, axes))
+    else:
+        d = b.centre(wide, axes=axes)
+    slope = b.div(b.mul(slope, b.scalar_like(2, slope)), b.scalar_like(_count(op), slope))
     return rounded(b, b.mul(d, over(b, slope, wide, axes)), x)
+
+
+@of_one("standard_deviation")
+def _standard_deviation(b, op, dy):
+    """(x - mean) / deviation / (n - correction), for each element; 0 where the deviation is 0, as
+    torch has it."""
+    (x,), axes = op.operands, op["axes"]
+    wide, slope = widened(b, x), widened(b, dy)
+    deviation = op.result if wide is x else b.op(op.kind, (wide,), **op.attributes)
+    nothing, one = zeros(b, deviation), b.scalar_like(1, deviation)
+    none = b.eq(deviation, nothing)
+    share = b.div(b.centre(wide, axes=axes), over(b, b.select(none, one, deviation), wide, axes))
+    slope = b.select(none, nothing, b.div(slope, b.scalar_like(_count(op), slope)))
+    return rounded(b, b.mul(share, over(b, slope, wide, axes)), x)
 
 
 @of_one("reduce_prod")

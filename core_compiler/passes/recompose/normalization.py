@@ -63,7 +63,12 @@ def _mean_square(of):
 _DIFFERENCE = op("sub", _mean_square("x"), _square(_MEAN), through=views)
 #: name of the form -> (the variance, what it costs).
 _VARIANCES = {
-    "variance": (_mean_square(_CENTRED), TOLERANCE),
+    "variance": (
+        either(_mean_square(_CENTRED),
+               op("variance", "x", name="square", where=lambda o: o["correction"] == 0,
+                  through=views)),
+        TOLERANCE,
+    ),
     "mean(x*x) - mean**2": (
         either(_DIFFERENCE, op("relu", _DIFFERENCE, through=views)), _RAW,
     ),

@@ -85,6 +85,12 @@ def _statistics() -> list[Sample]:
         for correction in (0, 1):
             made += in_floats("variance", x, axes=axes, correction=correction, slack=8,
                               oracle=lambda x, a=axes, c=correction: x.var(a, ddof=c))  # fmt: skip
+            made += in_floats("standard_deviation", x, axes=axes, correction=correction, slack=8,
+                              oracle=lambda x, a=axes, c=correction: x.std(a, ddof=c))  # fmt: skip
+        made += in_floats("variance", x, axes=axes, plain=True, slack=8, label="plain",
+                          oracle=lambda x, a=axes: x.var(a))  # fmt: skip
+        made += in_floats("centre", x, axes=axes, slack=8,
+                          oracle=lambda x, a=axes: x - x.mean(a, keepdims=True))  # fmt: skip
     return made
 
 

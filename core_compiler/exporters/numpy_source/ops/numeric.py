@@ -56,11 +56,31 @@ _enter_bitwise("reduce_and", "all", "bitwise_and")
 _enter_bitwise("reduce_or", "any", "bitwise_or")
 
 
-@core("variance")
+_IN_F64 = ", dtype=np.float64"  # in f32 a large mean is rounded by more than a deviation
+
+
+def _from_f64(op: Op, expression: str) -> str:
+    return expression if op.result.type.dtype.bits == 64 else cast(expression, F32)
+
+
+@core("centre")
 @in_f32
-def variance(w, op, x):
-    correction = f", ddof={op['correction']}" if op["correction"] else ""
-    return f"{x}.var({_axes(op['axes'])}{correction})"
+def centre(w, op, x):
+    return _from_f64(op, f"{x} - {x}.mean({_axes(op['axes'])}{_IN_F64}, keepdims=True)")
+
+
+def _enter_spread(name: str, method: str) -> None:
+    def handler(w, op, x):
+        correction = f", ddof={op['correction']}" if op["correction"] else ""
+        if op.get("plain"):
+            return f"{x}.{method}({_axes(op['axes'])}{correction})"
+        return _from_f64(op, f"{x}.{method}({_axes(op['axes'])}{_IN_F64}{correction})")
+
+    core(name)(in_f32(handler))
+
+
+_enter_spread("variance", "var")
+_enter_spread("standard_deviation", "std")
 
 
 def _enter_position(name: str) -> None:

@@ -245,7 +245,7 @@ def batch_norm(b, x, scale, bias, mean, variance):
         known = [b.to(v, x.type.dtype) for v in (mean, variance)]
         return b.batch_norm(x, *affine, *known, epsilon=epsilon)
     axes = tuple(i for i in range(x.type.rank) if i != 1)
-    found = [b.mean(x, axes=axes), b.variance(x, axes=axes, correction=0)]
+    found = [b.mean(x, axes=axes), b.variance(x, axes=axes, plain=True)]
     moved = [_moved(b, *pair) for pair in zip((mean, variance), found, strict=True)]
     # Before version 14 the statistics of the batch are results too.
     return b.batch_norm(x, *affine, *found, epsilon=epsilon), *moved, *found
@@ -274,7 +274,7 @@ def layer_norm(b, x, scale, bias=None):
     axes = tuple(range(axis, x.type.rank))
     kept = (*x.type.shape[:axis], *(1,) * len(axes))
     x = b.to(x, F32) if x.type.dtype.bits < 32 else x  # ``stash_type``
-    spread = b.variance(x, axes=axes, correction=0)
+    spread = b.variance(x, axes=axes, plain=True)
     inverse = b.div(b.scalar_like(1, spread), b.sqrt(b.add(spread, b.scalar_like(epsilon, spread))))
     return made, b.reshape(b.mean(x, axes=axes), shape=kept), b.reshape(inverse, shape=kept)
 
@@ -350,9 +350,8 @@ def mean_variance_normalization(b, x):
     def spread(v):
         return b.broadcast(v, shape=x.type.shape, dims=kept)
 
-    centred = b.sub(x, spread(b.mean(x, axes=axes)))
-    deviation = b.sqrt(b.mean(b.mul(centred, centred), axes=axes))
-    return b.div(centred, b.add(spread(deviation), b.scalar_like(1e-9, x)))
+    deviation = spread(b.standard_deviation(x, axes=axes))
+    return b.div(b.centre(x, axes=axes), b.add(deviation, b.scalar_like(1e-9, x)))
 
 
 @onnx_op("LRN")

@@ -74,7 +74,7 @@ def batch_norm(b, x, weight, bias, mean, variance, *rest):
         return x  # torch takes it without an axis of channels too
     if mean is None:  # none are kept: those of the batch
         axes = tuple(i for i in range(x.type.rank) if i != 1)
-        mean, variance = b.mean(x, axes=axes), b.variance(x, axes=axes, correction=0)
+        mean, variance = b.mean(x, axes=axes), b.variance(x, axes=axes, plain=True)
     b.only_first("the saved statistics")
     made = b.batch_norm(x, _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x), mean, variance,
                         epsilon=float(epsilon))  # fmt: skip
@@ -88,7 +88,7 @@ def batch_norm_of_batch(b, x, weight, bias, mean, variance, training, momentum, 
         raise NotSupported("the saved statistics of a batch normalisation")
     axes = tuple(i for i in range(x.type.rank) if i != 1)
     count = prod(x.type.shape[a] for a in axes)
-    own, spread = b.mean(x, axes=axes), b.variance(x, axes=axes, correction=0)
+    own, spread = b.mean(x, axes=axes), b.variance(x, axes=axes, plain=True)
     made = b.batch_norm(x, _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x), own, spread,
                         epsilon=float(epsilon))  # fmt: skip
     unbiased = b.mul(spread, b.scalar_like(count / max(count - 1, 1), spread))

@@ -132,10 +132,17 @@ def all_(b, x, axes=None, keepdim=False):
     return b.to(_total(b, _truth(b, x), "and", axes, keepdim), b.dtype)
 
 
-def _variance(b, x, axes, correction, keepdim):
-    axes = axes_of(axes, x.type.rank)
+def _spread(b, x, axes, correction, keepdim):
+    """The variance or the standard deviation, as the node is called, with the mean where it asks
+    for that."""
+    name, axes = str(b.node.target).split(".")[1], axes_of(axes, x.type.rank)
+    kind = "standard_deviation" if name.startswith("std") else "variance"
     correction = 1 if correction is None else correction
-    return b.keep(b.variance(x, axes=axes, correction=correction), axes, keepdim, x), axes
+    made = b.op(f"core.{kind}", (x,), axes=axes, correction=correction)
+    made = b.keep(made, axes, keepdim, x)
+    if not name.endswith("mean"):
+        return made
+    return made, b.keep(b.mean(x, axes=axes), axes, keepdim, x)
 
 
 @aten("var", "std", "var_mean", "std_mean")
@@ -143,38 +150,17 @@ def unbiased_form(b, x, unbiased=True):
     """The old forms over all axes with a flag for the correction."""
     if not isinstance(unbiased, bool):
         raise NotSupported("this old form")
-    name = str(b.node.target).split(".")[1]
-    made, axes = _variance(b, x, None, int(unbiased), False)
-    made = root(b, made) if name.startswith("std") else made
-    return (made, b.mean(x, axes=axes)) if name.endswith("mean") else made
+    return _spread(b, x, None, int(unbiased), False)
 
 
 @aten("var.dim", "std.dim")
 def unbiased_axes(b, x, axes, unbiased=True, keepdim=False):
-    made = _variance(b, x, axes, int(unbiased), keepdim)[0]
-    return root(b, made) if "std" in str(b.node.target) else made
+    return _spread(b, x, axes, int(unbiased), keepdim)
 
 
-@aten("std_mean.correction")
-def std_mean(b, x, axes=None, *, correction=None, keepdim=False):
-    variance, axes = _variance(b, x, axes, correction, keepdim)
-    return root(b, variance), b.keep(b.mean(x, axes=axes), axes, keepdim, x)
-
-
-@aten("var.correction")
-def var(b, x, axes=None, *, correction=None, keepdim=False):
-    return _variance(b, x, axes, correction, keepdim)[0]
-
-
-@aten("std.correction")
-def std(b, x, axes=None, *, correction=None, keepdim=False):
-    return root(b, _variance(b, x, axes, correction, keepdim)[0])
-
-
-@aten("var_mean.correction")
-def var_mean(b, x, axes=None, *, correction=None, keepdim=False):
-    variance, axes = _variance(b, x, axes, correction, keepdim)
-    return variance, b.keep(b.mean(x, axes=axes), axes, keepdim, x)
+@aten("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")
+def corrected(b, x, axes=None, *, correction=None, keepdim=False):
+    return _spread(b, x, axes, correction, keepdim)
 
 
 @aten("logsumexp")
@@ -272,7 +258,7 @@ def topk(b, x, k, axis=-1, largest=True, sorted=True):
 
 
 def root(b, x, power: float = 0.5):
-    """``x ** power``; of a norm or a deviation that is 0 the gradient is 0, as torch has it."""
+    """``x ** power``; of a norm that is 0 the gradient is 0, as torch has it."""
 
     def of(value):
         like = b.scalar_like(power, value)
