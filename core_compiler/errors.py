@@ -98,6 +98,16 @@ def raised_at(error: BaseException) -> str:
     return f"{type(error).__name__}{f' at {place}' if place else ''}: {message}".rstrip(": ")
 
 
+def raised_inside(error: BaseException) -> str:
+    """``file:line`` of this program where an exception was raised by it; ``""`` where a library or
+    a person's code raised it, whoever had called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = tuple(f"{_HERE / name}/" for name in ("core_compiler", "workbench"))
+    if not frames or not frames[-1].filename.startswith(own):
+        return ""
+    return f"{Path(frames[-1].filename).relative_to(_HERE)}:{frames[-1].lineno}"
+
+
 _PATHS = sysconfig.get_paths()
 _HERE = Path(__file__).parents[1]
 _NOT_THEIRS = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from core_compiler.arrays import to_torch
-from core_compiler.errors import UserError, raised_at
+from core_compiler.errors import UserError, raised_at, raised_inside
 from workbench.models import Model, load, need
 
 if TYPE_CHECKING:
@@ -154,12 +154,19 @@ def _onnxruntime_peer(model: Model, threads: int):
 
 
 def _telling(function: Callable, framework: str, where: str) -> Callable:
-    """``function``, what the framework raises in it told as a UserError."""
+    """``function``, what the framework raises in it told as a UserError; what our own ops raise on
+    the framework's values is a finding, with exit code 1."""
 
     def told(*arguments, **keywords):
         try:
             return function(*arguments, **keywords)
         except Exception as error:
+            ours = raised_inside(error)
+            if ours and not isinstance(error, UserError):
+                raise UserError(
+                    f"our own ops raised {raised_at(error)} ({ours}) beside {framework}, on the "
+                    "values that it computes", where, "report it with the model", 1,
+                ) from error  # fmt: skip
             raise UserError(
                 f"{framework} cannot run it: {raised_at(error)}", where, "compare with another"
             ) from error

@@ -8,7 +8,8 @@ decomposition), so nothing of the rule is trusted.
 
 *Points.*  The recorded values; values near them; normal values of their scale; the same with zeros
 among them, where the rule tells cases apart (a product with one factor 0 is smooth, and divided by
-that factor no more).  Expensive ops: one point.  Integers (positions, classes, conditions) stay what they are.
+that factor no more).  Expensive ops: one point.  Integers (positions, classes, conditions) stay
+what they are.
 
 *Steps.*  Two steps h and h/2 and Richardson's extrapolation; of multilinear ops the difference is
 exact for any step.  Where both differ by more than a smooth function can, the function has a kink

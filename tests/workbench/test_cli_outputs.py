@@ -107,6 +107,16 @@ def own(tmp_path, monkeypatch):
     sys.modules.pop("own_verdicts", None)
 
 
+def test_what_our_own_ops_raise_is_not_told_as_the_framework_s(command, own, monkeypatch):
+    from core_compiler.debug import framework
+    from core_compiler.ir import dtype
+
+    monkeypatch.setattr(framework, "compare", lambda *given: dtype("no such"))
+    found = command.json("compile", f"{own}:sums", "--against", "torch", code=1)
+    assert "our own ops raised TypeError" in found["error"]["what"]
+    assert "core_compiler/ir/types.py:" in found["error"]["what"]
+
+
 def test_a_checked_compile_that_a_pass_ends_has_its_failure_as_a_row(command, own, monkeypatch):
     from core_compiler.passes import plan_memory
 
