@@ -1,8 +1,8 @@
 """Softmax and its relatives, and normalisations: composites.
 
 Every normalisation divides by ``sqrt(variance + epsilon)``, scales, then shifts, each op rounded;
-the variance is that of ``core.variance`` with ``plain``.  Scale, bias and statistics of a narrow x may
-be f32.
+the variance is that of ``core.variance`` with ``plain``.  Scale, bias and statistics of a narrow x
+may be f32.
 """
 
 from __future__ import annotations
