@@ -91,8 +91,11 @@ def cut(digits: Axis, sizes: Sequence[int]) -> Axes | None:
 
 def behind(value: Value, axes: Axes, view: View, repeats: bool) -> Iterator[tuple[Value, Axes]]:
     """``value`` and the values that it is a view of, each with its axes; ``repeats``: also through
-    a broadcast that repeats elements."""
-    while True:
+    a broadcast that repeats elements.  It ends where it comes back to a value: among the forms of
+    an e-graph's class may be a view of the class itself."""
+    met: set[Value] = set()
+    while value not in met:
+        met.add(value)
         yield value, axes
         maker = view.producer(value)
         if maker is None or maker.kind not in MOVES:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from math import prod
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from core_compiler.ir import Rewriter
+from core_compiler.ir import Op, Rewriter, Value, tensor
 from core_compiler.passes.axes import (
+    behind,
     below,
     covers,
     cut,
@@ -118,3 +120,11 @@ def test_what_axes_cover_does_not_depend_on_how_they_lie(one, other, same):
 def test_a_digit_covers_its_part():
     assert covers([((0, 1, 6),)], [((0, 3, 2),)])
     assert not covers([((0, 3, 2),)], [((0, 1, 6),)])
+
+
+def test_views_of_a_value_that_is_a_view_of_itself_end():
+    """Among the forms of an e-graph's class may be one that reads the class."""
+    value = Value(tensor((3,), "f32"))
+    again = Op("core.reshape", (value,), (value,), {"shape": (3,)})
+    view = SimpleNamespace(producer=lambda of: again)
+    assert list(behind(value, whole((3,)), view, repeats=True)) == [(value, whole((3,)))]

@@ -247,7 +247,7 @@ def _plain(value: Value, axes: Axes, view: View, repeats: bool = True) -> _Opera
         found = replace(found, value=value, axes=axes, met=found.met + viewed)
         maker = view.producer(value)
         factor = None if maker is None else _factor(maker, view)
-        if maker is None or factor is None:
+        if maker is None or factor is None or maker in found.met:
             return found
         met = (*found.met, maker)
         found = _Operand(factor[0], axes, found.scale * factor[1], met)

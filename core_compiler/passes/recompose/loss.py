@@ -194,8 +194,10 @@ def _divides(inverse: bool):
 
 def _origin(m: Match, value: Value) -> Value:
     """What a value is a reshape of."""
+    met: set[Value] = set()  # in an e-graph a value may be a reshape of itself
     maker: Op | None = m.view.producer(value)
-    while maker is not None and reshapes(maker):
+    while maker is not None and reshapes(maker) and value not in met:
+        met.add(value)
         value = maker.operands[0]
         maker = m.view.producer(value)
     return value
