@@ -47,16 +47,19 @@ def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
 
 
 def _results(ops: tuple[Op, ...]) -> list[str]:
-    """Each result must lie in memory that the caller gets as that result, and no other does."""
+    """Each result must lie in memory that the caller gets as that result, and no other does.  Of
+    allocations without a place (yet) nothing is said."""
     root = _roots(ops)
-    given = {op.result: op.get("output") for op in ops if op.kind == ALLOC}
+    placed = [op for op in ops if op.kind == ALLOC and "size" in op.attributes]
+    given = {op.result: op.get("output") for op in placed}
+    waiting = {op.result for op in ops if op.kind == ALLOC} - given.keys()
     wrong, named = [], set()
     for op in ops:
         if op.kind != OUTPUT:
             continue
         value = root.get(op.operands[0], op.operands[0])
         named.add(value)
-        if given.get(value) != op["index"]:
+        if value not in waiting and given.get(value) != op["index"]:
             wrong.append(f"result {op['index']} is {value}, which is not the caller's memory")
     for value, index in given.items():
         if index is not None and value not in named:
