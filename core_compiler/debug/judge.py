@@ -218,13 +218,15 @@ class Judge:
     def _machine_code(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
         for complaint in complaints(made.module, facts):
             yield CheckRecord(None, "failed", note=complaint, kind="memory")
-        self.kernels = check_kernels(
-            made.module, facts, self.target, self.inputs, self.checker.evaluator, self.threads
-        )
-        self.kernels += check_code(made.module, facts, self.target, self._loops)
+        # Where the code is wrong on a part, it is not let loose on this process's memory.
+        self.kernels = list(check_code(made.module, facts, self.target, self._loops))
+        if not _any_failed(self.kernels):
+            self.kernels += check_kernels(
+                made.module, facts, self.target, self.inputs, self.checker.evaluator, self.threads
+            )
         for found in self.kernels:
             yield replace(found.record, kind="kernel")
-        wrong = any(found.record.verdict == "failed" for found in self.kernels)
+        wrong = _any_failed(self.kernels)
         if not wrong:
             yield from self._program(made, facts)
 
@@ -480,6 +482,10 @@ def _moved(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     if wide.dtype != np.float64:
         return wide
     return wide * (1 + epsilon(array.dtype) * random.integers(-1, 2, array.shape))
+
+
+def _any_failed(found: Sequence[KernelCheck]) -> bool:
+    return any(each.record.verdict == "failed" for each in found)
 
 
 def _is_ours(pass_: Any) -> bool:

@@ -15,6 +15,7 @@ import pytest
 
 from core_compiler import compiler
 from core_compiler.compiler import CheckFailed, Compilation, Options
+from core_compiler.debug import execute_apart
 from core_compiler.debug.adversarial import Adversary
 from core_compiler.debug.check import Checker
 from core_compiler.debug.judge import Judge, Made
@@ -171,17 +172,32 @@ def _nothing_packed(patch) -> None:
     patch.setattr(schedule_kernels._Packers, "enter", lambda self, kernel, scheduled: None)
 
 
-def _slices_begin_at_a_row(patch) -> None:
-    """Indices of a slice's first item: all but the first one are zero."""
+def _emitted(patch, pattern: str, text: str) -> None:
+    """Lines of the emitted source that are like ``pattern`` are ``text``."""
     from core_compiler.codegen import cpu
 
     right = cpu.generate
 
     def wrong(function):
         made = right(function)
-        return replace(made, text=re.sub(r"^( +\w+ = lo) %.*$", r"\1 * 0", made.text, flags=re.M))
+        return replace(made, text=re.sub(pattern, text, made.text, flags=re.M))
 
     patch.setattr(cpu, "generate", wrong)
+
+
+def _slices_begin_at_a_row(patch) -> None:
+    """Indices of a slice's first item: all but the first one are zero."""
+    _emitted(patch, r"^( +\w+ = lo) %.*$", r"\1 * 0")
+
+
+def _counts_down(patch) -> None:
+    """It writes far outside its buffers, which may end the process."""
+    _emitted(patch, r"^( +\w+) \+= 1$", r"\1 -= 1000000000")
+
+
+def _never_ends(patch) -> None:
+    _emitted(patch, r"^( +)for item in range\(lo, hi\):$", r"\1item = lo\n\1while item < hi:")
+    patch.setattr(execute_apart, "LIMIT", 2.0)
 
 
 def _changed(block: Block, change: Callable) -> Block:
@@ -255,6 +271,8 @@ def _nothing_logged(patch) -> None:
         (_one_trip_more, counted, "generate_code", "program"),
         (_another_address, network, "generate_code", "kernel"),
         (_slices_begin_at_a_row, network, "generate_code", "kernel"),
+        (_counts_down, network, "generate_code", "kernel"),
+        (_never_ends, network, "generate_code", "kernel"),
     ],
     ids=lambda v: getattr(v, "__name__", v),
 )

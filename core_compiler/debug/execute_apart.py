@@ -1,0 +1,134 @@
+"""Machine code in a process of its own: what a wrong address breaks, or a loop without an end, is a
+finding there and the end of everything here.
+
+The process is started when the first program is executed, is used for all that follow, and is
+replaced when one has ended it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from core_compiler import apart
+from core_compiler.runtime.program import Program
+
+#: Seconds that a program may take; those that are tried here take milliseconds.
+LIMIT = 60.0
+_OK, _RAISED = "ok", "raised"
+
+
+class Ended(Exception):
+    """The program ended its process, or did not come to an end: the text says how."""
+
+
+class Unable(Exception):
+    """The program could not be executed there, by no fault of its own."""
+
+
+class _Process:
+    def __init__(self) -> None:
+        self._lock, self._child = threading.Lock(), None
+        atexit.register(self.close)
+
+    def execute(
+        self, program: Program, constants: Mapping[str, np.ndarray], threads: int,
+        arrays: Sequence[np.ndarray],
+    ) -> list[np.ndarray]:  # fmt: skip
+        with self._lock:
+            child = self._child
+            if child is None or child.poll() is not None:
+                child = self._child = apart.start(__name__)
+            late = threading.Timer(LIMIT, child.kill)
+            late.start()
+            try:
+                pickle.dump((program, dict(constants), threads, list(arrays)), child.stdin, 5)
+                child.stdin.flush()
+                verdict, found = pickle.load(child.stdout)
+            except (OSError, EOFError, pickle.UnpicklingError):
+                code = child.wait()
+                self._child = None
+                if not late.is_alive():
+                    raise Ended(f"does not end within {LIMIT:.0f} seconds") from None
+                raise Ended(f"ends its process ({_told(code)})") from None
+            finally:
+                late.cancel()
+        if verdict == _RAISED:
+            raise Unable(found)
+        return found
+
+    def close(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            with suppress(OSError):
+                child.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(2)
+            child.kill()
+            child.wait()
+            child.stdout.close()
+
+    def forget(self) -> None:
+        """A forked child shares no pipe with its parent."""
+        self._lock, self._child = threading.Lock(), None
+
+
+def _told(code: int) -> str:
+    with suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+_PROCESS = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_PROCESS.forget)
+
+
+def execute(
+    program: Program, constants: Mapping[str, np.ndarray], threads: int,
+    arrays: Sequence[np.ndarray],
+) -> list[np.ndarray]:  # fmt: skip
+    """The outputs of a program of the CPU whose kernels are in the kernel cache.
+
+    Raises :class:`Ended` where it ends its process or does not end, :class:`Unable` where it cannot
+    be executed in another process (a cache that cannot be written).
+    """
+    return _PROCESS.execute(program, constants, threads, arrays)
+
+
+def main() -> None:
+    """The process: programs come from standard input, what they compute goes to standard output."""
+    from core_compiler.runtime.cpu import CpuDevice
+
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else is written between the answers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear
+    devices: dict[int, Any] = {}
+    while True:
+        try:
+            program, constants, threads, arrays = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            if threads not in devices:
+                devices[threads] = CpuDevice(threads)
+            outputs = devices[threads].load(program, constants)(*arrays)
+            answer = _OK, [np.array(a) for a in outputs]
+        except Exception as error:
+            answer = _RAISED, f"{type(error).__name__}: {error}"
+        pickle.dump(answer, answers, 5)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
