@@ -98,18 +98,22 @@ def raised_at(error: BaseException) -> str:
     return f"{type(error).__name__}{f' at {place}' if place else ''}: {message}".rstrip(": ")
 
 
-def raised_inside(error: BaseException) -> str:
-    """``file:line`` of this program where an exception was raised by it; ``""`` where a library or
-    a person's code raised it, whoever had called."""
-    frames = traceback.extract_tb(error.__traceback__)
+def raised_inside(error: BaseException, *packages: str) -> str:
+    """``file:line`` of this program where it raised an exception, or a library that it had called;
+    ``""`` where one of ``packages`` (installed ones) raised it, or what these had called."""
     own = tuple(f"{_HERE / name}/" for name in ("core_compiler", "workbench"))
-    if not frames or not frames[-1].filename.startswith(own):
-        return ""
-    return f"{Path(frames[-1].filename).relative_to(_HERE)}:{frames[-1].lineno}"
+    theirs = tuple(f"/{name}/" for name in packages)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(own):
+            return f"{Path(frame.filename).relative_to(_HERE)}:{frame.lineno}"
+        if frame.filename.startswith(_LIBRARIES) and any(p in frame.filename for p in theirs):
+            return ""
+    return ""
 
 
 _PATHS = sysconfig.get_paths()
 _HERE = Path(__file__).parents[1]
+_LIBRARIES = (_PATHS["purelib"], _PATHS["platlib"])
 _NOT_THEIRS = (
     "<",
     *(_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),

@@ -153,6 +153,10 @@ def _onnxruntime_peer(model: Model, threads: int):
     return _telling(run, "onnxruntime", wanted.text)
 
 
+#: Where frameworks are installed.
+_PACKAGES = ("torch", "onnxruntime", "jax", "jaxlib", "keras", "tensorflow")
+
+
 def _telling(function: Callable, framework: str, where: str) -> Callable:
     """``function``, what the framework raises in it told as a UserError; what our own ops raise on
     the framework's values is a finding, with exit code 1."""
@@ -160,9 +164,11 @@ def _telling(function: Callable, framework: str, where: str) -> Callable:
     def told(*arguments, **keywords):
         try:
             return function(*arguments, **keywords)
+        except UserError:
+            raise
         except Exception as error:
-            ours = raised_inside(error)
-            if ours and not isinstance(error, UserError):
+            ours = raised_inside(error, *_PACKAGES)
+            if ours:
                 raise UserError(
                     f"our own ops raised {raised_at(error)} ({ours}) beside {framework}, on the "
                     "values that it computes", where, "report it with the model", 1,

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from core_compiler.debug.evaluate import Evaluator
+from core_compiler.debug.memory import loops
 from core_compiler.ir import BufferType, Module, Op, Value, as_array
 from core_compiler.passes.bufferize import LOOP, OVER, REPEAT, TEST
-from core_compiler.passes.find_lifetimes import loop_extents
 
 Seen = Callable[[Value, np.ndarray], None]
 
@@ -43,7 +43,7 @@ class BufferMachine:
         self.inputs = inputs
         self.outputs: dict[Value, np.ndarray] = {}
         ops = self.module.main.body.ops
-        extents = {ops[begin]["loop"]: (begin, end) for begin, end in loop_extents(ops)}
+        extents = {ops[begin]["loop"]: (begin, end) for begin, end in loops(ops)}
         #: The loops around the op at hand that are in a second or later iteration.
         self.again: set[int] = set()
         left: dict[int, int] = {}  # iterations of the counted loops

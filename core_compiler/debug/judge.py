@@ -30,7 +30,7 @@ from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.loops import check_loops
 from core_compiler.debug.loss_slope import check_loss
 from core_compiler.debug.machine_code import check_code
-from core_compiler.debug.memory import complaints
+from core_compiler.debug.memory import complaints, unplaced
 from core_compiler.debug.metric import Distance, distance, epsilon
 from core_compiler.debug.results import counting, matched, reference
 from core_compiler.debug.steps import check_schedules
@@ -203,6 +203,8 @@ class Judge:
         if made.module.main.level == "target" and made.changed:
             for complaint in complaints(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
+            for rewrite, complaint in unplaced(made.rewrites) if name == "plan_memory" else ():
+                yield CheckRecord(rewrite, "failed", note=complaint, kind="memory")
         if name == "schedule_kernels":
             for complaint in facts_of_schedules.complaints(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")

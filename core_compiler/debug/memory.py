@@ -6,13 +6,15 @@ leave: what is placed where is read from the ops of ``main``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from core_compiler.ir import Module, Op, Value
+from core_compiler.ir import Module, Op, Rewrite, Value
 from core_compiler.passes.bufferize import ALLOC, LOOP, OUTPUT, REPEAT, VIEW
 from core_compiler.placement.problem import Lifetime, Plan
 from core_compiler.placement.verify import verify
+
+_PLACES = {"offset", "output"}
 
 
 def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
@@ -35,6 +37,16 @@ def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
     peak = max((o + b.size for o, b in zip(offsets, lifetimes, strict=True)), default=0)
     wrong += verify(Plan(tuple(lifetimes), tuple(offsets), peak, 0, "ops of main"))
     return wrong + _program(facts, peak)
+
+
+def unplaced(rewrites: Sequence[Rewrite]) -> Iterator[tuple[Rewrite, str]]:
+    """The rewrites that should give an allocation its place and do not, and what each lacks."""
+    for rewrite in rewrites:
+        if all(op.kind != ALLOC for op in rewrite.old):
+            continue
+        for op in rewrite.new:
+            if op.kind == ALLOC and not ("size" in op.attributes and _PLACES & set(op.attributes)):
+                yield rewrite, f"{op.result} gets no place: neither an offset nor a result's memory"
 
 
 def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
@@ -84,11 +96,11 @@ def _spans(ops: tuple[Op, ...]) -> dict[Value, tuple[int, int]]:
         touched = (*op.operands, *(() if op.kind == ALLOC else op.results))
         for value in touched:
             uses.setdefault(root.get(value, value), []).append(at)
-    loops = _loops(ops)
+    around = loops(ops)
     found = {}
     for value, places in uses.items():
         first, last = min(places), max(places)
-        for begin, end in loops:  # inner loops first: an outer one may grow the span further
+        for begin, end in around:  # inner loops first: an outer one may grow the span further
             inside = any(begin <= p <= end for p in places)
             if inside and (first < begin or last > end or _carried(ops[begin], value, root)):
                 first, last = min(first, begin), max(last, end)
@@ -100,7 +112,7 @@ def _carried(loop: Op, value: Value, root: Mapping[Value, Value]) -> bool:
     return any(root.get(v, v) is value for v in loop.operands)
 
 
-def _loops(ops: tuple[Op, ...]) -> list[tuple[int, int]]:
+def loops(ops: tuple[Op, ...]) -> list[tuple[int, int]]:
     """First and last op of each loop, inner ones first."""
     begins: dict[int, int] = {}
     found = []

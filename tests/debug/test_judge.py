@@ -168,6 +168,32 @@ def _result_among_temporaries(patch) -> None:
     patch.setattr(plan_memory, "lifetimes", wrong)
 
 
+def _no_place(patch) -> None:
+    """The places that it chose are not written down."""
+    right = plan_memory.PlanMemory.run
+
+    class Silent:
+        def __init__(self, rw):
+            self.rw = rw
+
+        def replace(self, old, new, **told):
+            bare = {
+                k: v for k, v in new.attributes.items() if k not in ("size", "offset", "output")
+            }
+            self.rw.replace(old, new.with_(attributes=bare, origin=None), **told)
+
+    def wrong(self, module, context):
+        rewrite = context.rewrite
+
+        def silent(module, edit, **options):
+            return rewrite(module, lambda rw: edit(Silent(rw)), **options)
+
+        patch.setattr(context, "rewrite", silent, raising=False)
+        return right(self, module, context)
+
+    patch.setattr(plan_memory.PlanMemory, "run", wrong)
+
+
 def _nothing_packed(patch) -> None:
     patch.setattr(schedule_kernels._Packers, "enter", lambda self, kernel, scheduled: None)
 
@@ -287,7 +313,11 @@ def test_a_fault_is_seen_and_its_pass_named(monkeypatch, plant, make, label, kin
 
 @pytest.mark.parametrize(
     ("plant", "label"),
-    [(_result_among_temporaries, "plan_memory"), (_nothing_packed, "schedule_kernels")],
+    [
+        (_result_among_temporaries, "plan_memory"),
+        (_no_place, "plan_memory"),
+        (_nothing_packed, "schedule_kernels"),
+    ],
 )
 def test_the_pass_that_left_it_is_blamed_where_a_later_one_raises(monkeypatch, plant, label):
     plant(monkeypatch)

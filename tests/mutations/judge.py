@@ -53,11 +53,18 @@ def _verdict(red: Mapping[str, Any]) -> str:
 _NAMES = re.compile(r"\(kernel |\bcore\.\w+|\.(onnx|py|pt2):\d+")
 
 
-def right(named: Sequence[Sequence[str]], passes: Sequence[str]) -> bool | None:
-    """Whether a pass that executes the site is among those blamed; None where no pass does."""
-    if not passes or not named:
+def right(
+    named: Sequence[Sequence[str]], passes: Sequence[str], tables: bool = False
+) -> bool | None:
+    """Whether a pass that executes the site is among those blamed, or, for a fault of ``tables``
+    (meanings and translations), a node of the import; None where nothing of this can be said."""
+    if not named or not (passes or tables):
         return None
-    return any(pair[0] in passes for pair in named)
+    return any(pair[0] in passes or (tables and pair[0] == IMPORT) for pair in named)
+
+
+#: What rows of failures have for a pass where a node of the import differs from its framework's.
+IMPORT = "import"
 
 
 def equivalents() -> dict[str, list[dict[str, str]]]:

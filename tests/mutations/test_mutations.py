@@ -174,6 +174,9 @@ def test_whether_the_right_pass_was_blamed():
     assert judge.right([["canonicalise", "r"]], ["canonicalise"]) is True
     assert judge.right([["generate_code", "k"]], ["schedule_kernels"]) is False
     assert judge.right([], ["canonicalise"]) is None
+    assert judge.right([["import", "torch add"]], ["fold_constants"], tables=True) is True
+    assert judge.right([["import", "torch add"]], ["fold_constants"]) is False
+    assert judge.right([["outline_kernels", "k"]], [], tables=True) is False
 
 
 def test_a_line_has_the_name_of_the_function_around_it():

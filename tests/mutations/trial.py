@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.mutations import judge, server, sites
+from tests.mutations.classes import AGAINST
 
 #: How many models are compiled to see what a mutant changes that its command let pass.
 PROBED = 8
@@ -26,7 +27,8 @@ class Trial:
         """Take over what a child found that ran the command of the class."""
         row = self.row
         row.update(judge.outcome(done.said, done.ended))
-        row["right"] = judge.right(row.get("named", ()), self.site.passes)
+        tables = self.site.kind.command == AGAINST
+        row["right"] = judge.right(row.get("named", ()), self.site.passes, tables)
         row["tried"] = [*row["tried"], *(m["model"] for m in done.said if m["kind"] == "command")]
         self._spent(done)
 

@@ -117,6 +117,20 @@ def test_what_our_own_ops_raise_is_not_told_as_the_framework_s(command, own, mon
     assert "core_compiler/ir/types.py:" in found["error"]["what"]
 
 
+def test_what_a_library_raises_is_ours_where_we_had_called_it():
+    from core_compiler.errors import UserError, raised_inside
+    from core_compiler.runtime.program import Program
+
+    with pytest.raises(UserError) as told:
+        Program.from_json("{")
+    cause = told.value.__context__  # json's
+    assert raised_inside(cause).startswith("core_compiler/runtime/program.py:")
+    torch = pytest.importorskip("torch")
+    with pytest.raises(RuntimeError) as told:
+        torch.nn.Linear(3, 4)(torch.ones(5))
+    assert raised_inside(told.value, "torch") == ""
+
+
 def test_a_checked_compile_that_a_pass_ends_has_its_failure_as_a_row(command, own, monkeypatch):
     from core_compiler.passes import plan_memory
 
