@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,22 +38,23 @@ class Unable(Exception):
 
 
 class _Process:
+    """The process, where one is running; it answers one request after another."""
+
     def __init__(self) -> None:
-        self._lock, self._child = threading.Lock(), None
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
 
-    def execute(
-        self, program: Program, constants: Mapping[str, np.ndarray], threads: int,
-        arrays: Sequence[np.ndarray],
-    ) -> list[np.ndarray]:  # fmt: skip
+    def execute(self, *request: Any) -> list[np.ndarray]:
         with self._lock:
             child = self._child
             if child is None or child.poll() is not None:
                 child = self._child = apart.start(__name__)
+            assert child.stdin is not None and child.stdout is not None
             late = threading.Timer(LIMIT, child.kill)
             late.start()
             try:
-                pickle.dump((program, dict(constants), threads, list(arrays)), child.stdin, 5)
+                pickle.dump(request, child.stdin, 5)
                 child.stdin.flush()
                 verdict, found = pickle.load(child.stdout)
             except (OSError, EOFError, pickle.UnpicklingError):
@@ -70,13 +72,8 @@ class _Process:
     def close(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            with suppress(OSError):
-                child.stdin.close()
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(2)
             child.kill()
-            child.wait()
-            child.stdout.close()
+            child.communicate()
 
     def forget(self) -> None:
         """A forked child shares no pipe with its parent."""
@@ -95,34 +92,37 @@ if hasattr(os, "register_at_fork"):
 
 
 def execute(
-    program: Program, constants: Mapping[str, np.ndarray], threads: int,
-    arrays: Sequence[np.ndarray],
+    program: Program, constants: Mapping[str, np.ndarray], arrays: Sequence[np.ndarray],
+    threads: int, cache: Path,
 ) -> list[np.ndarray]:  # fmt: skip
-    """The outputs of a program of the CPU whose kernels are in the kernel cache.
+    """The outputs of a program of the CPU whose kernels are in the kernel cache at ``cache``.
 
     Raises :class:`Ended` where it ends its process or does not end, :class:`Unable` where it cannot
     be executed in another process (a cache that cannot be written).
     """
-    return _PROCESS.execute(program, constants, threads, arrays)
+    return _PROCESS.execute(program, dict(constants), list(arrays), threads, cache)
 
 
 def main() -> None:
     """The process: programs come from standard input, what they compute goes to standard output."""
+    from core_compiler.runtime.cache_folder import CacheFolder
     from core_compiler.runtime.cpu import CpuDevice
+    from core_compiler.runtime.kernel_cache import KernelCache
 
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else is written between the answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear
-    devices: dict[int, Any] = {}
+    devices: dict[tuple[int, Path], CpuDevice] = {}
     while True:
         try:
-            program, constants, threads, arrays = pickle.load(requests)
+            program, constants, arrays, *key = pickle.load(requests)
         except EOFError:
             return
         try:
-            if threads not in devices:
-                devices[threads] = CpuDevice(threads)
-            outputs = devices[threads].load(program, constants)(*arrays)
+            threads, cache = key
+            if (threads, cache) not in devices:
+                devices[threads, cache] = CpuDevice(threads, KernelCache(CacheFolder(cache)))
+            outputs = devices[threads, cache].load(program, constants)(*arrays)
             answer = _OK, [np.array(a) for a in outputs]
         except Exception as error:
             answer = _RAISED, f"{type(error).__name__}: {error}"

@@ -169,7 +169,7 @@ class Alone:
         found = None
         if type(target).load is CPU.load:
             with suppress(Unable):
-                found = execute(*program[:2], threads, self.inputs)
+                found = execute(*program[:2], self.inputs, threads, target.cache.folder.root)
         if found is None:
             load = target.load(self.module, {**facts, "program": program}, threads=threads)
             found = load(*self.inputs)
