@@ -319,7 +319,7 @@ class _Search:
             return True
         kept, self.judge = self.judge, self.earlier.fork()
         try:
-            made = Made(before, after, step.pass_, rewrites, self.made.facts)
+            made = Made(before, after, step.pass_, rewrites, self.made.facts, whole=False)
             return self._judged(made) is not None
         finally:
             self.judge = kept

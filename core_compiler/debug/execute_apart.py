@@ -118,6 +118,7 @@ def main() -> None:
             program, constants, arrays, *key = pickle.load(requests)
         except EOFError:
             return
+        answer: tuple[str, Any]
         try:
             threads, cache = key
             if (threads, cache) not in devices:

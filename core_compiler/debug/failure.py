@@ -92,8 +92,9 @@ class _Ran:
         last = stage is self.stages[-1]
         flops = module_flops(stage.module) if last else 0.0
         return Made(
-            stage.before, stage.module, stage.step.pass_, stage.rewrites, self.facts, flops, last
-        )
+            stage.before, stage.module, stage.step.pass_, stage.rewrites, self.facts, flops, last,
+            stage.step.limit is None,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ MOST_WIDE = 2_000_000_000
 @dataclass(frozen=True, eq=False)
 class Made:
     """What a pass did, as far as it is judged: the ``module`` it made of ``before``, its log, its
-    facts, how many ``flops`` the module has; ``last``: the meaning half ends with it."""
+    facts, how many ``flops`` the module has; ``last``: the meaning half ends with it; ``whole``: it
+    made all the rewrites that it wanted to, no limit ended it."""
 
     before: Module
     module: Module
@@ -62,6 +63,7 @@ class Made:
     facts: Mapping[str, Any] | None = None
     flops: float = 0.0
     last: bool = False
+    whole: bool = True
 
     @property
     def changed(self) -> bool:
@@ -82,7 +84,7 @@ def described(compilation: Any, stage: Any) -> Made:
     ends = stage.step.half == "meaning" and not (later and later[0].half == "meaning")
     return Made(
         stage.before, stage.module, stage.step.pass_, stage.rewrites, compilation.facts,
-        stage.figures.get("flops", 0.0), ends,
+        stage.figures.get("flops", 0.0), ends, stage.step.limit is None,
     )  # fmt: skip
 
 
@@ -201,10 +203,11 @@ class Judge:
         """What else there is to check of memory, schedules and machine code."""
         facts, name = made.facts or {}, made.pass_.name()
         if made.module.main.level == "target" and made.changed:
-            for complaint in complaints(made.module, facts):
+            wrong = complaints(made.module, facts)
+            if name == "plan_memory" and made.whole:
+                wrong += unplaced(made.module)
+            for complaint in wrong:
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
-            for rewrite, complaint in unplaced(made.rewrites) if name == "plan_memory" else ():
-                yield CheckRecord(rewrite, "failed", note=complaint, kind="memory")
         if name == "schedule_kernels":
             for complaint in facts_of_schedules.complaints(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")

@@ -58,7 +58,11 @@ def check_loops(
             None,
         )
         if key not in remembered:
-            verdict, note, off = _compared(launch, scheduled, evaluator, integers, note)
+            try:
+                verdict, note, off = _compared(launch, scheduled, evaluator, integers, note)
+            except Exception as error:  # a kernel that makes no sense: any kind of exception
+                verdict = "failed"
+                note = f"kernel {kernel}: its plain loops: {type(error).__name__}: {error}"
             if verdict == "bitwise":
                 remembered.add(key)
         spent = time.perf_counter() - started

@@ -6,10 +6,10 @@ leave: what is placed where is read from the ops of ``main``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from core_compiler.ir import Module, Op, Rewrite, Value
+from core_compiler.ir import Module, Op, Value
 from core_compiler.passes.bufferize import ALLOC, LOOP, OUTPUT, REPEAT, VIEW
 from core_compiler.placement.problem import Lifetime, Plan
 from core_compiler.placement.verify import verify
@@ -39,14 +39,13 @@ def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
     return wrong + _program(facts, peak)
 
 
-def unplaced(rewrites: Sequence[Rewrite]) -> Iterator[tuple[Rewrite, str]]:
-    """The rewrites that should give an allocation its place and do not, and what each lacks."""
-    for rewrite in rewrites:
-        if all(op.kind != ALLOC for op in rewrite.old):
-            continue
-        for op in rewrite.new:
-            if op.kind == ALLOC and not ("size" in op.attributes and _PLACES & set(op.attributes)):
-                yield rewrite, f"{op.result} gets no place: neither an offset nor a result's memory"
+def unplaced(module: Module) -> list[str]:
+    """The allocations that planning has given no place, one line each."""
+    return [
+        f"{op.result} has no place: neither an offset nor a result's memory"
+        for op in module.main.body.ops
+        if op.kind == ALLOC and not ("size" in op.attributes and _PLACES & set(op.attributes))
+    ]
 
 
 def _program(facts: Mapping[str, Any], peak: int) -> list[str]:

@@ -194,6 +194,12 @@ def _no_place(patch) -> None:
     patch.setattr(plan_memory.PlanMemory, "run", wrong)
 
 
+def _no_life_of_results(patch) -> None:
+    right = plan_memory.lifetimes
+    patch.setattr(plan_memory, "lifetimes",
+                  lambda ops: [life for life in right(ops) if life.space != "output"])  # fmt: skip
+
+
 def _nothing_packed(patch) -> None:
     patch.setattr(schedule_kernels._Packers, "enter", lambda self, kernel, scheduled: None)
 
@@ -316,6 +322,7 @@ def test_a_fault_is_seen_and_its_pass_named(monkeypatch, plant, make, label, kin
     [
         (_result_among_temporaries, "plan_memory"),
         (_no_place, "plan_memory"),
+        (_no_life_of_results, "plan_memory"),
         (_nothing_packed, "schedule_kernels"),
     ],
 )

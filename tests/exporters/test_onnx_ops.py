@@ -132,6 +132,7 @@ def computed(model, sample: Sample) -> tuple[list[np.ndarray], float] | None:
     return in_reference(model, sample.operands), 1e6 if narrow else slack_of(sample)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("sample", marked(EXPORTED))
 def test_runs_and_comes_back(sample: Sample):
     op = sample.op()

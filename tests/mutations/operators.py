@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -156,7 +156,7 @@ _SIGNS = {
 
 
 def _token(source: Source, between: tuple[int, int], op: ast.AST) -> tuple[int, int] | None:
-    sign = _SIGNS[type(op)]
+    sign = _SIGNS[type(op)]  # type: ignore[index]
     at = source.text.find(sign, *between)
     return (at, at + len(sign)) if at >= 0 else None
 
@@ -446,9 +446,9 @@ def _visit(node: ast.AST, where: _Where) -> Iterator[tuple[ast.AST, _Where]]:
         return  # columns inside are not those of the file before Python 3.12
     if isinstance(node, _FUNCTIONS):
         inner = _Where(where.statement, True)
-        body = [node.body] if isinstance(node, ast.Lambda) else node.body
-        for child in body:
-            yield from _visit(child, inner)
+        body: Sequence[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else node.body
+        for inside in body:
+            yield from _visit(inside, inner)
         return
     if isinstance(node, ast.ClassDef):
         for child in node.body:
@@ -465,8 +465,8 @@ def _visit(node: ast.AST, where: _Where) -> Iterator[tuple[ast.AST, _Where]]:
     if isinstance(node, ast.Call | ast.Tuple) and not where.inside:
         parts = node.args if isinstance(node, ast.Call) else node.elts
         where = _rowed(where, parts[0] if parts else None)
-    for child in ast.iter_child_nodes(node):
-        yield from _visit(child, where)
+    for part in ast.iter_child_nodes(node):
+        yield from _visit(part, where)
 
 
 def _rowed(where: _Where, key: ast.AST | None) -> _Where:

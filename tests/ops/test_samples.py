@@ -10,6 +10,7 @@ from core_compiler.ops import REGISTRY, agrees, cost, decomposed, evaluate, infe
 from tests.ops.samples import SAMPLES, TOLERANCE, Sample
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)
 def test_agrees_with_its_oracle(sample: Sample):
     op = sample.op()
@@ -73,6 +74,7 @@ def test_costs_are_counted(kind):
 COMPOSITES = [s for s in SAMPLES if REGISTRY[s.kind].decompose is not None]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("sample", COMPOSITES, ids=str)
 def test_a_decomposition_has_the_declared_types(sample: Sample):
     op = sample.op()

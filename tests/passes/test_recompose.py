@@ -249,6 +249,7 @@ ROTARY = [
 FIRES = [*ACTIVATIONS, *ROWS, *NORMS, *LOSSES, *ROTARY]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("before", "after", "types"), FIRES)
 def test_a_spelling_becomes_the_op_within_the_tolerance_stated(before, after, types):
     module = program(before, *types)
