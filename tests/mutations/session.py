@@ -153,16 +153,16 @@ class Session:
                     return
 
         def probe(trial: Trial) -> None:
+            queue.appendleft(self._mutant(trial, "probe", trial.models))
             for model in trial.models:
                 if model not in clean:
                     clean[model] = None
-                    queue.append(self._clean_probe(model))
-            queue.append(self._mutant(trial, "probe", trial.models))
+                    queue.appendleft(self._clean_probe(model))
 
         def concluded(trial: Trial) -> Iterator[dict[str, Any]]:
             again = trial.conclude(clean)
             if again:
-                queue.append(self._mutant(trial, "again", again))
+                queue.appendleft(self._mutant(trial, "again", again))
             else:
                 yield self._ended(trial, known, more)
 
