@@ -20,8 +20,8 @@ from tests.mutations.operators import Mutation, function_at
 from tests.mutations.planted import Planted
 from tests.mutations.trial import Trial
 
-#: Seconds of processor time after which no further model is tried.
-ENOUGH = 5.0
+#: Seconds of processor time after which no further model is tried, at first and again.
+ENOUGH, MORE = 5.0, 30.0
 #: Seconds that a command may take (of a machine that does other things too).
 LIMIT = 180.0
 #: The time limit of a trace, which compiles every kernel and runs under a tracer.
@@ -248,7 +248,8 @@ class Session:
                 say({"kind": "begin", "model": name})
                 told = ours.probe(line) if step == "probe" else ours.run(line)
                 say(told | {"model": name})
-                if told.get("code") or time.process_time() - used > ENOUGH:
+                most = MORE if step == "again" else ENOUGH
+                if told.get("code") or time.process_time() - used > most:
                     return
 
         return server.Task((trial, step), place / "tree", place / "cache", run, LIMIT, prepare)

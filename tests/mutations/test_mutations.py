@@ -212,7 +212,7 @@ def _probe(model: str, text: str, values: str) -> dict:
     [
         ([_probe("m", "a", "1"), _probe("n", "a", "1")], "nothing", []),
         ([_probe("m", "a", "1"), _probe("n", "b", "1")], "code", ["n"]),
-        ([_probe("m", "b", "2"), _probe("n", "b", "1")], "values", []),
+        ([_probe("m", "b", "2"), _probe("n", "b", "1")], "values", ["n"]),
         ([_probe("m", "a", "1"), {"kind": "begin", "model": "n"}], "nothing", []),
         ([], "unknown", []),
     ],

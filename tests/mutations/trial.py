@@ -10,8 +10,8 @@ from tests.mutations.classes import AGAINST
 
 #: How many models are compiled to see what a mutant changes that its command let pass.
 PROBED = 8
-#: On how many further models that it changes its command is tried.
-AGAIN = 3
+#: On how many further models its command is tried where it changes what is compiled.
+AGAIN = 12
 
 
 class Trial:
@@ -48,7 +48,8 @@ class Trial:
             return []
         if row["effect"] == "unknown":
             return []
-        return [n for n in row["shown_by"] if n not in row["tried"]][:AGAIN]
+        left = dict.fromkeys([*row["shown_by"], *self.site.models])
+        return [n for n in left if n not in row["tried"]][:AGAIN]
 
 
 #: What a survivor changed, from least to most: nothing, the modules or kernels that are compiled,
