@@ -1,13 +1,28 @@
-"""An independent check of what `schedule_kernels` leaves for the passes after it."""
+"""Independent checks of what passes leave for those after them: what they ensure of the ops, and
+the schedules with what belongs to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from core_compiler.ir import Module
 from core_compiler.ir.core import structure_key
 from core_compiler.passes.outline_kernels import LAUNCH
+
+#: What a pass may ensure of the ops of main -> the kinds that there are none of then, but for what
+#: the target executes whole.
+NONE_OF = {"no_branches": frozenset({"core.if"})}
+
+
+def broken(module: Module, ensures: Collection[str], target: Any) -> list[str]:
+    """The ops that there should be none of after a pass that ``ensures`` so, one line each."""
+    unwanted = {kind for fact in ensures for kind in NONE_OF.get(fact, ())}
+    return [
+        f"{op.kind} is left, which the pass should have lowered"
+        for op in module.main.body.ops
+        if op.kind in unwanted and not (target is not None and target.claims(op))
+    ]
 
 
 def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug import facts as facts_of_schedules
+from core_compiler.debug import facts as facts_of_passes
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
 from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
@@ -202,6 +202,9 @@ class Judge:
     def _of_target(self, made: Made) -> Iterator[CheckRecord]:
         """What else there is to check of memory, schedules and machine code."""
         facts, name = made.facts or {}, made.pass_.name()
+        if made.whole:
+            for complaint in facts_of_passes.broken(made.module, made.pass_.ensures, self.target):
+                yield CheckRecord(None, "failed", note=complaint, kind="results")
         if made.module.main.level == "target" and made.changed:
             wrong = complaints(made.module, facts)
             if name == "plan_memory" and made.whole:
@@ -209,7 +212,7 @@ class Judge:
             for complaint in wrong:
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         if name == "schedule_kernels":
-            for complaint in facts_of_schedules.complaints(made.module, facts):
+            for complaint in facts_of_passes.complaints(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
             yield from check_loops(
                 made.module, facts["schedules"], self.checker.evaluator, self.checker.held

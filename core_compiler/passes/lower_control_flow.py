@@ -23,6 +23,7 @@ class LowerControlFlow(Pass):
     half = "implementation"
     mandatory = True
     requires = frozenset({"tensor_ops"})
+    ensures = frozenset({"no_branches"})
 
     def run(self, module, context):
         def edit(rw):

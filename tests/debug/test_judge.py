@@ -20,11 +20,12 @@ from core_compiler.debug.adversarial import Adversary
 from core_compiler.debug.check import Checker
 from core_compiler.debug.judge import Judge, Made
 from core_compiler.debug.memory import complaints
-from core_compiler.ir import Block, Module
+from core_compiler.ir import Block, Module, Op, Value
 from core_compiler.passes import (
     bufferize,
     canonicalise,
     fold_batch_norm,
+    lower_control_flow,
     outline_kernels,
     plan_memory,
     schedule_kernels,
@@ -84,7 +85,7 @@ def pooled() -> tuple[Module, list[np.ndarray]]:
 
 
 def test_right_compiles_have_no_finding():
-    for make in (network, counted, normalised, pooled):
+    for make in (network, counted, normalised, pooled, branching):
         made = checked(*make())
         assert made.finding is None
         kinds = {r.kind for records in made.checks.values() for r in records}
@@ -198,6 +199,21 @@ def _no_life_of_results(patch) -> None:
     right = plan_memory.lifetimes
     patch.setattr(plan_memory, "lifetimes",
                   lambda ops: [life for life in right(ops) if life.space != "output"])  # fmt: skip
+
+
+def branching() -> tuple[Module, list[np.ndarray]]:
+    def build(b, x):
+        flag = b.gt(b.reduce_sum(x, axes=(0,)), b.constant(np.float32(0)))
+        regions = [Block((), (o,), o.results) for o in (
+            Op(f"core.{kind}", (x,), (Value(x.type),)) for kind in ("tanh", "exp")
+        )]  # fmt: skip
+        return b.op("core.if", (flag,), regions=regions)
+
+    return program(build, "40xf32"), [np.linspace(-1, 2, 40).astype(np.float32)]
+
+
+def _branch_left(patch) -> None:
+    patch.setattr(lower_control_flow.LowerControlFlow, "run", lambda self, module, context: module)
 
 
 def _nothing_packed(patch) -> None:
@@ -318,18 +334,21 @@ def test_a_fault_is_seen_and_its_pass_named(monkeypatch, plant, make, label, kin
 
 
 @pytest.mark.parametrize(
-    ("plant", "label"),
+    ("plant", "make", "label", "raising"),
     [
-        (_result_among_temporaries, "plan_memory"),
-        (_no_place, "plan_memory"),
-        (_no_life_of_results, "plan_memory"),
-        (_nothing_packed, "schedule_kernels"),
+        (_result_among_temporaries, network, "plan_memory", "generate_code"),
+        (_no_place, network, "plan_memory", "generate_code"),
+        (_no_life_of_results, network, "plan_memory", "generate_code"),
+        (_nothing_packed, network, "schedule_kernels", "generate_code"),
+        (_branch_left, branching, "lower_control_flow", "bufferize"),
     ],
 )
-def test_the_pass_that_left_it_is_blamed_where_a_later_one_raises(monkeypatch, plant, label):
+def test_the_pass_that_left_it_is_blamed_where_a_later_one_raises(
+    monkeypatch, plant, make, label, raising
+):
     plant(monkeypatch)
-    with pytest.raises(CheckFailed, match=f"^pass {label}: .*; pass generate_code then raised"):
-        checked(*network())
+    with pytest.raises(CheckFailed, match=f"^pass {label}: .*; pass {raising} then raised"):
+        checked(*make())
 
 
 # -- rules that harmless inputs do not show --------------------------------------------------------
