@@ -280,15 +280,17 @@ def _launches(
     recording: Recording, stage: int, records: Sequence[CheckRecord]
 ) -> dict[CheckRecord, Op]:
     """The launch that each check of a kernel's machine code is about: they come in program order,
-    one a launch."""
+    one a launch; of those on parts of launches, one a kernel, the kernel's first."""
     # The whole of a stage's results and of the program are of no launch.
     records = [r for r in records if r.note.startswith("kernel ")]
     if not records:
         return {}
     body = recording.module(stage).main.body.ops
     found = [op for op in body if op.kind == "target.launch"]
-    if len(found) == len(records):
-        return dict(zip(records, found, strict=True))
+    whole = [r for r in records if r.kind != "code"]
+    if whole and len(found) == len(whole):
+        parts = _launches(recording, stage, [r for r in records if r.kind == "code"])
+        return {**parts, **dict(zip(whole, found, strict=True))}
     named: dict[str, Op] = {}
     for op in found:
         named.setdefault(op["kernel"], op)

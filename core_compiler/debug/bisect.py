@@ -46,7 +46,7 @@ RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
 #: Kind of a check -> how a fault that it finds was seen.
 SEEN = {
     "rewrite": CHECKED, "unlogged": CHECKED, "schedule": CHECKED, "results": END_TO_END,
-    "loops": CHECKED, "memory": CHECKED, "kernel": EXECUTED, "program": EXECUTED,
+    "loops": CHECKED, "memory": CHECKED, "code": EXECUTED, "kernel": EXECUTED, "program": EXECUTED,
 }  # fmt: skip
 
 
@@ -237,8 +237,9 @@ class _Search:
             return self._schedule(fault)
         if kind == "loops":
             return self._loops(fault)
-        if kind == "kernel":
-            bad = next(c for c in self.judge.kernels if c.record.verdict == "failed")
+        if kind in ("code", "kernel"):
+            made = self.judge.parts if kind == "code" else self.judge.kernels
+            bad = next(c for c in made if c.record.verdict == "failed")
             return self._kernel(bad)
         if kind in ("program", "memory") and step.pass_.name() == "generate_code":
             return self._of(

@@ -228,7 +228,7 @@ class Trial:
 
 
 #: Kinds of checks that show what an earlier pass did: a kernel's loops, its schedule or its code.
-_NARROWED = frozenset({"kernel", "loops", "schedule"})
+_NARROWED = frozenset({"code", "kernel", "loops", "schedule"})
 
 
 def _missing(steps: Sequence[Step]) -> set[str]:

@@ -93,7 +93,8 @@ class Judge:
 
     ``error`` is the relative error of the results of the stage judged last against those of the
     import; ``condition`` how far the results move when the inputs move by an ulp (None: not
-    measured).  ``kernels`` are the checks of machine code.
+    measured).  ``kernels`` are the checks of machine code, one a launch, ``parts`` those of it on
+    parts of launches, one a kernel.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Judge:
         self.inputs, self.target, self.threads = list(inputs), target, threads
         self.keep_bytes = keep_bytes
         self.kernels: list[KernelCheck] = []
+        self.parts: list[KernelCheck] = []
         #: What the plain loops of kernels computed on parts of their launches.
         self._loops: dict[str, list] = {}
         self._begin(module)
@@ -227,11 +229,14 @@ class Judge:
         for complaint in complaints(made.module, facts):
             yield CheckRecord(None, "failed", note=complaint, kind="memory")
         # Where the code is wrong on a part, it is not let loose on this process's memory.
-        self.kernels = list(check_code(made.module, facts, self.target, self._loops))
-        if not _any_failed(self.kernels):
-            self.kernels += check_kernels(
-                made.module, facts, self.target, self.inputs, self.checker.evaluator, self.threads
-            )
+        self.parts = list(check_code(made.module, facts, self.target, self._loops))
+        for part in self.parts:
+            yield replace(part.record, kind="code")
+        if _any_failed(self.parts):
+            return
+        self.kernels = check_kernels(
+            made.module, facts, self.target, self.inputs, self.checker.evaluator, self.threads
+        )
         for found in self.kernels:
             yield replace(found.record, kind="kernel")
         wrong = _any_failed(self.kernels)

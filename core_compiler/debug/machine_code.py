@@ -28,7 +28,6 @@ from core_compiler.ir.events import CheckRecord
 from core_compiler.kernels.interpreter import KernelFault
 from core_compiler.passes.bufferize import ALLOC, CONSTANT, COPY, INPUT, OUTPUT, OVER
 from core_compiler.passes.outline_kernels import is_exchange
-from core_compiler.targets.cpu import CPU
 
 #: Threads that each part is executed on.
 THREADS = (1, 3)
@@ -167,7 +166,7 @@ class Alone:
         """Of each output of the case its memory, and whether its guard has kept its bits."""
         program = target.link(self.module, facts, {"threads": threads})
         found = None
-        if type(target).load is CPU.load:
+        if target.apart:
             with suppress(Unable):
                 found = execute(*program[:2], self.inputs, threads, target.cache.folder.root)
         if found is None:

@@ -23,7 +23,7 @@ VERDICTS = ("bitwise", "within", "unchecked", "failed")
 #: a whole; a kernel's plain loops; a scheduled kernel; planned memory; a launch of machine code;
 #: the linked program.
 CHECKS = (
-    "rewrite", "unlogged", "results", "loops", "schedule", "memory", "kernel", "program",
+    "rewrite", "unlogged", "results", "loops", "schedule", "memory", "code", "kernel", "program",
 )  # fmt: skip
 #: How a compile ends.
 STATUSES = ("finished", "failed", "cancelled")

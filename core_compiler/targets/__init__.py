@@ -31,6 +31,8 @@ class Target:
     name = ""
     summary = ""
     host: Target | None = None
+    #: Whether another process can execute the target's programs, from the kernel cache alone.
+    apart = False
 
     @property
     def machine(self):

@@ -89,7 +89,7 @@ def test_right_compiles_have_no_finding():
         made = checked(*make())
         assert made.finding is None
         kinds = {r.kind for records in made.checks.values() for r in records}
-        assert {"rewrite", "loops", "schedule", "kernel", "program"} <= kinds
+        assert {"rewrite", "loops", "schedule", "code", "kernel", "program"} <= kinds
 
 
 # -- faults of the compiler ------------------------------------------------------------------------
@@ -318,9 +318,9 @@ def _nothing_logged(patch) -> None:
         (_scheduled_wrong, network, "schedule_kernels", "schedule"),
         (_one_trip_more, counted, "generate_code", "program"),
         (_another_address, network, "generate_code", "kernel"),
-        (_slices_begin_at_a_row, network, "generate_code", "kernel"),
-        (_counts_down, network, "generate_code", "kernel"),
-        (_never_ends, network, "generate_code", "kernel"),
+        (_slices_begin_at_a_row, network, "generate_code", "code"),
+        (_counts_down, network, "generate_code", "code"),
+        (_never_ends, network, "generate_code", "code"),
     ],
     ids=lambda v: getattr(v, "__name__", v),
 )
