@@ -299,6 +299,7 @@ def _is_caught(row: dict) -> None:
     assert row["right"] in (True, None), row
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_caught(tmp_path):
     _is_caught(_planted(["rules"], tmp_path)["rules"])
 

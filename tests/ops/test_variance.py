@@ -146,6 +146,7 @@ def _spreads(x):
             x.std(), x.var(0, unbiased=False), x.std(1, keepdim=True))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_torch_model_far_from_zero_checks_green():
     model = type("Model", (torch.nn.Module,), {"forward": lambda self, x: _spreads(x)})()
     x = torch.randn(40, 60, generator=torch.Generator().manual_seed(0))

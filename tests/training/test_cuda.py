@@ -107,7 +107,6 @@ CASES = {
     for major, minor in CAPABILITIES
 } | {"steps-sm_90": (Steps, (9, 0))}
 QUICK = (next(iter(CASES)),)
-LINTED = ("linear-sm_90",)
 
 
 @pytest.mark.slow
@@ -165,7 +164,8 @@ def test_every_optimizer_on_a_gpu_has_the_cpus_bits(name):
     assert on_gpu == _trained(Linear, "cpu", how=how)
 
 
-@pytest.mark.parametrize("name", slow_but(LINTED, CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_no_kernel_of_a_step_rounds_otherwise(name):
     """PTX and SASS, of the forward and the backward pass and of the optimiser."""
     kind, capability = CASES[name]

@@ -22,6 +22,7 @@ from core_compiler.training import optimizers
 from core_compiler.training.config import Training
 from sample_models.digits import DigitsCnn, digits
 from tests.frontends.onnx_models import F, execute, model_of, one_node
+from tests.slow import slow_but
 from tests.training.helpers import Reference
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -359,7 +360,7 @@ def test_what_keras_models_cannot_do_in_training_is_refused(keras, monkeypatch):
         import_model(regular, [x], training=True)
 
 
-@pytest.mark.parametrize("framework", ["onnx", "keras"])
+@pytest.mark.parametrize("framework", slow_but(("onnx",), ("onnx", "keras")))
 def test_files_and_models_compile_to_the_same_step(framework, request, tmp_path):
     if framework == "onnx":
         model, batch = exported(module()), batches()[0]
