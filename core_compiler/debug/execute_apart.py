@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -51,7 +52,7 @@ class _Process:
             if child is None or child.poll() is not None:
                 child = self._child = apart.start(__name__)
             assert child.stdin is not None and child.stdout is not None
-            late = threading.Timer(LIMIT, child.kill)
+            late, started = threading.Timer(LIMIT, child.kill), time.monotonic()
             late.start()
             try:
                 pickle.dump(request, child.stdin, 5)
@@ -60,9 +61,12 @@ class _Process:
             except (OSError, EOFError, pickle.UnpicklingError):
                 code = child.wait()
                 self._child = None
-                if not late.is_alive():
+                if time.monotonic() - started >= LIMIT:
                     raise Ended(f"does not end within {LIMIT:.0f} seconds") from None
                 raise Ended(f"ends its process ({_told(code)})") from None
+            except BaseException:  # Ctrl-C: the answer that is still to come is to no later request
+                self.close()
+                raise
             finally:
                 late.cancel()
         if verdict == _RAISED:
