@@ -287,15 +287,15 @@ def _launches(
         return {}
     body = recording.module(stage).main.body.ops
     found = [op for op in body if op.kind == "target.launch"]
-    whole = [r for r in records if r.kind != "code"]
-    if whole and len(found) == len(whole):
-        parts = _launches(recording, stage, [r for r in records if r.kind == "code"])
-        return {**parts, **dict(zip(whole, found, strict=True))}
     named: dict[str, Op] = {}
     for op in found:
         named.setdefault(op["kernel"], op)
     told = {r: r.note.removeprefix("kernel ").partition(" ")[0].rstrip(":") for r in records}
-    return {r: named[name] for r, name in told.items() if name in named}
+    made = {r: named[name] for r, name in told.items() if name in named}
+    whole = [r for r in records if r.kind != "code"]
+    if len(found) == len(whole):
+        made.update(zip(whole, found, strict=True))
+    return made
 
 
 # -- values ---------------------------------------------------------------------------------------

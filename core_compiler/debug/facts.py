@@ -25,7 +25,7 @@ def broken(module: Module, ensures: Collection[str], target: Any) -> list[str]:
     ]
 
 
-def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
+def misfits(module: Module, facts: Mapping[str, Any]) -> list[str]:
     """What is missing or not what the schedules say, one line each: the schedule of a kernel that
     is launched, the kernels that it invokes, those that pack constants for it."""
     schedules, packers = facts.get("schedules", {}), facts.get("packers", {})

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug import facts as facts_of_passes
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
 from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
 from core_compiler.debug.claims import check_carried
+from core_compiler.debug.facts import broken, misfits
 from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.loops import check_loops
 from core_compiler.debug.loss_slope import check_loss
@@ -205,7 +205,7 @@ class Judge:
         """What else there is to check of memory, schedules and machine code."""
         facts, name = made.facts or {}, made.pass_.name()
         if made.whole:
-            for complaint in facts_of_passes.broken(made.module, made.pass_.ensures, self.target):
+            for complaint in broken(made.module, made.pass_.ensures, self.target):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
         if made.module.main.level == "target" and made.changed:
             wrong = complaints(made.module, facts)
@@ -214,7 +214,7 @@ class Judge:
             for complaint in wrong:
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         if name == "schedule_kernels":
-            for complaint in facts_of_passes.complaints(made.module, facts):
+            for complaint in misfits(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
             yield from check_loops(
                 made.module, facts["schedules"], self.checker.evaluator, self.checker.held

@@ -20,11 +20,10 @@ from core_compiler.debug.check import differing, same_bits
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance
 from core_compiler.debug.remembered import Remembered
-from core_compiler.debug.steps import LaunchCase, first_launches, whole
+from core_compiler.debug.steps import LaunchCase, first_launches, only_parallel, read_extents, whole
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
-from core_compiler.kernels.abi import index_arguments
 from core_compiler.kernels.interpreter import KernelFault
 
 #: Terms that a launch may have, once its parallel extents are small, to be interpreted.
@@ -110,26 +109,14 @@ def _compared(launch: Op, scheduled: Any, evaluator: Evaluator, integers: Mappin
 
 def _small(function: Function, given: list[int]) -> list[int] | None:
     """The sizes of a launch with small parallel extents; None where too many terms are left."""
-    arguments = index_arguments(function)
-    place = {v: i for i, v in enumerate(arguments)}
-    bounds: dict[int, str] = {}
-    other: set[int] = set()
-    for op in function.body.walk():
-        for number, value in enumerate(op.operands):
-            if value not in place:
-                continue
-            if op.kind == "kernel.for" and number == 1:
-                bounds.setdefault(place[value], op["loop"])
-            else:
-                other.add(place[value])
+    bounds, *_ = read_extents(function)
     sizes = list(given)
 
     def terms() -> int:
         return math.prod(max(sizes[i], 1) for i in bounds)
 
-    parallel = [i for i, loop in bounds.items() if loop == "parallel" and i not in other]
     for least in (7, 3, 2, 1):
-        for i in parallel:
+        for i in only_parallel(function):
             if terms() > MOST_TERMS:
                 sizes[i] = min(sizes[i], least)
     return sizes if terms() <= MOST_TERMS else None

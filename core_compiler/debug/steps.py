@@ -178,18 +178,7 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
 
     Extents of loops get smaller, strides and bounds stay, so every access stays inside the buffers.
     """
-    place = {v: i for i, v in enumerate(index_arguments(kernel))}
-    bounds: dict[int, str] = {}
-    capped: set[int] = set()  # what cuts off the last chunk of a sum, and decides nothing else
-    other: set[int] = set()
-    for op in kernel.body.walk():
-        for number, value in enumerate(op.operands):
-            if value not in place:
-                continue
-            if op.kind == "kernel.for" and number == 1:
-                bounds.setdefault(place[value], op["loop"])
-            else:
-                (capped if op.kind == "kernel.min" else other).add(place[value])
+    bounds, capped, other = read_extents(kernel)
     bounds.update(dict.fromkeys(capped - other - bounds.keys(), "sequential"))
     given, sizes = sizes, list(sizes)
     parallel = [i for i, loop in bounds.items() if loop == "parallel"]
@@ -211,6 +200,7 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
     shrink([max(terms, key=lambda i: sizes[i])] if terms else [], CHANNELS if terms[1:] else TERMS)
     shrink(parallel[-1:], COLUMNS)
     # Scratch memory of a size that got smaller holds less for the loops that read a part of it.
+    place = {v: i for i, v in enumerate(index_arguments(kernel))}
     for a in {place[v] for op in kernel.body.walk() if op.kind == "kernel.alloc"
               for v in op.operands if v in place}:  # fmt: skip
         for i in bounds:
@@ -221,15 +211,34 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
 
 def least(kernel: Function, sizes: Sequence[int]) -> list[int]:
     """``sizes`` with the extents of parallel loops that are nothing else at 3 or less."""
+    free = only_parallel(kernel)
+    return [min(n, 3) if i in free else n for i, n in enumerate(sizes)]
+
+
+def read_extents(kernel: Function) -> tuple[dict[int, str], set[int], set[int]]:
+    """How an unscheduled kernel reads its index arguments, by their numbers: those that bound loops
+    with the kind of loop (the first one), those that a ``kernel.min`` reads (it cuts off the last
+    chunk of a sum), and those that decide something else or bound loops of several kinds."""
     place = {v: i for i, v in enumerate(index_arguments(kernel))}
-    bounds: set[int] = set()
+    bounds: dict[int, str] = {}
+    capped: set[int] = set()
     other: set[int] = set()
     for op in kernel.body.walk():
         for number, value in enumerate(op.operands):
-            if value in place:
-                bound = op.kind == "kernel.for" and number == 1 and op["loop"] == "parallel"
-                (bounds if bound else other).add(place[value])
-    return [min(n, 3) if i in bounds - other else n for i, n in enumerate(sizes)]
+            if value not in place:
+                continue
+            if op.kind != "kernel.for" or number != 1:
+                (capped if op.kind == "kernel.min" else other).add(place[value])
+            elif bounds.setdefault(place[value], op["loop"]) != op["loop"]:
+                other.add(place[value])
+    return bounds, capped, other
+
+
+def only_parallel(kernel: Function) -> list[int]:
+    """The index arguments that bound parallel loops and decide nothing else: with smaller ones the
+    kernel computes fewer of the same results."""
+    bounds, capped, other = read_extents(kernel)
+    return [i for i, loop in bounds.items() if loop == "parallel" and i not in capped | other]
 
 
 def whole(launch: Op) -> list[int]:

@@ -20,8 +20,8 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 #: Verdicts of a check, best first.
 VERDICTS = ("bitwise", "within", "unchecked", "failed")
 #: What a check is about: one rewrite; a change that no event speaks of; the results of the stage as
-#: a whole; a kernel's plain loops; a scheduled kernel; planned memory; a launch of machine code;
-#: the linked program.
+#: a whole; a kernel's plain loops; a scheduled kernel; planned memory; machine code on parts
+#: of a launch; a launch of machine code; the linked program.
 CHECKS = (
     "rewrite", "unlogged", "results", "loops", "schedule", "memory", "code", "kernel", "program",
 )  # fmt: skip
