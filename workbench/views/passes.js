@@ -1,4 +1,5 @@
-// The pass rail: a list that is walked with the keyboard; unchanged passes fold away.
+// The pass rail: a list that is walked with the keyboard; unchanged passes fold away, but for those
+// with a failed check.
 
 const STYLE = `
 .head { display: flex; align-items: center; gap: 6px; height: 30px; padding: 0 10px; border-bottom: 1px solid var(--line);
@@ -172,7 +173,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
         }
         half = stage.half;
       }
-      if (!stage.changed) {
+      if (!stage.changed && stage.check?.verdict !== 'failed') {
         folded.push(stage);
         continue;
       }
