@@ -297,6 +297,21 @@ def test_failures_are_seen_first_and_in_the_dark(opened, broken):
     assert page.errors == []
 
 
+@pytest.mark.playwright
+def test_a_failed_pass_that_changed_nothing_is_not_folded_away(opened, recording, file, tmp_path):
+    stage = next(s for s in file.stages() if s.pass_name == "generate_code")
+    assert not stage.changed
+    path = tmp_path / "failed.run"
+    path.write_bytes(recording.read_bytes())
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE check_result SET verdict = 'failed' WHERE stage = {stage.index}")
+    database.close()
+    page = opened("", path)
+    page.wait(f"#stage-{stage.index}:visible")
+    assert "failed" in page.locate(f"#stage-{stage.index} .mark").get_attribute("class")
+    assert page.errors == []
+
+
 @pytest.mark.slow
 @pytest.mark.playwright
 def test_what_was_not_checked_is_said(opened, tmp_path):
