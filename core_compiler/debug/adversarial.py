@@ -13,6 +13,7 @@ the sources that decide about it, so that it is tried once.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,8 @@ MOST_FLOPS = 50_000_000
 MOST_CONTEXT = 6
 #: Constants of at most this many elements are values to try, and part of a pair's text.
 SMALL = 64
+#: Larger arrays repeat a block of so many values (a prime, so that no axis meets it evenly).
+BLOCK = 65_537
 #: How far both sides of an inexact rule may be apart in f64, and how much worse it may round.
 ALGEBRA, GROWTH, MOVED = 1e-9, 4.0, 8.0
 #: What decides about a pair beside its text.
@@ -487,6 +490,9 @@ def _array(
 
 
 def _floats(class_, shape, dtype, random, constants) -> np.ndarray:
+    count = math.prod(shape)
+    if count > BLOCK:
+        return np.resize(_floats(class_, (BLOCK,), dtype, random, constants), shape)
     normal = random.standard_normal(shape)
     largest, tiny, least = _limits(dtype)
     if class_ == "zeros":

@@ -124,7 +124,8 @@ class BufferMachine:
         over = {number: self.array(op.operands[number]).copy() for _, number in op.get(OVER, ())}
         for value in op.operands[reads:]:
             self.memory[value][...] = 0xA5
-        arrays = [over.get(i, np.array(self.array(v), order="C"))
+        shared = self.evaluator.shared
+        arrays = [shared(over[i] if i in over else np.array(self.array(v), order="C"))
                   for i, v in enumerate(op.operands[:reads])]  # fmt: skip
         results = self.evaluator.block(op.regions[0], arrays)
         for value, array in zip(op.operands[reads:], results, strict=True):
@@ -140,8 +141,8 @@ def contents(
     inputs: Mapping[Value, np.ndarray],
     evaluator: Evaluator,
     wanted: Sequence[Value],
-) -> dict[Value, np.ndarray]:
-    """What each of ``wanted`` held when it was written, from one run of ``module``."""
+) -> tuple[dict[Value, np.ndarray], list[np.ndarray]]:
+    """What each of ``wanted`` held when it was written, and the outputs of main, from one run."""
     kept: dict[Value, np.ndarray] = {}
     targets = set(wanted)
 
@@ -149,5 +150,5 @@ def contents(
         if value in targets:
             kept[value] = array.copy() if array.base is not None else array
 
-    BufferMachine(module, evaluator, seen).run(inputs)
-    return kept
+    outputs = BufferMachine(module, evaluator, seen).run(inputs)
+    return kept, outputs

@@ -119,6 +119,8 @@ class Checker:
         #: The values of the last stage before buffers, and which of them each buffer holds.
         self.sealed = self.values
         self.stands_for: dict[Value, Value] = {}
+        #: The last stage on buffers, with the outputs of main.
+        self._outputs: tuple[Module | None, list[np.ndarray]] = None, []
 
     def stage(
         self, rewrites: Sequence[Rewrite], exact: bool, before: Module, after: Module,
@@ -217,7 +219,8 @@ class Checker:
                 if isinstance(new.type, BufferType):
                     self.stands_for.setdefault(new, self.stands_for.get(old, old))
         arguments = {v: self.values.known[v] for v in module.main.arguments}
-        held = contents(module, arguments, self.evaluator, list(self.stands_for))
+        held, outputs = contents(module, arguments, self.evaluator, list(self.stands_for))
+        self._outputs = module, outputs
         spent = (time.perf_counter() - started) / max(len(rewrites), 1)
         records = [self._held(rewrite, held, spent) for rewrite in rewrites]
         if all(r.verdict != "failed" for r in records):
@@ -267,6 +270,15 @@ class Checker:
         values = Values(self.evaluator, {v: self.values.known[v] for v in module.main.arguments})
         values.learn(module.main.body.ops)
         return values
+
+    def results_of(self, module: Module) -> list[np.ndarray]:
+        """The outputs of main of one stage, by its own ops; of one on buffers as it was checked."""
+        if module.main.level == "target":
+            if self._outputs[0] is not module:
+                raise InternalError("the stage was not executed on its buffers")
+            return self._outputs[1]
+        values = self.values_of(module)
+        return [values[v] for v in module.main.outputs]
 
     def _rewrite(self, rewrite: Rewrite) -> CheckRecord:
         started = time.perf_counter()

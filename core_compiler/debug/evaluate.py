@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import time
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -14,25 +16,71 @@ from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ops.base import definition, evaluate
 from core_compiler.passes.base import CONTROL_FLOW
 
+#: About how many words of an array decide, beside their sum, whether it may equal another.
+_SAMPLED = 1024
+
+
+class _Kept:
+    """Results by what they are of, of at most ``most`` bytes.
+
+    Where they are too many, those go first that took the least time for their bytes and were not
+    asked for lately (GreedyDual-Size: P. Cao and S. Irani, "Cost-aware WWW proxy caching
+    algorithms", 1997): stages are evaluated one after the other from their first op to their last,
+    and of more than fits, the least recently used is just what comes next.
+    """
+
+    def __init__(self, most: int):
+        self.most, self.bytes = most, 0
+        self._entries: dict[tuple, list] = {}  # inputs, results, seconds for a byte, worth
+        self._order: list[tuple[float, int, tuple]] = []  # worths may be lower than they are by now
+        self._floor, self._count = 0.0, 0
+
+    def get(self, key: tuple) -> tuple | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        entry[3] = self._floor + entry[2]
+        return entry[1]
+
+    def put(self, key: tuple, inputs: tuple, results: tuple, seconds: float) -> None:
+        """Keep ``results``, with their ``inputs``, so that no id is reused while they are kept."""
+        size = sum(r.nbytes for r in results)
+        price = seconds / max(size, 1)
+        self._entries[key] = [inputs, results, price, self._floor + price]
+        self._push(key)
+        self.bytes += size
+        while self.bytes > self.most and len(self._entries) > 1:
+            worth, _, old = heappop(self._order)
+            if worth < self._entries[old][3]:
+                self._push(old)
+                continue
+            self._floor = worth
+            self.bytes -= sum(r.nbytes for r in self._entries.pop(old)[1])
+
+    def _push(self, key: tuple) -> None:
+        self._count += 1
+        heappush(self._order, (self._entries[key][3], self._count, key))
+
 
 class Evaluator:
-    """Evaluates ops, with results shared by identity of inputs and a bound (``keep_bytes``) on the
-    bytes of results that are kept; their inputs are kept with them, up to as much again.
+    """Evaluates ops, with results shared and a bound (``keep_bytes``) on the bytes of results that
+    are kept; their inputs are kept with them, up to as much again.
 
     Two ops of the same kind and attributes on the very same arrays give the same arrays back, so
-    that a rewrite which only regroups ops costs nothing to check.
+    that a rewrite which only regroups ops costs nothing to check.  Results of the same bits are one
+    array, so that what follows an exact rewrite is not evaluated again.
     """
 
     def __init__(
         self, weights: WeightStore, keep_bytes: int = 2 << 30,
         functions: Mapping[str, Function] | None = None,
     ):  # fmt: skip
-        self.weights, self.keep_bytes = weights, keep_bytes
+        self.weights = weights
         self.functions = functions or {}  # which ops of a frontend's level may call
         #: Integer divisions that met divisors of 0: how many of how many elements, at the worst.
         self.zero_divisors: dict[Op, tuple[int, int]] = {}
-        self._memo: OrderedDict[tuple, tuple[tuple, tuple]] = OrderedDict()
-        self._bytes = 0
+        self._kept = _Kept(keep_bytes)
+        self._arrays: WeakValueDictionary[tuple, np.ndarray] = WeakValueDictionary()
 
     def op(
         self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray] | None = None
@@ -56,10 +104,10 @@ class Evaluator:
             met = size - int(np.count_nonzero(arrays[1])), size
             self.zero_divisors[op] = max(self.zero_divisors.get(op, met), met)
         key = (op.kind, attributes_key(op.attributes.items()), tuple(map(id, arrays)))
-        found = self._memo.get(key)
+        found = self._kept.get(key)
         if found is not None:
-            self._memo.move_to_end(key)
-            return found[1]
+            return found
+        began = time.perf_counter()
         declared = definition(op)
         if declared.reference is None and declared.decompose is not None:
             from core_compiler.ops.builder import decomposed
@@ -67,13 +115,27 @@ class Evaluator:
             results = self.block(decomposed(op), arrays)
         else:
             results = evaluate(op, arrays, self.weights)
-        # The inputs are kept with the results, so that no id is reused while the entry lives.
-        self._memo[key] = (tuple(arrays), results)
-        self._bytes += sum(r.nbytes for r in results)
-        while self._bytes > self.keep_bytes and len(self._memo) > 1:
-            _, (_, old) = self._memo.popitem(last=False)
-            self._bytes -= sum(r.nbytes for r in old)
+        results = tuple(map(self.shared, results))
+        self._kept.put(key, tuple(arrays), results, time.perf_counter() - began)
         return results
+
+    def shared(self, array: np.ndarray) -> np.ndarray:
+        """An array of the same shape, dtype and bits that is in use already, else ``array``.  What
+        was shared must not be written."""
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject:  # a sequence of tensors
+            return array
+        if 0 in array.strides:  # a few numbers repeated without memory of their own
+            return array
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        wide = next(w for w in (8, 4, 2, 1) if flat.size % w == 0)
+        words = flat.view(f"u{wide}")
+        some = hash(words[:: len(words) // _SAMPLED + 1].tobytes())
+        key = array.shape, array.dtype, int(words.sum(dtype=np.uint64)), some
+        found = self._arrays.setdefault(key, array)
+        if found is array:
+            return array
+        other = np.ascontiguousarray(found).reshape(-1).view(np.uint8).view(words.dtype)
+        return found if np.array_equal(words, other) else array
 
     def block(
         self, block: Block, arrays: Sequence[np.ndarray],

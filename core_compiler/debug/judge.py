@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
-from core_compiler.debug.buffers import BufferMachine
 from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
 from core_compiler.debug.claims import check_carried
 from core_compiler.debug.facts import broken, misfits
@@ -480,11 +479,7 @@ class Judge:
     def _evaluated(self, module: Module) -> list[np.ndarray] | Exception:
         """The results of a stage, or what evaluating it raised."""
         try:
-            arguments = dict(zip(module.main.arguments, self.inputs, strict=True))
-            if module.main.level == "target":
-                return BufferMachine(module, self.checker.evaluator).run(arguments)
-            values = self.checker.values_of(module)
-            return [values[v] for v in module.main.outputs]
+            return self.checker.results_of(module)
         except Exception as error:
             return error
 
