@@ -80,6 +80,34 @@ def _shared_along(extreme: Callable) -> Formula:
     return formula
 
 
+def _pow(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray]:
+    """Nothing of the base where the exponent is 0, nor of an exponent that keeps 0 at 0."""
+    a, c = xs
+    with np.errstate(all="ignore"):
+        of_base = np.where(c == 0, 0.0, c * a ** (c - 1))
+        of_exponent = np.where((a == 0) & (c >= 0), 0.0, a**c * np.log(a))
+    return [g * of_base, g * of_exponent]
+
+
+def _atan2(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray]:
+    """Nothing at the origin."""
+    y, x = xs
+    square = np.where((x == 0) & (y == 0), np.inf, x * x + y * y)
+    return [g * x / square, -g * y / square]
+
+
+def _standard_deviation(op: Op, xs: Sequence[np.ndarray], g: np.ndarray):
+    """Nothing where all numbers are equal."""
+    (x,), axes = xs, tuple(op["axes"])
+    count = math.prod(x.shape[a] for a in axes) - (op.get("correction") or 0)
+    centred = x - np.mean(x, axis=axes, keepdims=True)
+    square = np.sum(centred * centred, axis=axes, keepdims=True)
+    if count <= 0:
+        return [None]
+    there = np.where(square == 0, np.inf, np.sqrt(square * count))
+    return [np.expand_dims(g, axes) * centred / there]
+
+
 FORMULAS: dict[str, Formula] = {
     "core.relu": _slope(lambda op, x: (x > 0).astype(np.float64)),
     "core.abs": _slope(lambda op, x: np.sign(x)),
@@ -92,6 +120,15 @@ FORMULAS: dict[str, Formula] = {
     "core.min": _shared(np.less),
     "core.reduce_max": _shared_along(np.max),
     "core.reduce_min": _shared_along(np.min),
+    "core.pow": _pow,
+    "core.atan2": _atan2,
+    "core.standard_deviation": _standard_deviation,
+}
+#: Numbers to draw operands from, of ops with special cases elsewhere than at -1, 0, 1 and 2.
+GRIDS: dict[str, set[float]] = {
+    "core.hard_swish": {-3.0, -1.0, 0.0, 1.0, 3.0},
+    "core.hard_sigmoid": {-3.0, -1.0, 0.0, 1.0, 3.0},
+    "core.pow": {0.0, 0.5, 1.0, 2.0},
 }
 
 
@@ -126,17 +163,20 @@ def tied(check: GradientCheck) -> Point | None:
     if len(check.claim.forward) > 1 or not (op.kind in FORMULAS or op.kind in BROKEN):
         return None
     random = np.random.default_rng([SEED, 11])
-    grid = {-1.0, 0.0, 1.0, 2.0}
+    grid = set(GRIDS.get(op.kind, {-1.0, 0.0, 1.0, 2.0}))
     grid |= {float(op[n]) for n in ("low", "high") if isinstance(op.get(n), int | float)}
-    if op.kind in ("core.hard_swish", "core.hard_sigmoid"):
-        grid |= {-3.0, 3.0}
     x: Arrays = {}
     for value in check.varied:
         x[value] = random.choice(sorted(grid), value.type.shape)
         other = next((v for v in op.operands if v not in check.varied), None)
-        if other is not None and len(op.operands) == 2 and op.kind in FORMULAS:
+        if other is not None and op.kind in ("core.max", "core.min"):
             there = check.fixed(other)
             x[value] = np.where(random.random(value.type.shape) < 0.5, there, there + x[value])
+        if op.kind == "core.standard_deviation":  # along some of the slices all are equal
+            first = tuple(slice(0, 1) if a in op["axes"] else slice(None)
+                          for a in range(x[value].ndim))  # fmt: skip
+            slice_ = x[value][first]
+            x[value] = np.where(random.random(slice_.shape) < 0.5, slice_, x[value])
     return check.point_of("ties", x)
 
 
