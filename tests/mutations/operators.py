@@ -239,13 +239,18 @@ def axis(node: ast.AST, source: Source) -> Iterator[Edit]:
             yield value, f"({', '.join(source.of(v) for v in reversed(value.elts))})"
 
 
+#: Calls whose operands may change places.
+_SYMMETRIC = {"isinstance", "getattr", "max", "min", "eq", "ne", "add", "mul", "maximum", "minimum",
+              "and_", "or_", "logical_and", "logical_or", "logical_xor"}  # fmt: skip
+
+
 def swap(node: ast.AST, source: Source) -> Iterator[Edit]:
     """Two operands exchanged; of calls, arguments of one form: others would be of other types."""
     if isinstance(node, ast.Call) and not node.keywords:
         args = node.args
         plain = not any(isinstance(a, ast.Starred | ast.GeneratorExp | ast.Lambda) for a in args)
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if plain and 2 <= len(args) <= 3 and name not in ("isinstance", "getattr", "max", "min"):
+        if plain and 2 <= len(args) <= 3 and name not in _SYMMETRIC:
             a, b = args[-2:]
             alike = type(a) is type(b) and not (_is_text(a) or _is_text(b))
             if alike and ast.dump(a) != ast.dump(b):
