@@ -16,6 +16,8 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import examples
+
 # Two pytest workers share two cores: a library that takes every core for itself starves the other.
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
@@ -28,6 +30,7 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile("quick", settings.get_profile("default"), max_examples=33)
 settings.load_profile("default")
 
 
@@ -41,6 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
         # So a shell starts what runs in the background, and programs that tests start inherit it:
         # those that are to be stopped by Ctrl-C would never hear it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("markexpr") == "not slow":
+        examples.share = 3
+        settings.load_profile("quick")
     if hasattr(config, "workerinput"):  # a worker has the environment of the run's first process
         return
     kept = os.environ.get("COMPILER_WORKBENCH_TEST_CACHE")

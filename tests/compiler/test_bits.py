@@ -31,6 +31,7 @@ def compiled(name: str, batch: int = 1, threads: int = 1, width: int = 16, tiles
     return compiler.start(load(name, batch).imported.module, "cpu", options).finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(SMALL[:1], NARROW))
 def test_one_digest_over_threads_tilings_and_widths(name):
     one_digest(load(name))

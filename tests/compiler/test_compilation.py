@@ -100,6 +100,7 @@ def test_every_rewrite_is_checked(finished):
     assert all(error < 1e-5 for error in finished.accumulated.values())
 
 
+@pytest.mark.slow
 def test_a_finished_compile_keeps_no_values_of_its_checks():
     """Of a large model they are many times its weights."""
     x = np.ones((256, 256), np.float32)

@@ -63,6 +63,7 @@ def _same_bytes(name: str, frontend: str, sizes: dict[str, float]) -> None:
         assert first[what] == second[what], what
 
 
+@pytest.mark.slow
 def test_two_hash_seeds_give_the_same_bytes_for_a_file():
     _same_bytes(str(export_onnx(SMALL, **NARROW[SMALL])), "onnx", {})
 

@@ -67,6 +67,7 @@ def test_a_name_that_is_no_xml_is_drawn_all_the_same(odd):
     assert "a\ufffdb" in "".join(ElementTree.fromstring(drawing.svg).itertext())
 
 
+@pytest.mark.slow
 def test_a_small_stage_in_a_notebook_is_drawn_and_a_large_one_is_not():
     compiled = cc.compile(program(chain, "8x8xf32"))
     assert "<svg" in compiled.stages[0]._repr_mimebundle_()["text/html"]

@@ -15,6 +15,7 @@ from core_compiler.ops.base import evaluate_block
 from core_compiler.passes.find_lifetimes import lifetimes
 from core_compiler.passes.plan_memory import PLANNERS
 from core_compiler.runtime.program import Loop, Program, Ref
+from tests.examples import examples
 from tests.passes.loops import CASES, below, doubling, given_arrays, loop, next_, product
 from tests.passes.programs import program
 
@@ -28,6 +29,7 @@ def same(found, expected) -> None:
         assert a.dtype == b.dtype and a.tobytes() == np.asarray(b).tobytes()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_loop_gives_the_references_bits_and_every_rewrite_is_checked(name):
     build, *types = CASES[name]
@@ -42,7 +44,7 @@ def test_a_loop_gives_the_references_bits_and_every_rewrite_is_checked(name):
     assert [x.flag for x in made.facts["program"][0].loops if x.trips is None]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("trips", [0, 1, 7, 5000])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_counted_loop_asks_nothing_and_gives_the_references_bits(trips, threads):
@@ -68,6 +70,7 @@ def test_a_counted_loop_asks_nothing_and_gives_the_references_bits(trips, thread
     assert spent is not None and (np.all(spent > 0) or not trips)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_what_a_loop_reads_from_outside_is_not_overwritten(planner):
     module = program(product, "i64", "7x7xf32", "7x7xf32")
@@ -77,7 +80,7 @@ def test_what_a_loop_reads_from_outside_is_not_overwritten(planner):
     same(made(*arrays), wanted(module, arrays))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.data())
 def test_any_permutation_of_what_is_carried(data):
     count = data.draw(st.integers(1, 5))
@@ -98,6 +101,7 @@ def test_any_permutation_of_what_is_carried(data):
     assert all(r.verdict == "bitwise" for stage in made.checks.values() for r in stage)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", ["carried", "read later", "two", "square"])
 def test_a_part_of_what_a_loop_carries_is_written_where_it_lies(case):
     """Only the part is moved, and only where nobody reads later what was there."""

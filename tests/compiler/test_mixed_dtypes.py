@@ -84,6 +84,7 @@ def _made(name: str, narrow):
     return make(narrow).eval(), x.to(narrow) if halved else x
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "narrow", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)], ids=str
 )
@@ -101,6 +102,7 @@ def test_it_is_checked_and_computes_what_torch_does(name, narrow):
     assert error <= 4 * ROUNDING[narrow]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(("resnet",), MODELS))
 def test_it_compiles_for_a_gpu(name):
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed (extra: cuda)")

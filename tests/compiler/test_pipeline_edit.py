@@ -28,6 +28,7 @@ from core_compiler.pipelines import (
     meaning,
 )
 from core_compiler.targets.cpu import CPU
+from tests.examples import examples
 
 MEANING = labels(meaning())
 LABELS = [step.label for step in build(CPU(), {})]
@@ -290,7 +291,7 @@ def edits(passes: list[str]):
 
 
 PATIENT = settings(
-    max_examples=12, deadline=None,
+    max_examples=examples(12), deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 
@@ -314,7 +315,7 @@ def test_an_edit_of_the_implementation_half_keeps_every_bit_or_is_refused(
     assert all(same_bits(a, b) for a, b in zip(results, finished(*arrays), strict=True))
 
 
-@settings(PATIENT, max_examples=6)
+@settings(PATIENT, max_examples=examples(6))
 @given(edit=edits(MEANING))
 def test_an_edit_of_the_meaning_half_stays_within_its_tolerances_or_is_refused(
     network, arrays, edit

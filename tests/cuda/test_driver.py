@@ -195,6 +195,7 @@ last = CudaDevice(None)  # the process ends with it
 """)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_program_is_loaded_launched_and_timed(driver_folder, tmp_path):
     """A compile finds the GPU's architecture by itself; every launch reaches the driver with its
     grid, its threads and addresses inside of the one block; threads may call it."""

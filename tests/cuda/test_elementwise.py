@@ -46,7 +46,7 @@ def inputs() -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", slow_but(QUICK, [*UNARY.split(), *BINARY.split()]))
 def test_a_scalar_function_gives_the_references_bits(name):
     x, y = inputs()

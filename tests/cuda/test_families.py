@@ -32,7 +32,7 @@ GROUPS = {
 QUICK = GROUPS.keys() - {"softmax of one row", "product below the diagonal", "long_row_sum"}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", slow_but(QUICK, GROUPS))
 def test_a_kernel_gives_the_references_bits(name):
     build, *given = GROUPS[name]
@@ -71,7 +71,7 @@ SMALL = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_one_gives_the_references_bits(name):
     _check(name, CASES[name][0], SMALL[name], (9, 0))

@@ -33,6 +33,7 @@ def made(request, tmp_path_factory):
     return folder, gpu_recordings.record(request.param, folder, SimulatedCUDA(), **QUICK)
 
 
+@pytest.mark.slow
 def test_the_digest_is_the_cpus(made):
     row = made[1]
     assert row["equal"] and row["digest"] == row["cpu_digest"]

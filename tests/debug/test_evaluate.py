@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.ir import Block, Value, WeightStore, tensor
 from core_compiler.ops.builder import Builder
+from tests.examples import examples
 
 
 def _chain(kinds: list[str]) -> Block:
@@ -23,7 +24,7 @@ def _chain(kinds: list[str]) -> Block:
     return Block((argument,), tuple(b.ops), tuple(made))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.sampled_from(["core.neg", "core.abs", "core.exp", "core.add"]), min_size=1),
     st.sampled_from([1, 200, 1000, 1 << 30]),

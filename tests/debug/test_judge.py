@@ -306,6 +306,7 @@ def _nothing_logged(patch) -> None:
     patch.setattr(canonicalise.Canonicalise, "run", wrong)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("plant", "make", "label", "kind"),
     [

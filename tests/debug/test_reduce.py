@@ -24,6 +24,7 @@ from core_compiler.legality import levels
 from core_compiler.pipelines import Step
 from core_compiler.python_text import Spelling
 from tests.debug import faults, planted
+from tests.examples import examples
 from tests.passes import specs
 from tests.passes.programs import inputs as arrays_for
 from tests.passes.programs import program
@@ -182,7 +183,7 @@ def test_passes_before_the_suspect_come_along_where_they_are_needed():
 UNARY = ("neg", "exp", "tanh", "abs", "relu", "sigmoid")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.sampled_from(UNARY), min_size=2, max_size=24), st.data())
 def test_a_reduced_module_fails_is_valid_and_minimal(names, data):
     """The fault needs one to three ops of given kinds; no more than these are left."""
@@ -207,7 +208,7 @@ def test_a_reduced_module_fails_is_valid_and_minimal(names, data):
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, 40), st.data())
 def test_ddmin_finds_exactly_what_is_needed(count, data):
     needed = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=5))

@@ -117,6 +117,7 @@ def numbers(*shapes: tuple[int, ...]) -> list[np.ndarray]:
     return [random.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("module", "fault", "pass_", "rule", "ops"),
     [
@@ -146,6 +147,7 @@ def is_reduced(found: Shown, pass_: str, rule: str, ops: int) -> None:
     assert found.mended[0] == 0 and found.mended[1].startswith("gone: ")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("module", "fault", "pass_", "rule"),
     [
@@ -192,6 +194,7 @@ def step():
     return start
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("fault", "pass_", "rule", "ops"),
     [

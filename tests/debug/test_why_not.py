@@ -28,6 +28,7 @@ from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
 from core_compiler.stage import Stage
 from core_compiler.targets.cpu import CPU
+from tests.examples import examples
 from tests.passes.programs import program, programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -358,7 +359,7 @@ def homes(module: Module) -> dict[Origin, set[Op]]:
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(programs())
 def test_joined_if_and_only_if_one_group_holds_both(module):
     lowered = compiled(module, until="inline_broadcasts").module
@@ -410,6 +411,7 @@ def stage_of(opened: Recording, name: str) -> int:
     return [s.pass_name for s in opened.stages()].index(name)
 
 
+@pytest.mark.sampled(2)
 def test_neighbours_in_a_recorded_model_were_joined_or_say_why_not(model):
     """A value read once is gone after the fusions where its reader took it in, and only there."""
     _, opened, _ = model

@@ -13,6 +13,7 @@ from core_compiler.exporters.mlir.tosa import Tosa
 from core_compiler.ir import Block, Value, WeightStore, dtype, tensor
 from core_compiler.ops import Builder, evaluate
 from core_compiler.ops.base import definition, evaluate_block
+from tests.examples import examples
 from tests.exporters import corners
 from tests.exporters.iree import differing
 from tests.ops.samples import SAMPLES, Sample
@@ -57,7 +58,7 @@ def test_every_composition_has_a_case():
     assert {s.kind for s in CASES} == set(COMPOSED)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_agrees_with_the_op(case: Sample):
     kind = case.op().results[0].type.dtype
@@ -127,7 +128,7 @@ _FLOATS = st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(_FLOATS, min_size=1, max_size=8), st.lists(_FLOATS, min_size=1, max_size=8))
 def test_a_remainder_is_exact(xs, ys):
     x, y = (v.ravel().astype(np.float32) for v in np.meshgrid(xs, ys))
@@ -136,7 +137,7 @@ def test_a_remainder_is_exact(xs, ys):
         assert differing(composed(case)[0], evaluate(case.op(), case.operands)[0], 0.0) == ""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from([-1.0, -0.0, 0.0, 1.0, np.nan, np.inf]), min_size=1, max_size=9),
        st.booleans())  # fmt: skip
 def test_an_order_is_stable(row, descending):
@@ -145,7 +146,7 @@ def test_an_order_is_stable(row, descending):
     np.testing.assert_array_equal(composed(case)[0], evaluate(case.op(), case.operands)[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=7),
        st.sampled_from(["set", "add", "mul", "max", "min"]))  # fmt: skip
 def test_updates_are_set_apart(rows, mode):

@@ -203,6 +203,7 @@ def test_what_has_no_word(dialect):
         assert kinds is None or found[missing] == kinds, missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", slow_but(("linalg",), DIALECTS))
 def test_every_op_has_a_word(dialect):
     said = {s.kind for s in SAMPLES if not reason(s, dialect)}

@@ -280,6 +280,7 @@ def test_a_file_runs_alone(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", slow_but(("digits-mlp", "digits-cnn"), NARROW))
 def test_a_model_computes_the_same_and_runs_alone(name, tmp_path: Path):
     model = models.load(models.spec(name, "torch", **NARROW[name]))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from core_compiler.ir import Value, dtype, tensor
 from core_compiler.ops import REGISTRY, Builder, TypeRuleError, evaluate, evaluate_block
+from tests.examples import examples
 from tests.exporters.numpy_runs import computed
 from tests.exporters.onnx_runs import alike, module_of
 from tests.exporters.test_onnx_ops import marked, slack_of
@@ -34,7 +35,7 @@ from tests.ops.samples import SAMPLES, Sample
 from tests.ops.test_special_values import CASES
 from tests.passes.programs import inputs, programs
 
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=examples(40))
 
 
 def same(build, *arrays: np.ndarray) -> None:
@@ -193,7 +194,7 @@ def test_windows(case, kind, data, seed):
     check(module, [x, w])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs(), st.booleans())
 def test_programs_at_the_first_and_the_last_tensor_stage(module, last):
     check(last_tensor_stage(module) if last else module, inputs(module))

@@ -96,6 +96,7 @@ def expected_refusal(sample: Sample) -> str:
 EXPORTED = [s for s in SAMPLES if not expected_refusal(s)]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_exported_is_this():
     for sample in SAMPLES:
         expected, found = expected_refusal(sample), why_refused(sample, OPSET)
@@ -104,6 +105,7 @@ def test_what_cannot_be_exported_is_this():
     assert {s.kind for s in EXPORTED} == set(REGISTRY) - {f"core.{n}" for n in REFUSED}
 
 
+@pytest.mark.slow
 def test_what_the_oldest_opset_lacks_is_this():
     for sample in EXPORTED:
         found, name, kinds = why_refused(sample, OLDEST), str(sample), dtypes_of(sample)

@@ -14,6 +14,7 @@ from core_compiler.compiler import Options, start
 from core_compiler.exporters.onnx import OLDEST, OPSET
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import Builder, TypeRuleError
+from tests.examples import examples
 from tests.exporters.onnx_runs import agrees, exported
 from tests.passes.programs import inputs, programs
 
@@ -21,7 +22,7 @@ DIVIDING = ("div", "rem", "mod", "pow", "shl", "shr")
 BINARY = (*DIVIDING, "add", "sub", "mul", "max", "min", "and", "or", "xor", "lt", "eq")
 INTEGERS = ("i8", "ui8", "i16", "ui16", "i32", "ui32", "i64", "ui64")
 OPSETS = st.sampled_from((OLDEST, 18, 20, 21, 22, 23, 24, OPSET))
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=examples(40))
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 FULL = st.lists(st.integers(1, 4), max_size=4).map(tuple)
@@ -402,7 +403,7 @@ def last_tensor_stage(module: Module) -> Module:
     return made.module
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs(), st.booleans())
 def test_programs_at_the_first_and_the_last_tensor_stage(module, last):
     assume(all(prod(v.type.shape) for v in module.main.arguments))

@@ -19,6 +19,7 @@ from core_compiler.errors import UserError
 from core_compiler.exporters.tables import replacing, write
 from core_compiler.record import Recording, schema
 from core_compiler.record.tables import BATCH, BOOLEAN, INTEGER, REAL, TEXT, Column, Table
+from tests.examples import examples
 
 LAYOUT = (Column("whole", INTEGER), Column("number", REAL), Column("a,\"name\"", TEXT),
           Column("yes", BOOLEAN))  # fmt: skip
@@ -28,7 +29,7 @@ CELLS = st.tuples(
     st.none() | st.text(max_size=8) | st.sampled_from(["", '"', "\r", "\n", "=1+1", "a,b", "nan"]),
     st.none() | st.booleans(),
 )
-FAST = settings(max_examples=30, deadline=None,
+FAST = settings(max_examples=examples(30), deadline=None,
                 suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
+from tests.examples import examples
 from tests.frontends.onnx_models import agrees, one_node, onnxruntimes, ours
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")
@@ -22,7 +23,7 @@ def _normal(*shape, scale=1.0):
     return (np.random.default_rng(3).standard_normal(shape) * scale).astype(np.float32)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.sampled_from(["nearest", "linear", "cubic"]),
     st.sampled_from(["zeros", "border", "reflection"]),
@@ -93,7 +94,7 @@ def test_a_deformable_convolution_is_what_onnx_says(groups, offset_groups):
     np.testing.assert_allclose(ours(proto, arrays)[0], theirs, rtol=1e-4, atol=1e-4)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.sampled_from([{}, {"pads": [1, 0, 1, 1]}, {"strides": [2, 1]}, {"dilations": [2, 1]},
                      {"ceil_mode": 1, "strides": [2, 2]}, {"storage_order": 1}]),

@@ -13,12 +13,13 @@ from onnx.reference import ReferenceEvaluator
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
+from tests.examples import examples
 from tests.frontends.onnx_models import agrees, one_node, onnxruntimes, ours
 
 TRAINING = "ai.onnx.preview.training"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.integers(1, 12), st.integers(1, 15), st.sampled_from([1, 2]), st.booleans(),
     st.sampled_from([0, 1, -2]),
@@ -76,7 +77,7 @@ def test_a_transform_that_makes_no_sense_is_refused():
             import_proto(one_node("DFT", arrays, "y", opset=20), inputs=given_)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(1, 6), st.integers(0, 1000), st.booleans())
 def test_a_determinant_is_numpys(n, seed, singular):
     a = np.random.default_rng(seed).integers(-3, 4, (2, 2, n, n)).astype(np.float64)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
+from tests.examples import examples
 from tests.frontends.onnx_models import agrees, one_node
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -66,7 +67,7 @@ def test_peepholes_and_a_forget_gate_that_is_the_input_gates_rest():
     _check("LSTM", input_forget=1)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.lists(
         st.sampled_from(["Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu",

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
+from tests.examples import examples
 from tests.frontends.onnx_models import F, I, execute, model_of, onnxruntimes
 
 B = TensorProto.BOOL
@@ -94,6 +95,7 @@ def _arrays(seed: int) -> dict[str, np.ndarray]:
     return {"x": x, "mask": mask, "other": other}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_one_import_answers_for_every_input(name):
     proto = _model(CASES[name])
@@ -115,7 +117,7 @@ def test_a_compiled_model_gives_results_of_the_sizes_that_the_data_make():
         np.testing.assert_array_equal(mine, onnxruntimes(proto, arrays)[0])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([None, 0, 1]))
 def test_unique_is_onnxruntimes(seed, in_order, axis):
     rng = np.random.default_rng(seed)
@@ -131,7 +133,7 @@ def test_unique_is_onnxruntimes(seed, in_order, axis):
         np.testing.assert_array_equal(mine, wanted)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 10_000), st.booleans(), st.booleans(), st.integers(0, 6))
 def test_the_best_boxes_are_onnxruntimes(seed, centre, threshold, most):
     rng = np.random.default_rng(seed)
@@ -152,6 +154,7 @@ def test_the_best_boxes_are_onnxruntimes(seed, centre, threshold, most):
     np.testing.assert_array_equal(made, onnxruntimes(proto, arrays)[0])
 
 
+@pytest.mark.slow
 def test_the_best_boxes_are_found_by_machine_code():
     """A loop that ends when no box is left; compiled for one input, right for others."""
     rng = np.random.default_rng(1)

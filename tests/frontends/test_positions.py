@@ -117,6 +117,7 @@ READS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", READS)
 def test_every_position_is_judged_as_torch_judges_it(name):
     model = Indexed(READS[name])
@@ -215,6 +216,7 @@ def test_what_is_checked_is_plain_data(model):
     assert Positions.from_json(json.loads(json.dumps(held.to_json()))) == held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_batch_with_an_unknown_word_changes_no_state(model, workers, tmp_path):
     """The row is the one of the whole batch, whichever shard has it."""

@@ -11,6 +11,7 @@ from torch.nn import functional
 import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_exported, import_module
+from tests.examples import examples
 from tests.frontends.programs import Program, agrees, execute, exported
 
 
@@ -86,6 +87,7 @@ def fill_through_two_views(x):
     return y
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "function",
     [write_through_a_view, write_through_a_chunk, write_into_a_base,
@@ -118,7 +120,7 @@ _WRITES = {
 }
 
 
-@settings(max_examples=15)  # torch takes half a second for each
+@settings(max_examples=examples(15))  # torch takes half a second for each
 @given(st.lists(st.tuples(st.sampled_from(sorted(_VIEWS)), st.sampled_from(sorted(_WRITES))),
                 min_size=1, max_size=3))  # fmt: skip
 def test_any_mix_of_views_and_writes(steps):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_compiler.frontends.pytorch import import_exported
+from tests.examples import examples
 from tests.frontends.programs import agrees, execute, exported
 
 aten = torch.ops.aten
@@ -17,7 +18,8 @@ def _drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.integers(1, 3), st.sampled_from([1, 2, 3]), st.integers(1, 3), st.integers(0, 2),
     st.integers(1, 2), st.sampled_from([1, 2]), st.booleans(), st.integers(0, 1),
@@ -80,6 +82,7 @@ def test_distances(p):
     agrees(lambda x: aten._pdist_forward(x, p), _drawn(6, 3))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("more", [{}, {"padding_idx": 2}, {"include_last_offset": True}])
 def test_bags(mode, more):

@@ -46,6 +46,7 @@ def _x(seed: int):
     return x
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_one_import_answers_for_every_input(name):
     model = _Model(CASES[name])

@@ -104,6 +104,7 @@ class InputAndState(Held):
         return x * 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "kind",
     [UnderNoGrad, ThroughData, PartThroughData, Tied, Counter, Replaced, ReplacedByAnInput,

@@ -46,6 +46,7 @@ COMPUTED = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", slow_but(COMPUTED.keys() - {"torch.compile"}, COMPUTED))
 def test_it_computes_what_torch_computes(name):
     function = COMPUTED[name]

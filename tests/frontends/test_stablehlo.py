@@ -103,6 +103,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_reference_agrees_with_jax(name):
     function, arguments = PROGRAMS[name]

@@ -130,6 +130,7 @@ def test_another_optimiser_is_not_run(said):
         training_of({**Training().facts(), "optimizer": said})
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["adam", "rmsprop", "adagrad", "lion", "sgd"])
 def test_the_state_of_a_step_is_one_that_it_may_come_to(name):
     torch = pytest.importorskip("torch")

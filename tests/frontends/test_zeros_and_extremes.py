@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 
 import core_compiler as cc
 from core_compiler.training import optimizers
+from tests.examples import examples
 from tests.kernels.kernel_helpers import assert_same_bits
 
 INF, NAN = float("inf"), float("nan")
@@ -83,26 +84,26 @@ def sums(x):
 
 
 @given(arrays_of(np.float32, (4, 5), elements=_FLOATS))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_extremes_and_their_places(x):
     _as_in_torch(extremes, x)
 
 
 @given(arrays_of(np.float32, (4, 5), elements=_FLOATS))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_sorts(x):
     _as_in_torch(ordered, x)
 
 
 @given(arrays_of(np.float32, (1, 2, 5, 6), elements=_FLOATS))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_pooling_with_places(x):
     _as_in_torch(pooled, x)
     _as_in_torch(adaptive, x)
 
 
 @given(arrays_of(np.float32, (1, 2, 6), elements=_FLOATS))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_places_are_inside_and_lead_to_the_element(x):
     _as_in_torch(pooled_in_a_row, x)
     _as_in_torch(unpooled, x)
@@ -116,7 +117,7 @@ def test_windows_of_one_value(value):
 
 
 @given(arrays_of(np.float32, (7,), elements=_FLOATS))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_adding_zeros_keeps_their_sign_as_ieee_754_says(x):
     _as_in_torch(zeros, x)
 
@@ -135,6 +136,7 @@ def test_the_sum_of_a_number():
     assert_same_bits(_numpy(made(x)), _numpy((x.sum(), x.mean())))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])
 def test_shifts_beyond_the_width(dtype):
     info = torch.iinfo(dtype)
@@ -155,6 +157,7 @@ class _Pooling(torch.nn.Module):
         return (self.pool(self.p).clamp(min=-5) * k).sum()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("pool", [
     lambda x: torch.nn.functional.max_pool1d(x, 3, 2, 1),
     lambda x: torch.nn.functional.adaptive_max_pool1d(x, 4),
@@ -207,7 +210,7 @@ def _onnx_orders():
 
 
 @given(arrays_of(np.float32, (4, 5), elements=_FLOATS.filter(lambda v: v == v)))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_places_of_onnx(x):
     """Of NaN onnxruntime and the standard say nothing."""
     model, made = _onnx_orders()
@@ -243,6 +246,7 @@ def test_bit_shift_of_onnx(direction):
 # -- JAX -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_positions_shifts_and_zeros_of_jax():
     jax = pytest.importorskip("jax")
     jnp, lax = jax.numpy, jax.lax
@@ -268,6 +272,7 @@ def test_positions_shifts_and_zeros_of_jax():
     assert_same_bits(_numpy(made(a, n)), _numpy(shifts(jnp.asarray(a), jnp.asarray(n))))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("row", [
     [-INF, -INF, 3.0, -INF, -INF, -INF], [-0.0, 0.0, -0.0, 0.0, 0.0, -0.0], [1.0, 2, 2, 2, 1, 1],
     [NAN, 1, 2, NAN, 0, 3], [1, NAN, 2, 0, NAN, NAN],

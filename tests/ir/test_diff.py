@@ -12,6 +12,7 @@ from core_compiler.ir.diff import diff, longest_increasing, value_map
 from core_compiler.ir.line_diff import AlignedLines, changed_spans, diff_lines
 from core_compiler.ir.text import print_module
 from core_compiler.ir.unified import patch
+from tests.examples import examples
 from tests.ir.modules import F32, difference, modules, small_module
 
 
@@ -172,7 +173,7 @@ def plain(module: Module) -> list[str]:
     return ["module {" if line.startswith("module ") else line for line in lines]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(modules(), modules())
 def test_both_columns_are_the_modules_texts(before, after):
     left, right = sides(diff_lines(before, after))
@@ -204,7 +205,7 @@ def applied(text: list[str], lines: list[str]) -> list[str]:
     return made + text[at:]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(modules(), modules(), st.integers(0, 3))
 def test_a_patch_makes_the_second_text_of_the_first(before, after, context):
     rows = AlignedLines(before, after, found=diff(before, after))

@@ -13,6 +13,7 @@ from core_compiler.ir import Block, FrontendNode, Function, Module, Op, Origin, 
 from core_compiler.ir.core import clone_block, structure_key
 from core_compiler.ir.rewriter import Budget, RewriteLimit, stable_topological
 from core_compiler.ir.verifier import LevelRules, verify
+from tests.examples import examples
 from tests.ir.modules import F32, difference, modules, small_module
 
 
@@ -220,7 +221,7 @@ def test_rewrites_keep_meaning_ssa_and_origins(length, rng):
             assert [other.kind for other in after.ops if other.results == op.results] == [op.kind]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(modules())
 def test_a_clone_is_equal_and_shares_no_value(module):
     main = next(iter(module.functions.values()))

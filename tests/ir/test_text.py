@@ -24,6 +24,7 @@ from core_compiler.ir.text import (
     print_ops,
     value_names,
 )
+from tests.examples import examples
 from tests.ir import modules as strategies
 from tests.ir.modules import F32, difference, same_attribute, small_module
 
@@ -113,7 +114,7 @@ def test_line_table_names_what_each_line_shows():
 # -- round trips ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(strategies.modules())
 def test_printed_modules_read_back_the_same(module):
     for locations in ("", "full"):
@@ -193,7 +194,7 @@ def without_kernels(module):
 
 
 @needs_mlir
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(strategies.modules())
 def test_mlir_takes_random_modules(module):
     again = parse(mlir(print_module(module, locations="full")))

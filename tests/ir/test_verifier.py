@@ -19,6 +19,7 @@ from core_compiler.ir import (
 )
 from core_compiler.ir.types import INDEX
 from core_compiler.ir.verifier import LevelRules, verify
+from tests.examples import examples
 from tests.ir.modules import F32, modules, small_module
 
 ANY = {level: LevelRules() for level in ("tensor", "kernel", "target")}
@@ -109,7 +110,7 @@ def test_a_fine_module_has_no_findings():
     assert verify(small_module(), ANY) == []
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(modules())
 def test_random_modules_are_well_formed_ssa(module):
     messages = [d.message for d in verify(module, ANY)]

@@ -39,6 +39,7 @@ from tests.kernels.ulp import MPMATH, ORACLES, bit_patterns, specials
 from tests.slow import slow_but
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", UNARY)
 def test_f32_bound_on_a_sample_and_specials(name):
     sample = bit_patterns(17, 1 << 20, 4093)
@@ -61,6 +62,7 @@ ROUNDED = sorted(set(FUNCTIONS) - set(ONE_ROUNDING))
 QUICK = ("atan2", "erf", "exp", "expm1", "log", "pow", "sin", "tanh")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", slow_but(QUICK, ROUNDED))
 def test_f64_rounded_once_is_correctly_rounded_on_a_sample(name):
     """The figures of all inputs name the few that are not; none of them is in the sample."""
@@ -185,6 +187,7 @@ def error_f64(got: float, exact) -> float:
     return float(abs(mpmath.mpf(got) - exact) * mpmath.mpf(2) ** (52 - exponent))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - set(EXACT)))
 def test_f64_bound_on_a_sample(name):
     count = 150

@@ -15,6 +15,7 @@ from core_compiler.kernels.abi import work_items
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.reference.window import max_pool_indices
 from core_compiler.kernels.schedules.library import schedule
+from tests.examples import examples
 from tests.kernels.kernel_helpers import (
     assert_same_bits,
     compiled,
@@ -333,7 +334,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_plain_loops_have_the_reference_bits(name):
     build, arrays = CASES[name]
@@ -350,6 +351,7 @@ SCHEDULED = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [8, 16])
 @pytest.mark.parametrize("name", SCHEDULED)
 def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
@@ -360,7 +362,7 @@ def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
         assert_same_bits(interpreted(op, arrays, step.function), wanted, f"{name}: {step.name}")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "name",
     [*(f"{source} to {target}" for source, target in NARROW_CASTS), "floats to i4 saturate", "bits read as they are",
@@ -378,6 +380,7 @@ def test_compiled_kernels_have_the_reference_bits(name):
     assert_same_bits(compiled(op, arrays, made), reference(op, arrays), name)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["add relu", "softmax", "layer norm", "transpose"])
 def test_bits_do_not_depend_on_threads_tiles_or_vector_width(name):
     build, arrays = CASES[name]
@@ -455,7 +458,7 @@ def _apply(b, x, step, number):
     return b.add(x, x)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(chains())
 def test_chains_of_index_maps_and_elementwise_ops(steps):
     x = normal(4, 6, 5)

@@ -458,7 +458,7 @@ def _assert_contract(case: Case, sums: probe.Sums) -> None:
     assert revealed == case.wanted, probe.told(revealed, case.wanted)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", slow_but(QUICK, CASES))
 def test_the_order_on_the_cpu_is_the_contracts(name):
     case = CASES[name]()

@@ -17,6 +17,7 @@ from core_compiler.kernels.reference.convolution import (
     conv_transpose,
     conv_weight_gradient,
 )
+from tests.examples import examples
 from tests.kernels.definitions import chunked, same_bits
 
 
@@ -40,7 +41,7 @@ def test_matmul_has_the_bits_of_its_definition(m, k, n):
     assert same_bits(matmul(a, b), matmul_definition(a, b))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 2**32 - 1))
 def test_matmul_of_any_small_shape(m, k, n, seed):
     rng = np.random.default_rng(seed)

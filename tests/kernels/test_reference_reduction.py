@@ -24,6 +24,7 @@ from core_compiler.kernels.reference.window import (
     max_pool_indices,
     window_sum,
 )
+from tests.examples import examples
 from tests.kernels.definitions import add, chunked, lanes, same_bits
 
 
@@ -70,7 +71,7 @@ def test_the_last_group_is_reduced_first():
     assert same_bits(reduce(x, (0, 2, 3)), expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.data())
 def test_any_shape_agrees_with_numpy(shape, data):
     axes = data.draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, unique=True))

@@ -25,7 +25,7 @@ SMALL = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("operand", slow_but(("packed",), ("packed", "copied")))
 @pytest.mark.parametrize("name", SMALL)
 def test_every_step_keeps_the_bits(name, operand):

@@ -39,6 +39,7 @@ from core_compiler.kernels.transforms import (
 )  # fmt: skip
 from core_compiler.kernels.transforms.edit import loops
 from core_compiler.kernels.verify import verify
+from tests.examples import examples
 
 SIZE = st.integers(1, 9)
 
@@ -98,7 +99,7 @@ def tiled() -> Function:
 # -- the same bits ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(m=SIZE, n=SIZE, k=SIZE, rows=SIZE, columns=SIZE)
 def test_tiling_keeps_the_bits(m, n, k, rows, columns):
     f = split(split(product(), "i", rows, "ib", "i"), "j", columns, "jb", "j")
@@ -106,21 +107,21 @@ def test_tiling_keeps_the_bits(m, n, k, rows, columns):
     assert run(f, m, n, k) == run(product(), m, n, k)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(m=SIZE, n=SIZE, k=SIZE, tile=SIZE)
 def test_run_time_tiles_keep_the_bits(m, n, k, tile):
     f = split(product(), "i", "mc", "ib", "i")
     assert run(f, m, n, k, mc=tile) == run(product(), m, n, k)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(m=SIZE, n=SIZE, k=SIZE, rows=SIZE, columns=SIZE)
 def test_whole_tiles_store_only_what_is_there(m, n, k, rows, columns):
     f = cover(cover(product(), "i", rows, "ib", "i"), "j", columns, "jb", "j")
     assert run(interchange(f, "i", "jb"), m, n, k) == run(product(), m, n, k)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(m=SIZE, n=SIZE, k=SIZE, groups=st.sampled_from([1, 2, 4]))
 def test_a_tiles_layout_does_not_matter(m, n, k, groups):
     """A sum hoisted out of two nests one after the other, in a tile whose dimensions are split."""
@@ -135,7 +136,7 @@ def test_a_tiles_layout_does_not_matter(m, n, k, groups):
     assert run(f, m, n, k) == run(product(), m, n, k)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(m=SIZE, n=SIZE, k=st.integers(0, 9), start=st.sampled_from(["store", "select"]))
 def test_hoisting_a_sum_keeps_the_bits(m, n, k, start):
     f = split(split(never_empty(product(), "c"), "i", 2, "ib", "i"), "j", 3, "jb", "j")
@@ -146,7 +147,7 @@ def test_hoisting_a_sum_keeps_the_bits(m, n, k, start):
     assert run(f, m, n, k) == run(product(), m, n, k)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(m=SIZE, n=SIZE, k=SIZE, factor=st.integers(1, 5))
 def test_unrolling_a_sum_keeps_its_order(m, n, k, factor):
     kb = KernelBuilder("sum")
@@ -167,7 +168,7 @@ def test_unrolling_a_sum_keeps_its_order(m, n, k, factor):
     assert results[0] == results[1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(r=SIZE, n=st.integers(1, 40), width=st.sampled_from([2, 4, 8]))
 def test_vectors_keep_the_bits(r, n, width):
     x = np.random.default_rng(n).standard_normal((r, n)).astype(np.float32)
@@ -176,7 +177,7 @@ def test_vectors_keep_the_bits(r, n, width):
     assert np.array_equal(y, 2 * x)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(h=SIZE, w=SIZE)
 def test_merged_loops_divide_and_then_count(h, w):
     kb = KernelBuilder("grid")
@@ -195,7 +196,7 @@ def test_merged_loops_divide_and_then_count(h, w):
         assert np.array_equal(got, want)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(n=st.integers(1, 8), k=st.integers(1, 11))
 def test_transposing_copies_pad_with_zeros(n, k):
     kb = KernelBuilder("copy")

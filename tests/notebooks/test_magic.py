@@ -28,6 +28,7 @@ def shell():
 FUNCTION = "def model(x, w):\n    return jnp.tanh(x @ w)\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("end", ["", "model", "model, (x, w)", "model, [x, 2 * w]"])
 def test_the_function_of_a_cell_is_compiled_and_shown(shell, end):
     shown = shell.run_cell_magic("workbench", "--check --name c", FUNCTION + end)

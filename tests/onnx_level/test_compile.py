@@ -79,6 +79,7 @@ def test_skipping_the_passes_gives_the_plain_import(digits: str) -> None:
     assert made(PIXELS)[0].tobytes() == plain(PIXELS)[0].tobytes()
 
 
+@pytest.mark.slow
 def test_where_an_op_came_from_reaches_through_the_level(digits: str) -> None:
     made = cc.compile(digits, [PIXELS], frontend="onnx-passes")
     for op in made.stages[11].module.main.body.ops:

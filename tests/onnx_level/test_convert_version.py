@@ -46,6 +46,7 @@ def _judge(names, *versions: int) -> tuple[int, int]:
     return right, refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("versions", "at_least"),
     [pytest.param((17, 28), 130, marks=pytest.mark.slow), ((10,), 75)],

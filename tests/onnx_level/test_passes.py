@@ -28,6 +28,7 @@ from core_compiler.onnx_level.read import read
 from core_compiler.onnx_level.write import write
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.rules import explain
+from tests.examples import examples
 from tests.frontends.onnx_models import F, model_of
 from tests.onnx_level.suite import (
     a_case_each,
@@ -76,6 +77,7 @@ def _whole_level(names) -> int:
     return right
 
 
+@pytest.mark.slow
 def test_a_case_of_every_op_keeps_its_numbers() -> None:
     assert _whole_level(a_case_each()) >= 150
 
@@ -411,7 +413,7 @@ def test_a_near_miss_is_refused_with_the_reason(name: str) -> None:
     assert any(reason in each for each in said), said
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.permutations(range(4)), min_size=1, max_size=4))
 def test_any_row_of_transposes_becomes_one_or_none(perms) -> None:
     names = ["x", *(f"h{i}" for i in range(len(perms)))]

@@ -10,7 +10,7 @@ from core_compiler.ops import REGISTRY, agrees, cost, decomposed, evaluate, infe
 from tests.ops.samples import SAMPLES, TOLERANCE, Sample
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)
 def test_agrees_with_its_oracle(sample: Sample):
     op = sample.op()

@@ -96,6 +96,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("kind", "operands", "attributes", "wanted"), CASES,
                          ids=[f"{n}-{c[0]}" for n, c in enumerate(CASES)])  # fmt: skip
 def test_corner(kind, operands, attributes, wanted):

@@ -14,6 +14,7 @@ import core_compiler as cc
 from core_compiler.kernels.reference import reduction
 from core_compiler.ops import evaluate_block
 from core_compiler.training.autodiff import pullback
+from tests.examples import examples
 from tests.frontends.onnx_models import one_node, ours
 from tests.ops.test_special_values import run
 from tests.passes.programs import program
@@ -48,7 +49,7 @@ def far_from_zero(draw):
     return x.astype(np.float32), axes, draw(st.sampled_from([0, 1, 0.5]))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(far_from_zero(), st.sampled_from(KINDS), st.sampled_from(["f32", "f64", "bf16", "f16"]))
 def test_results_are_exact_to_rounding(drawn, kind, dtype):
     x, axes, correction = drawn

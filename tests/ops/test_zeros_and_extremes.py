@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as arrays_of
 
 from tests.cuda.helpers import CAPABILITIES, on_gpu
+from tests.examples import examples
 from tests.exporters.numpy_runs import computed
 from tests.exporters.onnx_runs import exported, in_runtime, module_of
 from tests.kernels.kernel_helpers import (
@@ -51,6 +52,7 @@ def _everywhere(build, given, wanted, tmp_path, exports=True) -> None:
         assert_same_bits(in_runtime(exported(module), [given]), [wanted], "ONNX export")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["argmax", "argmin"])
 @pytest.mark.parametrize("given", [SOME, LIMITS], ids=["floats", "integers"])
 def test_positions_of_extremes_are_numpys(kind, given, tmp_path):
@@ -96,6 +98,7 @@ def _pooled(x, window, stride, pad, dilation):
     return pool(torch.tensor(x), window, stride, pad, dilation, return_indices=True)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", range(len(_POOLS)))
 def test_places_of_maxima_are_torchs(number, tmp_path):
     window, stride, pad, dilation = _POOLS[number]
@@ -123,6 +126,7 @@ def test_places_of_maxima_of_the_lowest_integers(low, tmp_path):
 # -- sums ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", [(6, 1), (6, 2), (6, 40), (6, 1, 1)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_the_sum_of_minus_zeros_is_plus_zero(shape, dtype, tmp_path):
@@ -169,6 +173,7 @@ def test_the_average_of_one_position_starts_from_plus_zero():
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", _INTEGERS)
 def test_shifts_are_numpys(name, tmp_path):
     """NumPy fills with the sign, or with 0, beyond the width and for negative counts."""
@@ -194,7 +199,7 @@ _ROWS = arrays_of(np.float32, (9, 5), elements=_FLOATS)
 
 
 @given(_ROWS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_drawn_rows(x):
     for build, wanted in (
         (lambda b, v: (b.argmax(v, axis=1), b.argmin(v, axis=1)),
@@ -209,7 +214,7 @@ def test_drawn_rows(x):
 
 @given(arrays_of(np.float32, (2, 2, 5, 4), elements=_FLOATS), st.integers(1, 3),
        st.integers(1, 2), st.integers(1, 2), st.data())  # fmt: skip
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_drawn_windows(x, window, stride, dilation, data):
     pad = data.draw(st.integers(0, window // 2))
     if (window - 1) * dilation + 1 > 4 + 2 * pad or (dilation > 1 and pad):

@@ -37,6 +37,7 @@ from core_compiler.passes.split_strided_convolutions import SplitStridedConvolut
 from core_compiler.passes.widen_sums import WidenSums
 from core_compiler.training.passes import MixedPrecision
 from core_compiler.training.roles import Roles
+from tests.examples import examples
 from tests.passes import specs, test_canonicalise, test_recompose, test_simplify_shapes
 from tests.passes import spellings as s
 from tests.passes.dtypes import EVERY, FLOATS, INTEGERS, MEETINGS, DoesNotExist, retyped, roots_of
@@ -121,25 +122,28 @@ def holds(pass_: Pass, module: Module) -> None:
         assert old.type.dtype is new.type.dtype and old.type.shape == new.type.shape
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("pass_", "choices"), PASSES, ids=lambda p: getattr(p, "name", lambda: "")()
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_a_pass_is_right_whatever_the_dtypes(pass_, choices, data):
     holds(pass_, data.draw(mixed(choices)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rules", ["exact", "tolerant"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_saturation_is_right_whatever_the_dtypes(rules, data):
     pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
     holds(Saturate(rules=rules), data.draw(mixed(SATURATED)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_mixed_precision_is_right_whatever_the_dtypes(precision, data):
     """Of a program whose last argument is a parameter."""
@@ -173,7 +177,7 @@ def mixed_programs(draw) -> Module:
         raise
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(mixed_programs())
 def test_both_halves_are_right_whatever_the_dtypes(module):
     """All passes of a compile for the CPU, memory planned and executed but for machine code."""
@@ -186,7 +190,7 @@ def test_both_halves_are_right_whatever_the_dtypes(module):
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(mixed_programs())
 def test_machine_code_is_right_whatever_the_dtypes(module):
     made = cc.compile(module, tuple(small(module)), check=True)

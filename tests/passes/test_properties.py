@@ -28,6 +28,7 @@ from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.pipelines import labels, meaning
 from core_compiler.targets.cpu import CPU
+from tests.examples import examples
 from tests.passes import specs
 from tests.passes.programs import inputs, programs
 
@@ -54,7 +55,7 @@ def run(module: Module, arrays):
     return BufferMachine(module, Evaluator(module.weights)).run(arguments)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs())
 def test_every_rewrite_of_both_halves_keeps_what_it_promises(module):
     arrays = inputs(module)
@@ -66,7 +67,7 @@ def test_every_rewrite_of_both_halves_keeps_what_it_promises(module):
                 assert label == "schedule_kernels", f"{label}: {record.note}"
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs())
 def test_exact_passes_keep_the_bits_of_every_result(module):
     arrays = inputs(module, seed=1, special=True)
@@ -79,7 +80,7 @@ def test_exact_passes_keep_the_bits_of_every_result(module):
         results = now
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs())
 def test_every_op_reaches_the_model_or_says_why_it_is_there(module):
     for label, _, _, after, _ in stages(module):
@@ -91,7 +92,7 @@ def test_every_op_reaches_the_model_or_says_why_it_is_there(module):
     assert all(op.origin.nodes() for op in launches) or not model
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(programs())
 def test_an_unchanged_program_is_the_same_object(module):
     """No rewrite means no new module, so that stages that change nothing cost nothing."""
@@ -111,7 +112,7 @@ CANONICALISING = (
 
 
 @pytest.mark.parametrize("pass_", CANONICALISING, ids=lambda p: p.name())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(module=programs())
 def test_a_second_run_changes_nothing(pass_, module):
     once, _ = specs.apply(pass_, module)
@@ -120,7 +121,7 @@ def test_a_second_run_changes_nothing(pass_, module):
     assert twice is once
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(programs())
 def test_equal_programs_end_in_equal_modules(module):
     """Determinism within a process: the same input twice, the same structure at every stage."""
@@ -132,7 +133,7 @@ def test_equal_programs_end_in_equal_modules(module):
 # -- limits ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(programs(), st.sampled_from(range(len(PASSES))), st.integers(0, 6))
 def test_a_limited_pass_gives_a_valid_module_with_the_same_numbers(module, place, limit):
     arrays = inputs(module)
@@ -168,7 +169,7 @@ def before_fusion():
     return LABELS.index("fuse_elementwise")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs(most=14))
 def test_fusion_makes_no_cycle_and_loses_no_op(module):
     for label, pass_, before, after, _ in stages(module):
@@ -189,7 +190,7 @@ def spelled(module: Module) -> list[str]:
     return sorted(inner.kind for op in module.main.body.ops for inner in flattened(op))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs(most=14))
 def test_no_pair_that_fits_is_left_apart(module):
     """Fusion ends only when its own question finds nothing more to merge."""
@@ -201,7 +202,7 @@ def test_no_pair_that_fits_is_left_apart(module):
 # -- memory ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs(most=14))
 def test_buffers_that_live_together_do_not_overlap(module):
     *_, (_, _, _, final, _) = stages(module)

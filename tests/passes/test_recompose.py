@@ -249,7 +249,7 @@ ROTARY = [
 FIRES = [*ACTIVATIONS, *ROWS, *NORMS, *LOSSES, *ROTARY]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("before", "after", "types"), FIRES)
 def test_a_spelling_becomes_the_op_within_the_tolerance_stated(before, after, types):
     module = program(before, *types)
@@ -258,6 +258,7 @@ def test_a_spelling_becomes_the_op_within_the_tolerance_stated(before, after, ty
     specs.check(module, made, rewrites, exact=False)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("before", "types", "mask", "low"), ATTENTION)
 def test_attention_is_raised_from_any_layout_scale_and_mask(before, types, mask, low):
     module = program(before, *types)

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from core_compiler.debug.check import Checker, same_bits, worst_error
 from core_compiler.passes.recompose import Recompose
+from tests.examples import examples
 from tests.passes import specs
 from tests.passes import spellings as s
 from tests.passes.programs import SPECIAL, inputs, program, tensor_type
 
 DTYPES = st.sampled_from(["f32", "f64"])
 SIZE = st.integers(1, 5)
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=examples(40), deadline=None)
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def normalisations(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(normalisations(), seeds)
 def test_normalisations(drawn, seed):
     holds(drawn, seed)
@@ -222,7 +223,7 @@ def attentions(draw):
     return Drawn(build, (*types, *(typed(m, kind) for m in masks[mask])), "attention", 8.0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(attentions(), seeds)
 def test_attention(drawn, seed):
     holds(drawn, seed)

@@ -13,6 +13,7 @@ from core_compiler.passes.base import PassContext
 from core_compiler.passes.saturation import Saturate
 from core_compiler.passes.saturation.prices import total
 from core_compiler.pipelines import meaning
+from tests.examples import examples
 from tests.passes import specs
 from tests.passes.programs import STEPS, inputs, programs
 from tests.sample_models.narrow import NARROW
@@ -52,7 +53,7 @@ def cost(module: Module) -> int:
     return total(specs.live(module).main.body.ops, CostModel())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(programs(MOVING, most=14))
 def test_exact_rules_keep_every_bit(module):
     after, context = saturate(module, Saturate())
@@ -63,14 +64,14 @@ def test_exact_rules_keep_every_bit(module):
     assert all(op.origin is not None and op.origin.is_explained() for op in after.main.body.ops)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(programs(most=14))
 def test_exact_rules_keep_every_bit_of_any_program(module):
     after, context = saturate(module, Saturate())
     assert_exact(module, after, context)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(programs(MOVING, most=10), st.integers(1, 30), st.integers(1, 4), st.data())
 def test_whatever_ends_it_the_bits_are_kept(module, nodes, iterations, data):
     pass_ = Saturate(nodes=nodes, iterations=iterations)
@@ -84,7 +85,7 @@ def test_whatever_ends_it_the_bits_are_kept(module, nodes, iterations, data):
     assert_exact(module, after, context)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs(most=12))
 def test_tolerant_rules_keep_what_they_state(module):
     after, context = saturate(module, Saturate(rules="tolerant"))
@@ -97,6 +98,7 @@ def test_tolerant_rules_keep_what_they_state(module):
 QUICK = ("digits-mlp", "digits-cnn", "gpt2-decode")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", slow_but(QUICK, NARROW))
 def test_sample_models_keep_every_bit(name):
     """As imported, and after the meaning half: each rewrite bitwise, and so is the result."""

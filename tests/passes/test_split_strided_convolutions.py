@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from core_compiler.ir import Block, Value, WeightStore, tensor
 from core_compiler.ops import Builder, evaluate_block
 from core_compiler.passes.split_strided_convolutions import phases, refused, split
+from tests.examples import examples
 
 
 def _made(x_shape, w_shape, **options):
@@ -47,7 +48,7 @@ def cases(draw):
     )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(cases())
 def test_the_phases_have_the_bits_of_the_whole(case):
     x_shape, w_shape, options = case

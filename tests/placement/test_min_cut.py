@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_compiler.placement.min_cut import Network
+from tests.examples import examples
 
 EDGES = st.lists(
     st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(0, 20)), max_size=30
@@ -14,7 +15,7 @@ EDGES = st.lists(
 
 
 @given(EDGES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_cut_is_as_small_as_networkx_says_and_separates(edges):
     graph = networkx.DiGraph()
     graph.add_nodes_from(range(8))

@@ -13,6 +13,7 @@ from core_compiler.errors import UserError
 from core_compiler.placement.planner import PLANNERS, Effort, compare, plan, plan_tiers
 from core_compiler.placement.problem import Lifetime, Plan, live_bytes, lower_bound
 from core_compiler.placement.verify import verify
+from tests.examples import examples
 
 #: Planners that need no compiled search: quick on every example.
 QUICK = [p for p in PLANNERS if p != "search"]
@@ -41,6 +42,7 @@ def brute_force_overlaps(lifetimes, offsets) -> int:
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("planner", QUICK)
 @given(problems())
 def test_no_two_live_buffers_share_a_byte(planner, lifetimes):
@@ -53,7 +55,7 @@ def test_no_two_live_buffers_share_a_byte(planner, lifetimes):
     assert made.peak <= hanging + sum(-(-b.size // 64) * 64 for b in lifetimes)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(problems(alignments=(1, 64)))
 def test_the_search_is_never_worse_than_greedy_and_its_bound_holds(lifetimes):
     found, quick = plan(lifetimes, "search", effort=SMALL), plan(lifetimes, "greedy", effort=SMALL)

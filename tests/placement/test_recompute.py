@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_compiler.placement.recompute import Problem, Step, choose, measure
+from tests.examples import examples
 
 
 def layers(count: int, size: int = 100, cost: int = 10) -> Problem:
@@ -91,7 +92,7 @@ def possible(problem: Problem) -> list[frozenset[int]]:
 
 
 @given(problems())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_plan_is_what_running_it_says(problem):
     for again in possible(problem):
         plan = measure(problem, again)
@@ -99,7 +100,7 @@ def test_a_plan_is_what_running_it_says(problem):
 
 
 @given(problems(), st.floats(0.1, 1.0))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_plan_beats_the_bound_and_what_is_offered_is_so(problem, part):
     choice = choose(problem, part)
     plans = [measure(problem, again) for again in possible(problem)]

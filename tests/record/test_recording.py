@@ -21,6 +21,7 @@ from core_compiler.ir.events import Observer, Observers, StageRecord, TimingReco
 from core_compiler.ir.parser import parse
 from core_compiler.record import Recorder, Recording
 from core_compiler.record.encoding import apply_edits, edits, pack, unpack
+from tests.examples import examples
 from tests.ir import modules as strategies
 from tests.ir.modules import difference
 from tests.record.compiles import TYPE, record, stages
@@ -66,7 +67,7 @@ def test_an_id_is_the_same_object_in_every_stage(recording, made):
     assert recording.value(recording.value_id(value)) is value
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(strategies.modules(), strategies.modules())
 def test_random_modules_come_back(tmp_path, first, second):
     path = tmp_path / "random.run"

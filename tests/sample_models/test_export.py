@@ -73,6 +73,7 @@ def test_onnx_is_the_plain_translation_with_external_weights(name: str) -> None:
     assert kinds["Gemm"] + kinds["MatMul"] >= modules["Linear"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", slow_but(("digits-cnn", "gpt2-decode", "llama-4l"), CATALOGUE))
 def test_pt2_loads_and_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     path = export_pt2(name, tmp_path, **NARROW[name])
@@ -86,7 +87,7 @@ def test_pt2_loads_and_gives_the_same_bits(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_torch_export_keeps_composite_ops(name: str) -> None:
     built = build(name, **NARROW[name])

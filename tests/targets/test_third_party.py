@@ -22,6 +22,7 @@ from core_compiler.debug.kernels import check_kernels
 from core_compiler.kernels.interpreter import interpret
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.passes.outline_kernels import LAUNCH
+from tests.examples import examples
 from tests.passes import specs
 from tests.passes.programs import inputs, program
 
@@ -136,7 +137,7 @@ def test_it_can_be_profiled_and_shows_its_code(compiled):
     assert "FMA" in own[0].text("kernel.s")
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 3), *[st.integers(1, 6)] * 2, st.sampled_from([1, 2, 255, 256, 257]))
 def test_byte_programs_have_the_bits_of_the_contract(batch, m, n, k):
     from tests.targets.third_party import encode, simulate

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module
+from tests.examples import examples
 from tests.passes.programs import program, programs
 from workbench.testing.file_check import text_of
 from workbench.testing.ir_diff import ir_diff
@@ -19,7 +20,7 @@ def renamed(text: str, prefix: str) -> str:
     return re.sub(r"%([\w$.\-]+)", rf"%{prefix}\1", text)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(programs(), st.sampled_from(["v", "0x", "x"]))
 def test_names_are_no_difference(module, prefix):
     text = print_module(module)

@@ -70,6 +70,7 @@ def test_dropout_is_turned_off_and_it_is_said(capsys):
     assert found["notes"] == ["dropout is off: torch draws other masks"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "words", "said"), [
     ("onnx", (), "the model is not a torch module"),
     ("linear", ("--precision", "bf16"), "stores values in bf16"),

@@ -20,6 +20,7 @@ from core_compiler.training.fit import fit
 from core_compiler.training.replay import Run
 from core_compiler.training.rows import Wanted
 from core_compiler.training.stream import Stream, shuffled
+from tests.examples import examples
 
 WANTED = (Wanted("input", np.dtype(np.float32)), Wanted("targets", np.dtype(np.int64)))
 
@@ -125,7 +126,7 @@ def test_the_epoch_is_told_to_data_that_want_it():
     assert source.epochs == [0, 1, 2]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 40), st.integers(1, 50), st.integers(0, 2**33), st.integers(0, 3))
 def test_a_buffer_gives_every_row_once_and_none_before_its_time(count, buffer, seed, epoch):
     found = list(shuffled(iter(range(count)), seed, epoch, buffer))
@@ -134,7 +135,7 @@ def test_a_buffer_gives_every_row_once_and_none_before_its_time(count, buffer, s
     assert all(row < place + buffer for place, row in enumerate(found))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 20), st.integers(1, 6), st.lists(st.integers(0, 30), min_size=1, max_size=6))
 def test_a_batch_is_the_same_whenever_it_is_asked_for(count, size, numbers):
     if count < size:
@@ -243,7 +244,7 @@ def fresh(step):
     step.load_state_dict(first)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", [Iterable, OfTorch, OfHuggingFace])
 @pytest.mark.parametrize("stopped", [1, 4, 6])
 def test_a_resumed_run_on_an_iterable_has_the_bits_of_a_whole_one(kind, stopped, fresh, tmp_path):

@@ -96,6 +96,7 @@ def first_state(a: Run, b: Run) -> int | None:
     return next((i for i in held[0] if held[0][i].state != held[1][i].state), None)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("what", "iteration"), INJECTED)
 def test_an_injected_rounding_is_found(lab: Lab, what, iteration):
     op = _op(lab, what)

@@ -20,6 +20,7 @@ from core_compiler.training.fit import fit, restore
 from core_compiler.training.optimizers import Adam
 from core_compiler.training.receipts import Book
 from core_compiler.training.step import NotFinite
+from tests.examples import examples
 
 
 def _model():
@@ -49,7 +50,7 @@ def fresh(step):
 # -- data --
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 2**40), st.integers(0, 3))
 def test_an_epoch_passes_every_example_once(count, size, seed, epoch):
     data = Data.of((np.arange(count),))
@@ -130,6 +131,7 @@ def test_what_was_done_before_a_loss_that_is_no_number_is_kept(tmp_path):
 # -- checkpoints --
 
 
+@pytest.mark.slow
 def test_two_runs_are_not_mixed_in_a_folder(fresh, tmp_path):
     folder = tmp_path / "run"
 
@@ -290,6 +292,7 @@ def test_what_fit_cannot_do_is_said(fresh):
         fit(fresh, _data(), iterations=1, batch=5, resume=True)
 
 
+@pytest.mark.slow
 def test_the_command_gives_the_same_digest_on_any_threads_and_tiling(capsys):
     from workbench.cli import main
 
@@ -323,6 +326,7 @@ def test_the_command_trains_in_f16(capsys, tmp_path):
     assert "2 updates in all, for gradients that were not finite" in capsys.readouterr().out
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

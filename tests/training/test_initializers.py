@@ -17,6 +17,7 @@ from core_compiler.errors import UserError
 from core_compiler.training import initializers as ours
 from core_compiler.training.config import Training
 from core_compiler.training.initializers import INITIALIZERS, STREAM, Numbers
+from tests.examples import examples
 from tests.training.helpers import joint_of
 
 F32 = np.dtype(np.float32)
@@ -134,7 +135,7 @@ def test_orthogonal_weights_are_torchs_of_the_same_numbers(shape):
     np.testing.assert_allclose(made, wanted.numpy(), rtol=0, atol=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.floats(-1, 1))
 def test_the_inverse_of_erf_is_torchs(y):
     made = ours.inverse_erf(np.array([y]))[0]

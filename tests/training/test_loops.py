@@ -482,6 +482,7 @@ def ran(step) -> tuple:
     return step.digest, *losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rnn", *(pytest.param(k, marks=pytest.mark.slow)
                                            for k in ("lstm", "gru"))])  # fmt: skip
 def test_the_compiled_step_has_the_references_bits(kind):

@@ -20,6 +20,7 @@ from core_compiler.training import optimizers
 from core_compiler.training.config import Training
 from core_compiler.training.fit import fit
 from core_compiler.training.loss_scale import GROWTH, SCALE, SKIPPED, Dynamic, Static
+from tests.examples import examples
 from tests.training.helpers import Reference, joint_of
 from tests.training.test_step import Pictures, _made, _pictures
 
@@ -92,7 +93,7 @@ def test_the_factor_moves_as_in_torch(ours, theirs):
         np.testing.assert_allclose(step[name], held.numpy(), rtol=2e-3, atol=1e-5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.booleans(), max_size=12), st.integers(1, 4), st.floats(0.5, 2.0**127, width=32))
 def test_any_run_of_good_and_bad_iterations_is_torchs(run, interval, initial):
     """The next state by the reference, against torch's own update on f32 and i32 tensors."""

@@ -28,6 +28,7 @@ from core_compiler.training.passes.mixed_precision import MixedPrecision
 from core_compiler.training.passes.recompute_widened import RecomputeWidened
 from core_compiler.training.precision import FOLLOWS, KEEPS, NARROW
 from core_compiler.training.roles import Roles
+from tests.examples import examples
 from tests.slow import slow_but
 from tests.training.helpers import Reference, after_passes, joint_of
 from tests.training.test_step import Pictures, Words, _made, _pictures, _words
@@ -181,7 +182,7 @@ def _joint():
     return joint_of(_made(Words), _words(0)[:1], Training())
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(st.integers(0, 60))
 def test_after_any_number_of_rewrites_the_program_holds(count):
     module = MixedPrecision("bf16").run(_joint().module, PassContext(budget=Budget(count)))
@@ -241,6 +242,7 @@ def test_activations_are_kept_narrow_with_the_same_bits():
 # -- as torch.autocast --
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "batch", "rate"), [(Rows, _rows, 0.05), (Pictures, _pictures, 0.05),
                                 (Words, _words, 0.01)],
@@ -330,6 +332,7 @@ HOWS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", slow_but(("narrow",), HOWS))
 def test_checking_finds_no_fault_in_what_is_meant(how):
     """A pass that computes something else on purpose is not compared with what was before it, and

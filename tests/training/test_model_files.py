@@ -97,6 +97,7 @@ def refused(capsys, *words: str) -> str:
 # -- an ONNX model --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_onnx_file_trains_as_from_python(folder, capsys):
     x, y = arrays()
     training = cc.Training(optimizer=Adam(0.01))

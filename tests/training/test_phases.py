@@ -115,6 +115,7 @@ def outputs(stage, *roles: str) -> list[Value]:
 # -- phases ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_import_has_the_model_and_the_loss(plain):
     first = plain.stages[0]
     when = {op: plain.phases.when(op) for op in plain.ops(first)}
@@ -126,6 +127,7 @@ def test_the_import_has_the_model_and_the_loss(plain):
     assert when[maker] == LOSS
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("which", ["plain", "shards", "half"])
 def test_forward_is_what_the_loss_and_the_models_state_depend_on(which, request):
     """After ``differentiate``, by the flow of data alone: gradients are what nothing of that

@@ -157,6 +157,7 @@ def test_a_run_that_cannot_be_done_again_is_verified_by_its_checkpoint(lab, no_g
     assert "its receipt is whole, no checkpoint of it is there: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_not_its_receipts_is_told(lab, no_gpu, tmp_path, capsys):
     """Where the iteration cannot be done again."""
     folder = changed(lab.gpu, tmp_path / "run")

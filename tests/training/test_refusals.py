@@ -62,6 +62,7 @@ def test_a_pattern_alone_freezes_what_it_names():
     assert [step.roles.arguments[i][1] for i in step.roles.numbers("parameter")] == ["0.weight"]
 
 
+@pytest.mark.slow
 def test_a_complex_parameter_may_be_frozen():
     step = cc.compile(Complex(), (X, Y), training=cc.Training(freeze=("turn",)))
     assert np.isfinite(step(X, Y))

@@ -25,6 +25,7 @@ from core_compiler.training.config import Training
 from core_compiler.training.fit import History, Stopped, fit, restore
 from core_compiler.training.optimizers import Adam
 from core_compiler.training.receipts import Book
+from tests.examples import examples
 from tests.slow import slow_but
 from workbench.cli import main
 
@@ -75,6 +76,7 @@ def _narrow(dtype: torch.dtype):
     return cc.compile(copy.deepcopy(model), (data[0][:8], y[:8]), training=training), model, data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", slow_but((torch.bfloat16,), [torch.bfloat16, torch.float16]))
 def test_a_run_of_narrow_parameters_is_gone_on_from(dtype, tmp_path):
     """NumPy has no bf16 of its own: files, torch's state and batches of tensors all keep it."""
@@ -155,7 +157,7 @@ _JSON = st.recursive(
 _KEYS = ("iteration", "digest", "seed", "data_seed", "shards", "identity", "contract")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     text=st.one_of(
         st.text(max_size=40),
@@ -244,6 +246,7 @@ def test_what_the_identity_does_not_name_is_compared_too(run, capsys):
     assert f"have the injection {op}:3, given none" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_how_the_run_is_done_again(run, monkeypatch, capsys):
     before = _bytes(run)
     monkeypatch.setattr(files.os, "fsync", _full)
@@ -375,6 +378,7 @@ def own(tmp_path, monkeypatch):
     signal.signal(signal.SIGINT, before)  # a command that was stopped hears no more of it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recorded", [False, True])
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(recorded, own, capsys):
     """Data of a person's own, an iterable of mappings; the second epoch is interrupted."""

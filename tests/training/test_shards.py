@@ -282,6 +282,7 @@ class Watching(torch.nn.Module):
         return y
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("make", "same"),
     [

@@ -191,6 +191,7 @@ def test_frozen_tensors_may_share_their_memory():
     assert len(joint.roles.numbers("parameter")) == 1
 
 
+@pytest.mark.slow
 def test_gradients_have_the_names_of_named_parameters():
     model, step = _odd(keep_gradients=True)
     step(torch.randn(5, 16), torch.arange(5))
@@ -199,6 +200,7 @@ def test_gradients_have_the_names_of_named_parameters():
     assert "norm.weight" in trained and "again.weight" not in trained
 
 
+@pytest.mark.slow
 def test_what_is_not_stored_is_state_all_the_same():
     _, step = _odd()
     step(torch.randn(5, 16), torch.arange(5))

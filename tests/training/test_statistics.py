@@ -26,6 +26,7 @@ def _model(rank: int, affine: bool, momentum: float) -> nn.Module:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rank", "affine", "momentum", "shards"),
     [(2, True, 0.1, 1), *(pytest.param(*p, marks=pytest.mark.slow) for p in
@@ -49,6 +50,7 @@ def test_instance_norms_move_their_statistics(rank, affine, momentum, shards):
             np.testing.assert_allclose(held[name], wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_program_in_training_mode_moves_them_at_every_call():
     model = _model(2, True, 0.1)
     x = torch.randn(4, 2, 4, 4)

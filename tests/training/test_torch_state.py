@@ -38,6 +38,7 @@ def assert_same(step, model: torch.nn.Module) -> None:
         )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", slow_but(QUICK, OURS_AND_THEIRS))
 def test_five_iterations_in_torch_and_five_here_are_ten_in_torch(name):
     ours, make = OURS_AND_THEIRS[name]

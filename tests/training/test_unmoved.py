@@ -131,6 +131,7 @@ def test_nothing_that_moves_is_an_error_that_names_the_op_and_its_line(of):
     assert "put an op that has a derivative in its place" in found.value.fix
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("of", quick(STOPS, argmax, floor), ids=lambda of: of.__name__)
 def test_some_that_do_not_move_are_a_warning_with_the_op(of):
     kinds, why = STOPS[of]
@@ -152,6 +153,7 @@ def told_at(step, told) -> int:
     return next(i for i, s in enumerate(step.compilation.stages) if told in s.diagnostics)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("of", ON_PURPOSE, ids=lambda of: of.__name__)
 def test_what_is_held_back_on_purpose_is_a_note(of):
     step, _ = step_of(Model(of))

@@ -136,6 +136,7 @@ def test_receipts_of_all_values_are_those_of_one_process(tmp_path):
     assert one.receipts[3].gradients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", slow_but(("one",), ["one", "all"]))
 def test_killed_workers_cost_no_bit(when, alone, tmp_path):
     """One dies in the middle of an iteration and is replaced; or all of them, and a checkpoint is

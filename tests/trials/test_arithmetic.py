@@ -63,6 +63,7 @@ def test_powers_and_roots():
     agrees(lambda n: (n**2, n**3, n**0, torch.pow(2, n.abs())), n)
 
 
+@pytest.mark.slow
 def test_casts_and_promotion(tmp_path):
     u = torch.tensor([0, 1, 200, 255, 7], dtype=torch.uint8)
     x = torch.tensor([1.9, -1.9, 0.0, 0.25, 100.49])

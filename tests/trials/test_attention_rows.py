@@ -92,6 +92,7 @@ def test_plain_softmax_stays_nan():
     agrees(lambda m: (m.softmax(-1), m.log_softmax(-1)), _mask())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("constant", [False, True])
 def test_compiled_and_exported(tmp_path, constant):
     operands, mask = _operands(2, 2, 4, 8), _mask()
@@ -130,6 +131,7 @@ class Trained(torch.nn.Module):
         return made.square().mean() + made.sum()
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_torch():
     model, mask = Trained(), torch.zeros(4, 4)
     mask[1] = mask[0, 2:] = HIDDEN
@@ -145,6 +147,7 @@ def test_gradients_are_those_of_torch():
     assert not np.asarray(step.gradients["bias"])[1].any()
 
 
+@pytest.mark.slow
 def test_training_with_dropout_stays_finite():
     mask = torch.zeros(4, 4)
     mask[1] = HIDDEN

@@ -35,6 +35,7 @@ def _batches(count: int):
     return [torch.randn(6, 3, generator=generator) * 3 + i for i in range(count)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("dimensions", "options"), [(1, {}), (2, {"affine": False}), (3, {"eps": 0.1})]
 )

@@ -104,6 +104,7 @@ def _elsewhere(path, inputs, folder):
     return tuple(held[name] for name in held.files)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", [*LOWEST, "uint8", "uint32"])
 @pytest.mark.parametrize("guards", [False, True])
 def test_an_export_keeps_our_results_and_its_reader_alive(tmp_path, kind, guards):

@@ -127,6 +127,7 @@ class Shares(torch.nn.Module):
                 a[1:3], x.t(), joined[4:8] - a, torch.where(a > 0, a, a.t()))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_results_outlive_the_next_call_and_arguments_stay():
     model = Shares()
     generator = torch.Generator().manual_seed(0)

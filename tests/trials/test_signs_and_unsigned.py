@@ -98,6 +98,7 @@ BINARY = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", BINARY)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
 def test_narrow_integers_wrap(name, dtype):

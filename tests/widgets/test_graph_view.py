@@ -407,6 +407,7 @@ def test_path_by_keys(open_page: Open) -> None:
     assert "Path of 2 ops" in shown.view().locator(".note").inner_text()
 
 
+@pytest.mark.slow
 def test_exports(open_page: Open) -> None:
     shown = graph_page(open_page)
     for kind in ("SVG", "PNG", "DOT"):

@@ -37,6 +37,7 @@ def top_of(shown: Any) -> float:
     return max(box["y"] + box["height"] for box in boxes if box)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("key", [None, "f"])
 @pytest.mark.parametrize("ops", [8, 60])
 def test_the_first_node_is_below_the_crumbs(open_page: Open, ops: int, key: str | None) -> None:
@@ -75,6 +76,7 @@ def test_a_changed_weight_is_shown_at_its_user(open_page: Open) -> None:
     assert box["y"] < shown.call("placeOfOp", weight + 1)["y"] < box["y"] + box["height"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("status", [1, 2, 3])
 def test_where_a_change_is_in_the_window_nothing_moves(open_page: Open, status: int) -> None:
     g = chain()

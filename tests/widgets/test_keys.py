@@ -75,6 +75,7 @@ def test_memory_zooms_and_pans_each_axis(open_page: Open) -> None:
     assert shown.call("window") == pytest.approx(whole)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("view", ["graph", "memory", "timeline"])
 def test_the_focus_of_a_drawing_can_be_seen(open_page: Open, view: str) -> None:
     """At its edge, where the canvas would cover an outline."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.widgets.graphs import Builder, sized, trained, transformer
 from workbench.views import op_search
 
@@ -46,6 +47,7 @@ def check(report: dict[str, Any]) -> None:
                 assert items[source]["y"] + items[source]["height"] < items[target]["y"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("long_edges", [True, False])
 @pytest.mark.parametrize("scopes", [True, False])
 @pytest.mark.parametrize("open", ["initial", "all"])
@@ -97,7 +99,9 @@ def graphs(draw: st.DrawFn) -> Builder:
 
 @pytest.mark.slow
 @settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(12),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(graphs(), min_size=8, max_size=8))
 def test_any_graph(run_layout: RunLayout, many: list[Builder]) -> None:
@@ -259,7 +263,9 @@ def pairs(run_layout: RunLayout, graphs: list[tuple[Builder, Builder]]) -> list[
 
 
 MANY = settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(12),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
@@ -429,6 +435,7 @@ def test_wide_row_wraps(run_layout: RunLayout) -> None:
     assert report["containers"][0]["width"] < 6000
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("query", "kinds"),
     [

@@ -28,6 +28,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("view", list(VIEWS))
 def test_renders_without_network(
@@ -55,6 +56,7 @@ def test_theme_follows_the_system(open_page: Open, view: str) -> None:
     assert shown.view().get_attribute("data-theme") == "light"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("view", list(VIEWS))
 def test_broken_data_is_an_error_text(open_page: Open, view: str) -> None:
     """Bad data ends this view with a message; the others stand, and good data brings it back."""

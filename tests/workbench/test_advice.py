@@ -197,6 +197,7 @@ PLANTED = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("hazard", PLANTED)
 def test_a_planted_hazard_is_named_and_gone_where_its_offer_is_taken(bench, hazard):
     build, types, edit = PLANTED[hazard]

@@ -144,6 +144,7 @@ def test_a_checked_compile_that_a_pass_ends_has_its_failure_as_a_row(command, ow
     assert row["note"] in found["error"]["what"] and found["error"]["where"] == "pass plan_memory"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("words", [("run",), ("compile",), ("compile", "--check")])
 def test_a_wrong_translation_fails_the_command_and_is_named(command, own, monkeypatch, words):
     """A sum over the wrong axis: its sums look like sums."""
@@ -314,6 +315,7 @@ def test_a_model_is_compiled_once_and_then_read(command, monkeypatch):
     assert command.json("memory", *MODEL)["peak_bytes"] >= 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("edit", "more"), [(("--repeat", "decompose"), 1), (("--cut", "recompose=2x1"), 2)]
 )

@@ -63,6 +63,7 @@ def refused(capsys, *words) -> str:
     return said
 
 
+@pytest.mark.slow
 def test_the_commands_refuse_the_comparison_with_its_reason(run_of_now, older, capsys):
     now, then = run_of_now / "run", older / "run"
     capsys.readouterr()

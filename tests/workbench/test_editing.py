@@ -18,6 +18,7 @@ from core_compiler.passes.base import Pass
 from core_compiler.pipelines import PipelineEdit, build
 from core_compiler.targets.cpu import CPU
 from core_compiler.training.config import Training
+from tests.examples import examples
 from workbench import editing, edits, own_pass
 from workbench.commands import common
 
@@ -220,7 +221,7 @@ GESTURES = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(GESTURES, max_size=8))
 def test_whatever_is_done_the_rows_are_the_pipeline_that_runs(gestures):
     on = editing.ground(META, True)

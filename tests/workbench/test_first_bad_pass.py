@@ -59,6 +59,7 @@ def found(tmp_path_factory) -> tuple[Path, dict]:
     return path, look(path, insert("QuickGelu"))
 
 
+@pytest.mark.slow
 def test_the_page_and_the_command_line_tell_the_same(found, command):
     kept = dict(found[1])
     told = command.json("bisect", *MODEL, *own("QuickGelu", "canonicalise"), code=1)

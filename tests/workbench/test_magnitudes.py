@@ -45,6 +45,7 @@ def overlays(run: Run, stage: int) -> dict[str, dict[int, float]]:
     }
 
 
+@pytest.mark.slow
 def test_the_gradients_of_parameters_are_torchs_at_every_stage(step):
     run, model, x, y = step
     torch.nn.functional.cross_entropy(model(x), y).backward()

@@ -37,6 +37,7 @@ def _sum(amounts) -> tuple[float, float, float]:
     return tuple(map(sum, zip(*rows, strict=True)))
 
 
+@pytest.mark.slow
 def test_the_lines_and_what_came_from_no_line_are_all_launches(traced):
     recording, found = traced
     timings = recording.timings()

@@ -66,6 +66,7 @@ def net(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_from_check_and_its_recording_and_bisect(net, command, tmp_path):
     run = tmp_path / "x.run"
     with wrong.overlap():

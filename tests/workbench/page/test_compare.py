@@ -91,6 +91,7 @@ def test_a_processors_launches_stand_beside_a_gpus(both):
 # -- the data -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_the_recordings(both):
     cpu, cuda = both
     data = compare.data(cpu, Sight(), cuda)

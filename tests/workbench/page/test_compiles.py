@@ -139,6 +139,7 @@ def test_a_held_compile_ends_when_no_page_looks_at_it_any_more(tmp_path, stands_
     other.cancel()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("limit", "closed"),
     [("COMPILER_WORKBENCH_JOB_BOUND", True), ("COMPILER_WORKBENCH_JOB_SECONDS", False)],

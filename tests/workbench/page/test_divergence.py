@@ -70,6 +70,7 @@ def found(training_runs):
 # -- by the receipts ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_receipts_say_where_they_part_without_computing(copies, training_runs, monkeypatch):
     monkeypatch.setattr("workbench.training_runs.make", None)
     data = told(copies)
@@ -223,6 +224,7 @@ def test_a_recording_that_is_removed_takes_its_results_along(tmp_path):
     assert list(library.folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_iterations_that_are_done_again_are_told(copies):
     """From the start, where the checkpoint before is gone."""
     for path in copies[0].with_suffix("").glob("*.safetensors"):
@@ -243,6 +245,7 @@ def test_iterations_that_are_done_again_are_told(copies):
 # -- in a browser ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_result_leads_to_the_op_and_its_kernel(server, tab, found, training_runs):
     _, data = found

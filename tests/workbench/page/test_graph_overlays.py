@@ -28,6 +28,7 @@ def overlay(run: Run, stage: int, name: str) -> dict | None:
     return found[0] if found else None
 
 
+@pytest.mark.slow
 def test_at_every_stage_the_time_is_that_of_all_launches(run):
     total = sum(timing.median_us for timing in run.timings())
     assert total > 0

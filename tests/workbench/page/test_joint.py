@@ -84,6 +84,7 @@ def test_the_graph_of_a_step_has_phases_and_others_have_none(step, recording):
     plain.close()
 
 
+@pytest.mark.slow
 def test_edges_lead_from_phase_to_phase(step):
     """Whatever order launches have: what an op reads is drawn before it, forward before backward
     before update."""
@@ -216,6 +217,7 @@ def test_search_by_phase(step):
 # -- in a browser ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_from_an_op_to_its_gradient_and_back(step, server, tab):
     _, run = step

@@ -181,6 +181,7 @@ def opened(server, tab):
     return lambda path, query="": tab(f"{server.url}?run={quote(str(path))}{query}")
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_point_of_the_roofline_selects_its_kernel_everywhere(opened, cpu, two_targets):
     page = opened(two_targets.cpu, "&panes=kernels,code")

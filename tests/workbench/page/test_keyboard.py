@@ -51,6 +51,7 @@ def test_the_help_names_the_keys(opened):
     assert "[object" not in page.text("#cw-bar dialog[open]")
 
 
+@pytest.mark.slow
 def test_a_letter_after_g_shows_any_view(opened):
     assert len({view.key for view in VIEWS.values()}) == len(VIEWS)
     page = opened("&stage=8&panes=graph,diff")

@@ -139,6 +139,7 @@ def test_each_buffer_names_what_made_it_and_its_line(run):
 # -- in a browser ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_what_sets_the_memory_peak_in_one_click(opened, run):
     """From the first page: the buffers alive at the peak, by size, with what made each."""

@@ -11,6 +11,7 @@ from core_compiler.record import Recording
 STRIP = "#cw-inspector .timeline"
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_marks_lead_to_what_the_op_became(server, tab, recording):
     with Recording.open(recording) as opened:

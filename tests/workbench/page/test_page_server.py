@@ -360,6 +360,7 @@ def _worker(job, **more):
     ), json.dumps(job) if isinstance(job, dict) else job  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("job", "what"),
     [

@@ -302,6 +302,7 @@ def test_of_two_each_pass_has_ops_rewrites_time_and_check_of_both(opened, server
     b.close()
 
 
+@pytest.mark.slow
 def test_a_pass_is_skipped_and_the_new_recording_is_compared_with_the_old(opened, server):
     opened.locate(row("recompose") + " .check").click()
     opened.wait(row("recompose") + ".skipped")

@@ -58,6 +58,7 @@ def opened(browser: Any, made: Path) -> Iterator[Any]:
     context.close()
 
 
+@pytest.mark.slow
 def test_every_view_draws_without_a_server(opened: Any) -> None:
     shown = opened()
     for name in (n for n in report.SHOWN if n != "training"):  # it is none

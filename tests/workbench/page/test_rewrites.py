@@ -171,6 +171,7 @@ def test_links_open_a_view_beside_another_and_what_makes_no_sense_changes_nothin
 # -- in a browser ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_why_two_ops_were_not_fused_in_three_clicks(opened, run):
     with a_task(opened()) as page:

@@ -104,6 +104,7 @@ def test_who_signs_in_at_the_provider_has_the_role_of_that_name(team, provider):
         assert SECRET not in text and TOKEN not in text
 
 
+@pytest.mark.slow
 def test_an_answer_that_nobody_asked_for_signs_nobody_in(team, provider):
     """The state of the answer is that of the question (RFC 6749 10.12)."""
     provider.who = "ann@example.org"

@@ -143,6 +143,7 @@ def test_without_source_there_are_rows_and_nodes(bare):
 # -- in a browser ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_the_slowest_kernel_and_its_model_line_in_two_clicks(opened, run):
     with a_task(opened()) as page:

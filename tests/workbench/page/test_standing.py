@@ -83,6 +83,7 @@ def changed(recording, tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_a_recording_of_a_newer_version_is_said_and_the_page_goes_on(
     server, tab, recording, changed
 ):

@@ -55,6 +55,7 @@ def iteration(number: int, root: str = "", loss: float = 1.0) -> IterationRecord
 # -- the data -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_the_recording(both, training_runs):
     data = training.data(both[0], Sight(), None)
     json.dumps(finite(data), allow_nan=False)
@@ -339,6 +340,7 @@ def test_a_report_has_all_iterations(training_runs, tmp_path, tab):
     assert not page.errors
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_where_the_loss_first_became_nan_in_one_click(server, tab, tmp_path):
     pytest.importorskip("torch", reason="the sample models need torch")

@@ -65,6 +65,7 @@ def test_a_kernel_stands_beside_those_that_compute_the_same(both):
     assert several
 
 
+@pytest.mark.slow
 def test_every_line_of_both_texts_is_there_once_and_a_patch_makes_one_of_the_other(both, tmp_path):
     a, b = both
     kernel = launched(a)[0]
