@@ -14,6 +14,7 @@ import numpy as np
 
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.memory import loops
+from core_compiler.errors import InternalError
 from core_compiler.ir import BufferType, Module, Op, Value, as_array
 from core_compiler.passes.bufferize import LOOP, OVER, REPEAT, TEST
 
@@ -47,10 +48,13 @@ class BufferMachine:
         #: The loops around the op at hand that are in a second or later iteration.
         self.again: set[int] = set()
         left: dict[int, int] = {}  # iterations of the counted loops
-        at = 0
+        at = asked = 0
         while at < len(ops):
             op = ops[at]
             if op.kind == TEST:
+                asked += 1
+                if 0 < self.evaluator.asked < asked:
+                    raise InternalError("a loop goes on after the reference has left it")
                 go = bool(self.array(op.operands[0]).item())
                 at = at + 1 if go else self._after(*extents[op["loop"]])
             elif op.kind == LOOP and "trips" in op.attributes:

@@ -116,6 +116,8 @@ class Checker:
                 raise
             raise UserError(f"the model cannot be checked: {problem}", "check",
                             "compile it without checking") from None  # fmt: skip
+        if self.evaluator.asked:  # a pass that breaks a loop's condition must not keep us for ever
+            self.evaluator.limit = 2 * self.evaluator.asked + 16
         #: The values of the last stage before buffers, and which of them each buffer holds.
         self.sealed = self.values
         self.stands_for: dict[Value, Value] = {}

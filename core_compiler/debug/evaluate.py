@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from core_compiler.debug.divisions import divides_integers
+from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Function, Op, Value, WeightStore, attributes_key
 from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ops.base import definition, evaluate
@@ -79,6 +80,11 @@ class Evaluator:
         self.functions = functions or {}  # which ops of a frontend's level may call
         #: Integer divisions that met divisors of 0: how many of how many elements, at the worst.
         self.zero_divisors: dict[Op, tuple[int, int]] = {}
+        #: How often regions of loops and branches were evaluated: no right program of the same
+        #: values asks more often whether a loop goes on.
+        self.asked = 0
+        #: How often one loop's may be; None: as often as it likes.
+        self.limit: int | None = None
         self._kept = _Kept(keep_bytes)
         self._arrays: WeakValueDictionary[tuple, np.ndarray] = WeakValueDictionary()
 
@@ -96,7 +102,16 @@ class Evaluator:
         if op.kind in CONTROL_FLOW:
             execute = definition(op).execute
             assert execute is not None
-            return tuple(execute(op, list(arrays), lambda b, given: self.block(b, given, outer)))
+
+            before = self.asked
+
+            def run(block: Block, given: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+                self.asked += 1
+                if self.limit is not None and self.asked - before > self.limit:
+                    raise InternalError(f"{op} goes on after {self.limit // 2} iterations")
+                return self.block(block, given, outer)
+
+            return tuple(execute(op, list(arrays), run))
         if op.regions:
             return evaluate(op, arrays, self.weights, outer)
         if divides_integers(op) and not arrays[1].all():

@@ -87,6 +87,7 @@ def check_kernels(
     separate = apart(module)
     program = target.link(separate, facts, {})
     executable = target.load(separate, {**facts, "program": program}, threads)
+    executable.asked = evaluator.asked or None
     outputs = executable(*inputs)
     memory = _Contents(separate, executable, inputs, outputs)
     found = []
@@ -99,7 +100,7 @@ def check_kernels(
 def _compare(op: Op, memory: _Contents, evaluator: Evaluator) -> KernelCheck:
     started = time.perf_counter()
     reads = op["reads"]
-    arrays = [np.array(memory[v], order="C") for v in op.operands[:reads]]
+    arrays = [evaluator.shared(np.array(memory[v], order="C")) for v in op.operands[:reads]]
     expected = evaluator.block(op.regions[0], arrays)
     record = CheckRecord(None, "bitwise", note=f"kernel {op['kernel']}")
     for value, want in zip(op.operands[reads:], expected, strict=True):

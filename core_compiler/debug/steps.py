@@ -26,6 +26,7 @@ from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
 from core_compiler.kernels.abi import buffer_arguments, index_arguments
 from core_compiler.kernels.interpreter import KernelFault, interpret
+from core_compiler.kernels.ops import element
 from core_compiler.ops.base import cost
 from core_compiler.passes.bufferize import OVER
 
@@ -41,6 +42,9 @@ ROWS, COLUMNS, TERMS, CHANNELS = 17, 37, 261, 37
 _SOURCES = ("kernels/**/*.py", "debug/steps.py")
 #: Stands for a step's name where the unscheduled loops are wrong already.
 NOT_THE_MEANING = "the plain loops"
+
+
+_COMPARISONS = {"kernel.lt", "kernel.le", "kernel.gt", "kernel.ge"}
 
 
 def check_schedules(
@@ -86,7 +90,8 @@ def _key(launch: Op, scheduled: Any, tried: Sequence[LaunchCase]) -> str:
     if plan is not None:
         parts += [(f"pack {place}", pack) for place, pack in plan.pack.items()]
     kernels = Module({name: function.with_(name=name) for name, function in parts})
-    sizes = [(c.sizes, plan.more_sizes(c.sizes, 1) if plan is not None else ()) for c in tried]
+    sizes = [(c.sizes, c.negated, plan.more_sizes(c.sizes, 1) if plan is not None else ())
+             for c in tried]  # fmt: skip
     types = [str(v.type) for v in launch.operands]
     said = repr((structure_key(kernels), sizes, types, launch["arguments"], launch.get(OVER, ())))
     return hashlib.sha256(said.encode()).hexdigest()
@@ -94,12 +99,23 @@ def _key(launch: Op, scheduled: Any, tried: Sequence[LaunchCase]) -> str:
 
 def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:
     """The parts of a launch that a kernel is tried on: one with full tiles and their edges, and one
-    so small that edges are all there is."""
+    so small that edges are all there is; where a result depends on which of two floats is larger,
+    that once more with all floats negated."""
     first = LaunchCase(launch, scheduled)
     yield first
     sizes = least(first.first, first.sizes)
     if sizes != first.sizes:
         yield LaunchCase(launch, scheduled, sizes)
+    if _compares(first.first):
+        yield LaunchCase(launch, scheduled, sizes, negated=True)
+
+
+def _compares(function: Function) -> bool:
+    """Whether a kernel compares floats."""
+    return any(
+        op.kind in _COMPARISONS and getattr(element(op.operands[0].type), "is_float", False)
+        for op in function.body.walk()
+    )
 
 
 def first_launches(module: Module, schedules: Mapping[str, Any]) -> list[Op]:
@@ -262,10 +278,13 @@ def _states(scheduled) -> list[tuple[Function, dict[str, Function]]]:
 
 class LaunchCase:
     """The data of one launch: each buffer's memory in its own layout.  ``sizes``: the values of its
-    index arguments, at most those that the launch has; by default those of a ``part``."""
+    index arguments, at most those that the launch has; by default those of a ``part``.
+    ``negated``: floats have the other sign."""
 
-    def __init__(self, launch: Op, scheduled, sizes: Sequence[int] | None = None):
-        self.launch, self.scheduled = launch, scheduled
+    def __init__(
+        self, launch: Op, scheduled, sizes: Sequence[int] | None = None, negated: bool = False
+    ):
+        self.launch, self.scheduled, self.negated = launch, scheduled, negated
         self.first = scheduled.steps[0].function
         self.given = whole(launch)
         self.sizes = part(self.first, self.given) if sizes is None else list(sizes)
@@ -292,13 +311,17 @@ class LaunchCase:
         names = [v.name for v in index_arguments(self.first)]
         changed = zip(names, self.given, self.sizes, strict=True)
         smaller = [f"{name} = {new} of {old}" for name, old, new in changed if new != old]
+        smaller += ["floats negated"] if self.negated else []
         return ", ".join(smaller) or "whole launch"
 
     @cached_property
     def memory(self) -> dict[Value, np.ndarray]:
         """Each buffer's elements, in the order of its memory."""
         random = np.random.default_rng(7)
-        return {v: _filled(v.type, random) for v in self.launch.operands}
+        made = {v: _filled(v.type, random) for v in self.launch.operands}
+        if self.negated:
+            made = {v: -a if v.type.dtype.is_float else a for v, a in made.items()}
+        return made
 
     def loops(self) -> list[np.ndarray] | KernelFault:
         """The results by the plain loops."""

@@ -61,7 +61,7 @@ def differences(before: Module, after: Module, rewrites: Sequence[Rewrite]) -> l
 
 def _scopes(module: Module) -> Iterator[tuple[str, object, Block]]:
     """Every block that holds ordinary ops: ``(function, scope, block)``.  The scope of a function's
-    body is its name, that of a region is the op's first result (or kind) and its number."""
+    body is its name, that of a region are the op's results (or its kind) and its number."""
     for function in module.functions.values():
         if function.level != "kernel":
             yield from _inside(function.name, function.name, function.body)
@@ -73,7 +73,7 @@ def _inside(function: str, scope: object, block: Block) -> Iterator[tuple[str, o
         if op.kind in MEANING_IN_REGION:
             continue
         for number, region in enumerate(op.regions):
-            key = op.results[0] if op.results else op.kind
+            key = op.results or op.kind
             yield from _inside(function, (key, number), region)
 
 
@@ -143,7 +143,10 @@ class _Replay:
         if not (isinstance(was, tuple) and isinstance(scope, tuple)):
             return False
         one, other = was[0], scope[0]
-        return isinstance(one, Value) and isinstance(other, Value) and self._justified(one, other)
+        if not (isinstance(one, tuple) and isinstance(other, tuple)):
+            return False
+        # Not the first results alone: a loop may have stopped carrying that one.
+        return any(self._justified(a, b) for a in one for b in other)
 
     def _same(self, source: Op, op: Op) -> bool:
         """Whether ``op`` is ``source``, reading values that maps lead to from what it read."""

@@ -13,7 +13,14 @@ from core_compiler.errors import InternalError, UserError
 from core_compiler.ir.types import dtype as find_dtype
 from core_compiler.runtime import memory
 from core_compiler.runtime.budget import TimeBudget
-from core_compiler.runtime.device import Buffer, Device, Executable, Parts, check_inputs
+from core_compiler.runtime.device import (
+    Buffer,
+    Device,
+    Executable,
+    Parts,
+    Unending,
+    check_inputs,
+)
 from core_compiler.runtime.driver import RECORD
 from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits, doubt, limits
@@ -174,7 +181,14 @@ class CpuExecutable(Executable):
             self._launches.run(self._team, first, last, times)
             return
 
+        left = self.asked
+
         def holds(flag: Ref) -> bool:
+            nonlocal left
+            if left is not None:
+                left -= 1
+                if left < 0:
+                    raise Unending(f"a loop goes on after {self.asked} iterations in all")
             return bool(self._bytes_at(flag, buffers)[0])
 
         def run(start: int, end: int, trips: int) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from core_compiler.arrays import numbers
-from core_compiler.errors import UserError
+from core_compiler.errors import InternalError, UserError
 from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import Argument, Program, Ref
@@ -71,6 +71,10 @@ class Held(ABC):
         """Set it to an array of its shape and dtype."""
 
 
+class Unending(InternalError):
+    """A loop goes on for longer than whoever runs the program allows."""
+
+
 class Executable(ABC):
     """A loaded program.  Calling it with arrays in the order of ``program.inputs`` gives arrays in
     the order of ``program.outputs``; calls from several threads are safe.
@@ -83,6 +87,9 @@ class Executable(ABC):
     device: Device
     #: Told of launches that have ended; None: nobody listens, and nothing is slower.
     watch: Watcher | None = None
+    #: How often a run may ask whether a loop goes on, where data decide (the CPU's): then
+    #: :class:`Unending`.
+    asked: int | None = None
 
     @abstractmethod
     def __call__(

@@ -21,6 +21,7 @@ from core_compiler.debug.check import Checker
 from core_compiler.debug.judge import Judge, Made
 from core_compiler.debug.memory import complaints
 from core_compiler.ir import Block, Module, Op, Value
+from core_compiler.kernels.schedules import simd
 from core_compiler.passes import (
     bufferize,
     canonicalise,
@@ -55,6 +56,34 @@ def counted() -> tuple[Module, list[np.ndarray]]:
     return module, given_arrays(module, 0)
 
 
+def while_below() -> tuple[Module, list[np.ndarray]]:
+    """A loop that data end; the first of what it carries nobody reads."""
+
+    def body(b, j, i, x, y):
+        return next_(b, j), next_(b, i), y, b.mul(b.add(x, x), y)
+
+    def go(b, j, i, x, y):
+        return b.lt(i, b.scalar_like(9, i))
+
+    def build(b, i, x):
+        carried = (b.constant(0, "i32"), i, x, b.neg(x))
+        return loop(b, carried, go, body)[2:]
+
+    module = program(build, "i32", "40xf32")
+    return module, [np.array(3, np.int32), given_arrays(module, 0)[1]]
+
+
+def compared() -> tuple[Module, list[np.ndarray]]:
+    """Which of two values it is depends on the sign of a sum."""
+
+    def build(b, x):
+        total = b.reduce_sum(x, axes=(0,))
+        return b.select(b.gt(total, b.scalar_like(0.0, total)), b.constant(1.0, "f32"),
+                        b.constant(2.0, "f32"))  # fmt: skip
+
+    return program(build, "12xf32"), [np.linspace(-1, 2, 12, dtype=np.float32)]
+
+
 def normalised() -> tuple[Module, list[np.ndarray]]:
     """A convolution with a batch norm of small variances, to be folded."""
     random = np.random.default_rng(0)
@@ -85,7 +114,7 @@ def pooled() -> tuple[Module, list[np.ndarray]]:
 
 
 def test_right_compiles_have_no_finding():
-    for make in (network, counted, normalised, pooled, branching):
+    for make in (network, counted, while_below, compared, normalised, pooled, branching):
         made = checked(*make())
         assert made.finding is None
         kinds = {r.kind for records in made.checks.values() for r in records}
@@ -135,6 +164,32 @@ def _one_trip_more(patch) -> None:
 def _state_erased(patch) -> None:
     right = bufferize._Bufferizer._carry
     patch.setattr(bufferize._Bufferizer, "_carry", lambda self, o, c: right(self, o[:-1], c[:-1]))
+
+
+def _counter_erased(patch) -> None:
+    right = bufferize._Bufferizer._carry
+    patch.setattr(bufferize._Bufferizer, "_carry", lambda self, o, c: right(self, o[1:], c[1:]))
+
+
+def _condition_stays_true(patch) -> None:
+    right = simplify_loops._carrying
+
+    def wrong(op, kept, tested, repeated):
+        made = right(op, kept, tested, repeated)
+        condition, body = made.regions
+        fixed = body.with_(outputs=(body.arguments[0], *body.outputs[1:]))
+        return made.with_(regions=(condition, fixed), origin=None)
+
+    patch.setattr(simplify_loops, "_carrying", wrong)
+
+
+def _sum_without_its_tail(patch) -> None:
+    right = simd._LanesInVectors._group
+
+    def wrong(self, copier, region, acc, count):
+        return acc if count is not None else right(self, copier, region, acc, count)
+
+    patch.setattr(simd._LanesInVectors, "_group", wrong)
 
 
 def _all_at_one_place(patch) -> None:
@@ -314,6 +369,9 @@ def _nothing_logged(patch) -> None:
         (_nothing_logged, network, "canonicalise", "unlogged"),
         (_one_trip_less, counted, "simplify_loops", "results"),
         (_state_erased, counted, "bufferize", "rewrite"),
+        (_counter_erased, while_below, "bufferize", "results"),
+        (_condition_stays_true, while_below, "simplify_loops", "results"),
+        (_sum_without_its_tail, compared, "schedule_kernels", "schedule"),
         (_all_at_one_place, network, "plan_memory", "rewrite"),
         (_lowered_wrong, network, "outline_kernels", "loops"),
         (_scheduled_wrong, network, "schedule_kernels", "schedule"),

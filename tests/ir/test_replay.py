@@ -8,6 +8,9 @@ import pytest
 
 from core_compiler.ir import Module, Op, Rewrite, Rewriter, Value
 from core_compiler.ir.replay import MOST_OLD, UNLOGGED, differences, unproven
+from core_compiler.passes.base import PassContext
+from core_compiler.passes.simplify_loops import SimplifyLoops
+from tests.passes.loops import loop, next_
 from tests.passes.programs import program
 
 
@@ -123,3 +126,22 @@ def _chain(b, x, length: int):
     for _ in range(length):
         x = b.neg(x)
     return x
+
+
+def test_a_loop_may_stop_carrying_what_it_carried_first():
+    """Its body is another region then, with the same ops."""
+
+    def body(b, j, i, x):
+        return next_(b, j), next_(b, i), b.mul(b.add(x, x), b.scalar_like(0.5, x))
+
+    def go(b, j, i, x):
+        return b.lt(i, b.scalar_like(9, i))
+
+    module = program(
+        lambda b, i, x: loop(b, (b.constant(0, "i32"), i, x), go, body)[2], "i32", "4xf32"
+    )
+    context = PassContext()
+    after = SimplifyLoops().run(module, context)
+    (kept,) = (op for op in after.main.body.ops if op.kind == "core.while")
+    assert len(kept.operands) == 2
+    assert differences(module, after, context.rewrites) == []

@@ -228,6 +228,12 @@ _GRAPHS |= {
         ("Loop", "trips go x", "y all", {"body": _body("i c v", "c2 w s", [
             ("Identity", "c", "c2"), ("Mul", "v half", "h"), ("Add", "h x", "w"),
             ("ReduceSum", "w", "s")], "ib")})]),
+    # A kernel with two results, and a loop that carries both and exchanges them.
+    "loop_swaps": (_M, {"go": np.array(True), "half": _s(0.3), "most": _s(30.0)}, [
+        ("Mul", "x half", "p"), ("Sub", "x p", "q"),
+        ("Loop", "_ go p q", "r s", {"body": _body("i c a b", "c2 b2 a2", [
+            ("Add", "a half", "a2"), ("Identity", "b", "b2"), ("ReduceSum", "a2", "t"),
+            ("Squeeze", "t", "u"), ("Less", "u most", "c2")], "ib")})]),
     "scan": ({"x": ("f", 4, 3), "h": ("f", 3)}, {}, [
         ("Scan", "h x", "last all", {"num_scan_inputs": 1, "body": _body("a b", "c d", [
             ("Add", "a b", "s"), ("Tanh", "s", "c"), ("Mul", "c b", "d")])})]),
