@@ -3,26 +3,44 @@ the schedules with what belongs to them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from core_compiler.ir import Module
+from core_compiler.ir import Block, Module, Op
 from core_compiler.ir.core import structure_key
+from core_compiler.passes.base import CONTROL_FLOW
+from core_compiler.passes.grouping import is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH
 
-#: What a pass may ensure of the ops of main -> the kinds that there are none of then, but for what
-#: the target executes whole.
-NONE_OF = {"no_branches": frozenset({"core.if"})}
+
+def _needs_a_kernel(op: Op) -> bool:
+    return op.kind not in (LAUNCH, "core.constant", *CONTROL_FLOW) and not is_free_view(op)
+
+
+#: What a pass may ensure of the ops of main -> which ops there are none of then, but for what the
+#: target executes whole.
+NONE_OF: Mapping[str, Callable[[Op], bool]] = {
+    "no_branches": lambda op: op.kind == "core.if",
+    "kernels": _needs_a_kernel,
+}
 
 
 def broken(module: Module, ensures: Collection[str], target: Any) -> list[str]:
     """The ops that there should be none of after a pass that ``ensures`` so, one line each."""
-    unwanted = {kind for fact in ensures for kind in NONE_OF.get(fact, ())}
+    unwanted = [NONE_OF[fact] for fact in ensures if fact in NONE_OF]
     return [
         f"{op.kind} is left, which the pass should have lowered"
-        for op in module.main.body.ops
-        if op.kind in unwanted and not (target is not None and target.claims(op))
+        for op in (_ops(module.main.body) if unwanted else ())
+        if any(test(op) for test in unwanted) and not (target is not None and target.claims(op))
     ]
+
+
+def _ops(block: Block) -> Iterator[Op]:
+    """The ops of a block and of the loops and branches in it."""
+    for op in block.ops:
+        yield op
+        for region in op.regions if op.kind in CONTROL_FLOW else ():
+            yield from _ops(region)
 
 
 def misfits(module: Module, facts: Mapping[str, Any]) -> list[str]:

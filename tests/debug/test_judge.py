@@ -20,7 +20,8 @@ from core_compiler.debug.adversarial import Adversary
 from core_compiler.debug.check import Checker
 from core_compiler.debug.judge import Judge, Made
 from core_compiler.debug.memory import complaints
-from core_compiler.ir import Block, Module, Op, Value
+from core_compiler.ir import Block, Module, Op, Value, dtype
+from core_compiler.kernels import pull
 from core_compiler.kernels.schedules import simd
 from core_compiler.passes import (
     bufferize,
@@ -82,6 +83,17 @@ def compared() -> tuple[Module, list[np.ndarray]]:
                         b.constant(2.0, "f32"))  # fmt: skip
 
     return program(build, "12xf32"), [np.linspace(-1, 2, 12, dtype=np.float32)]
+
+
+def counting() -> tuple[Module, list[np.ndarray]]:
+    """A product of small integers."""
+    module = program(lambda b, x, y: b.matmul(x, y), "4x7xi64", "7x3xi64")
+    return module, [np.arange(28).reshape(4, 7), np.arange(21).reshape(7, 3)]
+
+
+def chosen() -> tuple[Module, list[np.ndarray]]:
+    module = program(lambda b, x: b.topk(x, axis=0, k=3)[0], "12xf32")
+    return module, [np.linspace(-1, 2, 12, dtype=np.float32)]
 
 
 def normalised() -> tuple[Module, list[np.ndarray]]:
@@ -161,6 +173,11 @@ def _one_trip_more(patch) -> None:
     patch.setattr(Linker, "_loop", wrong)
 
 
+def _left_outside(patch) -> None:
+    right = outline_kernels.is_unit
+    patch.setattr(outline_kernels, "is_unit", lambda o: o.kind != "core.topk" and right(o))
+
+
 def _state_erased(patch) -> None:
     right = bufferize._Bufferizer._carry
     patch.setattr(bufferize._Bufferizer, "_carry", lambda self, o, c: right(self, o[:-1], c[:-1]))
@@ -190,6 +207,10 @@ def _sum_without_its_tail(patch) -> None:
         return acc if count is not None else right(self, copier, region, acc, count)
 
     patch.setattr(simd._LanesInVectors, "_group", wrong)
+
+
+def _adds_up_in_i32(patch) -> None:
+    patch.setattr(pull, "accumulator", lambda kind: dtype("i32"))
 
 
 def _all_at_one_place(patch) -> None:
@@ -372,6 +393,7 @@ def _nothing_logged(patch) -> None:
         (_counter_erased, while_below, "bufferize", "results"),
         (_condition_stays_true, while_below, "simplify_loops", "results"),
         (_sum_without_its_tail, compared, "schedule_kernels", "schedule"),
+        (_adds_up_in_i32, counting, "outline_kernels", "loops"),
         (_all_at_one_place, network, "plan_memory", "rewrite"),
         (_lowered_wrong, network, "outline_kernels", "loops"),
         (_scheduled_wrong, network, "schedule_kernels", "schedule"),
@@ -400,6 +422,7 @@ def test_a_fault_is_seen_and_its_pass_named(monkeypatch, plant, make, label, kin
         (_no_life_of_results, network, "plan_memory", "generate_code"),
         (_nothing_packed, network, "schedule_kernels", "generate_code"),
         (_branch_left, branching, "lower_control_flow", "bufferize"),
+        (_left_outside, chosen, "outline_kernels", "bufferize"),
     ],
 )
 def test_the_pass_that_left_it_is_blamed_where_a_later_one_raises(
