@@ -8,6 +8,7 @@ from typing import Any
 
 from core_compiler.ir import Block, Module, Op
 from core_compiler.ir.core import structure_key
+from core_compiler.kernels.verify import KernelError, verify
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.passes.grouping import is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH
@@ -41,6 +42,22 @@ def _ops(block: Block) -> Iterator[Op]:
         yield op
         for region in op.regions if op.kind in CONTROL_FLOW else ():
             yield from _ops(region)
+
+
+def malformed(before: Module, module: Module) -> list[str]:
+    """What is wrong with kernels that a pass has made or changed, one line each: arguments, types,
+    reads before definitions, places that several iterations of a parallel loop store to.  Kernels
+    in ops of a target's own are its own to verify."""
+    wrong = []
+    for name, function in module.functions.items():
+        own = function.level != "kernel" or "target" in function.attributes
+        if own or before.functions.get(name) is function:
+            continue
+        try:
+            verify(function)
+        except KernelError as error:
+            wrong.append(str(error))
+    return wrong
 
 
 def misfits(module: Module, facts: Mapping[str, Any]) -> list[str]:

@@ -20,6 +20,10 @@ def verify(function: Function) -> None:
         not is_buffer and v.type is not INDEX for v, is_buffer in zip(arguments, kinds, strict=True)
     ):
         raise KernelError(f"{function.name}: arguments are buffers, then indices")
+    called = [v.name for v in arguments if v.name is not None]
+    twice = next((name for name in called if called.count(name) > 1), None)
+    if twice is not None:  # code is written with these names
+        raise KernelError(f"{function.name}: two arguments are called {twice!r}")
     names = {v.name for v in arguments if v.type is INDEX}
     for value in arguments:
         if isinstance(value.type, BufferType):
