@@ -200,9 +200,11 @@ def beyond_lines(row: Row) -> list[str]:
     if row["op"]:
         lines.append(f"  {row['op']}")
     ulps = "" if row["ulps"] is None else f", {row['ulps']} ulps"
-    values = f"{row['want']} there, {row['got']} here"
-    error = f"error {short(row['error'])} of the largest{ulps}"
-    lines += [f"  element {row['element']}: {values}; {error}", f"  {row['note']}"]
+    if row["want"] is not None or row["got"] is not None:  # else they have no element in common
+        values = f"{row['want']} there, {row['got']} here"
+        error = f"error {short(row['error'])} of the largest{ulps}"
+        lines.append(f"  element {row['element']}: {values}; {error}")
+    lines.append(f"  {row['note']}")
     inputs = [f"{each['name']} {short(each['error'])}" for each in row["inputs"]]
     return [*lines, f"  its operands were off by: {', '.join(inputs)}"] if inputs else lines
 

@@ -11,8 +11,9 @@ The framework runs the model's graph node by node, and what each node made is ju
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 
 from core_compiler.debug.check import SEEDS, same_bits
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.debug.metric import distance, epsilon
+from core_compiler.debug.metric import Distance, distance, epsilon
 from core_compiler.debug.verdict import Evidence, Judgement, judge, worst
 from core_compiler.debug.wide import Wide, nudged, widened
 from core_compiler.errors import InternalError
@@ -90,7 +91,11 @@ def compare(
     if imported is not None:
         all_values = _there(all_values, imported, module)
     once = _once(all_values)
-    comparison = _Comparison(module, inputs, nodes.framework, all_values, once)
+    sized = {
+        name: [() if v is None else nodes.sized.get(v, ()) for v in values]
+        for name, values in nodes.values.items()
+    }
+    comparison = _Comparison(module, inputs, nodes.framework, all_values, once, sized)
     told = 0
 
     def tell(
@@ -113,8 +118,9 @@ class _Comparison:
 
     def __init__(self, module: Module, inputs: Sequence[np.ndarray], framework: str,
                  values: Mapping[str, Sequence[Value | None]],
-                 once: Mapping[str, Sequence[Value | None]]):  # fmt: skip
-        self.found = Compared()
+                 once: Mapping[str, Sequence[Value | None]],
+                 sized: Mapping[str, Sequence[Collection[int]]]):  # fmt: skip
+        self.found, self.sized = Compared(), sized
         self.module, self.inputs, self.framework = module, inputs, framework
         self.whole = _Ours(module, inputs, once)
         self.alone = Alone(module, inputs, values)
@@ -135,12 +141,17 @@ class _Comparison:
             mine = self.whole.take(first) if first is not None else None
             made = known[value]
             drawn = value in self._drawn
-            if (
-                made is None or theirs is None or _form(made.array) != _form(theirs)
-                or (drawn and self.alone.draws(made))
-            ):  # fmt: skip
+            if made is None or theirs is None or (drawn and self.alone.draws(made)):
                 self.found.left_out += 1
                 self.found.counts["not_compared"] += 1
+                continue
+            if _form(made.array) != _form(theirs):
+                axes = self.sized[name][place]
+                if axes and _has_room(made.array, theirs, axes):
+                    self.found.left_out += 1
+                    self.found.counts["not_compared"] += 1
+                else:
+                    self._judged(name, value, made, _other_form(made.array, theirs))
                 continue
             if mine is not None and not drawn:
                 self._record(value, name, mine, theirs)
@@ -159,7 +170,9 @@ class _Comparison:
 
     def _judge(self, node: str, value: Value, made: Known, theirs: np.ndarray,
                wide: Callable[[], np.ndarray | None]) -> None:  # fmt: skip
-        judged = self.alone.judge(made, theirs, wide)
+        self._judged(node, value, made, self.alone.judge(made, theirs, wide))
+
+    def _judged(self, node: str, value: Value, made: Known, judged: Judgement) -> None:
         self.found.counts[judged.verdict] += 1
         if judged.verdict == "differs" and self.found.beyond is None:
             op = made.op if made.op is not None else self.alone.makers.get(value)
@@ -243,6 +256,19 @@ def _once(values: Mapping[str, Sequence[Value | None]]) -> dict[str, list[Value 
 
 def _form(array: np.ndarray) -> tuple:
     return array.shape, array.dtype
+
+
+def _has_room(ours: np.ndarray, theirs: np.ndarray, axes: Collection[int]) -> bool:
+    """Whether ours is larger, if at all, only along ``axes``, where data decide how much counts."""
+    return ours.dtype == theirs.dtype and ours.ndim == theirs.ndim and all(
+        a >= b if axis in axes else a == b
+        for axis, (a, b) in enumerate(zip(ours.shape, theirs.shape, strict=True))
+    )  # fmt: skip
+
+
+def _other_form(ours: np.ndarray, theirs: np.ndarray) -> Judgement:
+    note = f"it is {ours.dtype}{list(ours.shape)} here and {theirs.dtype}{list(theirs.shape)} there"
+    return Judgement("differs", Distance(math.inf, ulps=None, note=note), note=note)
 
 
 def _there(

@@ -9,7 +9,7 @@ frontends knows of this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf, prod
 from typing import Any
 
@@ -37,6 +37,10 @@ class RunTimeSizes:
 
     def of(self, value: Value) -> Counts:
         return self._counts.get(value, {})
+
+    def axes(self) -> dict[Value, Collection[int]]:
+        """Of each such tensor the axes of such sizes."""
+        return {value: tuple(counts) for value, counts in self._counts.items()}
 
     def mark(self, value: Value, counts: Counts) -> None:
         if counts:

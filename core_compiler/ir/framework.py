@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,8 +25,11 @@ class Nodes:
     ``values`` has the import's values for each node's tensors, by the node's name (None: what is
     not one value).  ``run(inputs, tell)`` executes the graph in ``framework`` on arrays for the
     model's own inputs and tells each node's tensors, in an order in which they can be computed.
+    ``sized`` has the axes along which data decide how much of a value counts: there the framework's
+    tensor may be smaller.
     """
 
     framework: str
     values: Mapping[str, Sequence[Value | None]]
     run: Callable[[Sequence[np.ndarray], TellNode], None]
+    sized: Mapping[Value, Collection[int]] = field(default_factory=dict)

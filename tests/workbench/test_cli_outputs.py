@@ -144,6 +144,26 @@ def test_a_checked_compile_that_a_pass_ends_has_its_failure_as_a_row(command, ow
     assert row["note"] in found["error"]["what"] and found["error"]["where"] == "pass plan_memory"
 
 
+def test_a_result_of_another_shape_differs(command, tmp_path, monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    from core_compiler.ops.builder import Builder
+
+    text = """<ir_version: 9, opset_import: ["" : 21]>
+    g (float[3, 8] x) => (float[n, m] y)
+    <int64[1] from = {1}, int64[1] to = {6}, int64[1] axes = {1}> { y = Slice(x, from, to, axes) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "part.onnx")
+    words = "compile", str(tmp_path / "part.onnx"), "--against", "onnxruntime"
+    assert command.json(*words)["against"]["verdict"] == "equal"
+    right = Builder.cut
+    monkeypatch.setattr(Builder, "cut", lambda self, x, axis, start, limit, step=1: right(
+        self, x, axis, start, limit - 1, step))  # fmt: skip
+    beyond = command.json(*words, "--no-import-cache", code=1)["against"]["beyond"]
+    assert beyond["node"] == "y"
+    assert beyond["note"] == "it is float32[3, 4] here and float32[3, 5] there"
+    said = command(*words, "--no-import-cache", code=1).out
+    assert beyond["note"] in said and "None there" not in said
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("words", [("run",), ("compile",), ("compile", "--check")])
 def test_a_wrong_translation_fails_the_command_and_is_named(command, own, monkeypatch, words):

@@ -179,7 +179,8 @@ def import_proto(
         tuple(v.name or "" for v in main.arguments),
         tuple(importer.result_names),
         {LISTING: listing(model.graph)}, facts, importer.state.arrays,
-        Nodes("onnxruntime", values, partial(run_nodes, model, folder, list(values))),
+        Nodes("onnxruntime", values, partial(run_nodes, model, folder, list(values)),
+              importer.counted.axes()),
         positions=positions(main, len(importer.arguments), importer.accesses, importer.counted.of,
                             importer.taken),
     )  # fmt: skip

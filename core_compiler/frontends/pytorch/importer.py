@@ -149,7 +149,7 @@ def import_exported(
             "transient": sorted(n for n in walker.state.begun if n in program.constants),
         },
         walker.state.arrays,
-        Nodes("torch", walker.nodes, partial(run_nodes, walker.program)),
+        Nodes("torch", walker.nodes, partial(run_nodes, walker.program), walker.sizes.axes()),
         constants,
         unread,
         checked,
