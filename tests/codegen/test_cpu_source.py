@@ -160,6 +160,7 @@ def test_functions_that_decide_on_values_are_known():
             assert traced == has_lanes(op_of.get(name, name), dtype(kind)), (name, kind)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["exp", "log", "erf", "tanh", "sin"])
 def test_traced_functions_have_numba_bits(name):
     """The vector code of a function, against the same source compiled by Numba (the interpreter)."""

@@ -58,6 +58,7 @@ def one_digest(model):
     assert len(programs) == len(WAYS), "each way must be other machine code, or nothing was shown"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(("digits-mlp",), NARROW))
 def test_row_i_of_a_batch_is_the_batch_of_one(name):
     one, three = compiled(name), compiled(name, 3, 2)

@@ -48,6 +48,7 @@ def names(made) -> list[str]:
 # -- stepping --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_step_makes_one_stage_and_finish_the_rest(started):
     assert [s.name for s in started.stages] == ["import"]
     first = started.next

@@ -44,7 +44,7 @@ def test_a_loop_gives_the_references_bits_and_every_rewrite_is_checked(name):
     assert [x.flag for x in made.facts["program"][0].loops if x.trips is None]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.slow
 @pytest.mark.parametrize("trips", [0, 1, 7, 5000])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_counted_loop_asks_nothing_and_gives_the_references_bits(trips, threads):
@@ -70,7 +70,7 @@ def test_a_counted_loop_asks_nothing_and_gives_the_references_bits(trips, thread
     assert spent is not None and (np.all(spent > 0) or not trips)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_what_a_loop_reads_from_outside_is_not_overwritten(planner):
     module = program(product, "i64", "7x7xf32", "7x7xf32")
@@ -154,6 +154,7 @@ def test_lifetimes_reach_to_the_end_of_the_loop_that_reads_again():
     assert inside and all(x.end <= end for x in inside)
 
 
+@pytest.mark.slow
 def test_launches_in_a_loop_are_timed_and_the_program_survives_as_json():
     module = program(doubling, "i32", "3x4xf32")
     made = compiler.start(module, "cpu", Options(threads=2), given_arrays(module, 0)).finish()

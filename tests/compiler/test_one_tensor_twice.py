@@ -32,7 +32,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", CASES)
 def test_the_result_is_torchs(name, threads):
@@ -60,6 +60,7 @@ def test_the_result_is_onnxruntimes(reduction):
     assert np.array_equal(found, session.run(None, {"t": t, "i": i})[0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [1, 3, 33])
 def test_checks_of_a_row_that_is_sorted_find_nothing(size):
     x = torch.linspace(-1, 1, size).flip(0).clone()

@@ -21,10 +21,10 @@ from tests.conformance.update import SUITES, run
 
 #: Every how many of the recorded passes the quick tests run.
 QUICK = {
-    ("onnx_nodes", "reference"): 160, ("onnx_nodes", "cpu"): 1024,
-    ("opinfo", "reference"): 512, ("opinfo", "cpu"): 1024,
-    ("opinfo_gradients", "reference"): 80, ("opinfo_gradients", "cpu"): 320,
-    ("jax_harnesses", "reference"): 192, ("jax_harnesses", "cpu"): 384,
+    ("onnx_nodes", "reference"): 480, ("onnx_nodes", "cpu"): 3072,
+    ("opinfo", "reference"): 1536, ("opinfo", "cpu"): 3072,
+    ("opinfo_gradients", "reference"): 240, ("opinfo_gradients", "cpu"): 960,
+    ("jax_harnesses", "reference"): 576, ("jax_harnesses", "cpu"): 1152,
 }  # fmt: skip
 
 

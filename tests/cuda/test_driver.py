@@ -69,6 +69,7 @@ def test_what_is_missing(driver_folder, settings, said):
     assert run(driver_folder, text, **settings).strip() == said
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("state", "why"),
     [

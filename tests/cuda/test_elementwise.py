@@ -46,7 +46,7 @@ def inputs() -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(27)
 @pytest.mark.parametrize("name", slow_but(QUICK, [*UNARY.split(), *BINARY.split()]))
 def test_a_scalar_function_gives_the_references_bits(name):
     x, y = inputs()
@@ -91,7 +91,7 @@ def test_integer_powers_wrap(kind):
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"])
 def test_integers(kind):
     """Arithmetic, division by zero, shifts beyond the width, comparisons."""
@@ -112,6 +112,7 @@ def test_integers(kind):
     assert_same_bits(made, reference(op, (x, y)), kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_integers_of_floats_saturate_and_nan_gives_0(kind):
     """Where either side has 64 bits the machine's own conversion makes another number of NaN."""

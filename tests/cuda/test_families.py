@@ -71,7 +71,7 @@ SMALL = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_one_gives_the_references_bits(name):
     _check(name, CASES[name][0], SMALL[name], (9, 0))

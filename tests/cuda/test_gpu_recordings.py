@@ -40,6 +40,7 @@ def test_the_digest_is_the_cpus(made):
     assert row["recording"] == f"{row['model']}.run"
 
 
+@pytest.mark.slow
 def test_times_name_where_they_were_taken(made):
     row = made[1]
     assert row["device"] == "Simulated GPU"

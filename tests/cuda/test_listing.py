@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from benchmarks.cuda_kernels import COLUMNS, Row, kernels, table
 from core_compiler import compiler
 from core_compiler.codegen.cuda.listing import Mix, inner_loop, mix
@@ -55,6 +57,7 @@ def test_a_row_of_the_table():
     assert head.count("|") == line.count("|") == row.count("|") == len(COLUMNS) + 1
 
 
+@pytest.mark.slow
 def test_the_kernels_of_a_model():
     """Equal kernels are one row; vectors are loaded at once."""
     module = program(lambda b, x, y: [b.add(x, y), b.reduce_sum(b.add(x, x), axes=(1,))],

@@ -29,6 +29,7 @@ def made():
     return compiler.start(module, SimulatedCUDA(), Options()).finish()
 
 
+@pytest.mark.slow
 def test_it_gives_what_the_cpu_gives(made):
     arrays = inputs(made.stages[0].module)
     on_cpu = compiler.start(made.stages[0].module, "cpu", Options()).finish()
@@ -36,6 +37,7 @@ def test_it_gives_what_the_cpu_gives(made):
         assert a.tobytes() == b.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(("nested",), ("product", "nested")))
 def test_a_loop_ends_when_a_byte_on_the_gpu_says_so(name):
     build, *types = loops.CASES[name]

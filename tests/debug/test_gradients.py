@@ -43,6 +43,7 @@ QUICK = [name for name in SAMPLES if name.split("-")[0] in _QUICK]
 # -- right rules -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", slow_but(QUICK, SAMPLES))
 def test_right_rules_are_within(name):
     sample = SAMPLES[name]
@@ -274,6 +275,7 @@ MODELS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", slow_but(("pictures", "kinks", "stopped"), MODELS))
 def test_right_steps_are_checked_whole_without_a_complaint(name):
     model, batch, training = MODELS[name]
@@ -332,6 +334,7 @@ OPTIMIZERS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: type(o).__name__)
 def test_right_updates_are_within(optimizer):
     made = compiled(_linear(), (ROWS, CLASSES), loss="cross_entropy", optimizer=optimizer,
@@ -368,6 +371,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_update_is_found(name, monkeypatch):
     optimizer, plant, rule = WRONG[name]

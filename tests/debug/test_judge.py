@@ -422,6 +422,7 @@ def test_a_fault_is_seen_and_its_pass_named(monkeypatch, plant, make, label, kin
     assert finding.pass_label.partition("#")[0] == label
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("plant", "make", "label", "raising"),
     [

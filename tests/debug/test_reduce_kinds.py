@@ -147,7 +147,7 @@ def is_reduced(found: Shown, pass_: str, rule: str, ops: int) -> None:
     assert found.mended[0] == 0 and found.mended[1].startswith("gone: ")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "fault", "pass_", "rule"),
     [

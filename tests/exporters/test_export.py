@@ -30,7 +30,7 @@ def plus(size: int, negations: int = 0):
     return program(build, f"{size}xf32")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("larger", ["program", "weights"])
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_disk_that_fills_at_one_of_two_files_leaves_both_as_they_were(tmp_path, name, larger):

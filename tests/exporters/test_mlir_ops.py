@@ -315,6 +315,7 @@ def test_corners(dialect, name, tmp_path):
     assert problems(_corners(made, dialect), dialect, tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_of_equal_zeros_the_first_is_chosen(dialect, tmp_path):
     cases = ("argmax-[-0.0,0.0]-f32", "argmin-[0.0,-0.0]-f32")

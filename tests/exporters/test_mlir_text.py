@@ -227,6 +227,7 @@ def _with_weights() -> tuple[Module, Block]:
     return Module({"main": Function("main", body)}, store), body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", slow_but(("linalg",), DIALECTS))
 def test_weights_are_embedded_bit_for_bit(dialect, tmp_path):
     module, body = _with_weights()
@@ -276,6 +277,7 @@ def test_weights_beside_the_file_have_names_that_an_archive_can_hold(dialect, tm
         assert {n: int(archive[n][0]) for n in archive} == {"w": 0, "w_2": 1, "a?b": 2, "a?b_2": 3}
 
 
+@pytest.mark.sampled(4)
 @both
 @pytest.mark.parametrize("weights", ["embedded", "arguments"])
 def test_memory_does_not_grow_with_the_weights(dialect, weights, tmp_path):

@@ -53,7 +53,7 @@ def test_every_op_is_written():
     assert {s.kind for s in SAMPLES} == set(REGISTRY)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("sample", marked(SAMPLES))
 def test_the_file_computes_the_same(sample: Sample, tmp_path: Path):
     op = sample.op()

@@ -30,6 +30,7 @@ def stages(module: Module) -> dict[str, Module]:
     return {"first": module, "meaning": made.stages[meaning].module, "last": made.module}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", slow_but(("digits-mlp", "digits-cnn", "gpt2"), NARROW))
 def test_a_model_computes_the_same_in_onnxruntime_and_comes_back(name, tmp_path: Path):
     model = models.load(models.spec(name, "torch", **NARROW[name]))

@@ -134,7 +134,7 @@ def computed(model, sample: Sample) -> tuple[list[np.ndarray], float] | None:
     return in_reference(model, sample.operands), 1e6 if narrow else slack_of(sample)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("sample", marked(EXPORTED))
 def test_runs_and_comes_back(sample: Sample):
     op = sample.op()
@@ -149,6 +149,7 @@ def test_runs_and_comes_back(sample: Sample):
     alike(again, wanted, slack_of(sample))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", slow_but((OLDEST,), (OLDEST, 18, 20, 21, 22, 23, 24, 25)))
 def test_runs_at_older_opsets(opset: int):
     """In f32 and integers, what the opset has."""
@@ -162,6 +163,7 @@ def test_runs_at_older_opsets(opset: int):
         alike(in_runtime(model, sample.operands), wanted, slack_of(sample))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("opset", [OLDEST, OPSET])
 @pytest.mark.parametrize("case", CASES, ids=[f"{n}-{c[0]}" for n, c in enumerate(CASES)])
 def test_corners_of_the_contract_are_kept(case, opset: int):

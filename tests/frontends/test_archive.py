@@ -53,7 +53,7 @@ def _with_program(source: Path, target: Path, edit) -> Path:
 # -- good files --
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits-cnn", "digits-mlp", "resnet18", "bert-base"])
 def test_a_sample_models_archive_reads_as_torch_reads_it(name):
     sizes = {} if name.startswith("digits") else {"depth": 1}

@@ -138,6 +138,7 @@ def test_variables_and_layers_keep_their_names(keras):
     assert "stem" in stem.origin.nodes()[0].scope
 
 
+@pytest.mark.slow
 def test_a_live_model_in_a_session(keras):
     make, inputs = MODELS["two inputs"]
     model = shaken(make(keras))

@@ -482,6 +482,7 @@ def test_a_loop_of_many_steps_that_collects_and_may_end_sooner_is_refused():
         import_proto(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back", [0, 1])
 def test_a_scan_of_many_steps_is_a_loop(back):
     """Along other axes than the first, from the end or from the beginning."""

@@ -135,6 +135,7 @@ FILES = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @BOTH
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_is_refused_with_the_reason(name: str, frontend, tmp_path: Path) -> None:
@@ -290,6 +291,7 @@ def test_a_tensor_without_elements_may_be_too_wide_to_hold(tmp_path: Path) -> No
     assert "Reshape" in str(refusal(path, "onnx-passes"))
 
 
+@pytest.mark.sampled(3)
 @BOTH
 @pytest.mark.parametrize("name", FOLDED)
 def test_what_would_fold_to_terabytes_takes_no_memory(name: str, frontend, tmp_path: Path) -> None:

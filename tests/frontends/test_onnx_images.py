@@ -79,6 +79,7 @@ def test_the_number_of_samples_may_follow_one_region():
         import_proto(one_node("RoiAlign", arrays, "y"), inputs=arrays)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("groups", "offset_groups"), [(1, 1), (2, 1), (1, 2), (2, 4)])
 def test_a_deformable_convolution_is_what_onnx_says(groups, offset_groups):
     arrays = {

@@ -69,6 +69,7 @@ def test_module_paths_are_the_models_own(frontend):
     assert "network/embeddings" in scopes
 
 
+@pytest.mark.slow
 def test_both_frontends_tell_the_same_line_of_the_same_layer():
     lines = {}
     for frontend in ("pytorch", "onnx"):

@@ -57,6 +57,7 @@ def compiled(model):
     return cc.compile(model, _words())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("which", "at", "value", "said"),
     [
@@ -117,7 +118,7 @@ READS = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", READS)
 def test_every_position_is_judged_as_torch_judges_it(name):
     model = Indexed(READS[name])
@@ -156,6 +157,7 @@ def _graph(kind: str, *, others=(), **attributes):
     return helper.make_model(graph, opset_imports=[opset], ir_version=9), shape
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "kind", ["Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"]
 )

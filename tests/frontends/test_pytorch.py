@@ -87,7 +87,7 @@ def fill_through_two_views(x):
     return y
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "function",
     [write_through_a_view, write_through_a_chunk, write_into_a_base,
@@ -120,6 +120,7 @@ _WRITES = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15))  # torch takes half a second for each
 @given(st.lists(st.tuples(st.sampled_from(sorted(_VIEWS)), st.sampled_from(sorted(_WRITES))),
                 min_size=1, max_size=3))  # fmt: skip
@@ -172,6 +173,7 @@ def test_buffers_that_change_are_arguments_and_results():
     assert [a.tolist() for a in imported.state[:2]] == [[0, 0], [0] * 6]
 
 
+@pytest.mark.slow
 def test_a_model_keeps_its_state_from_call_to_call():
     module = Counting().train()
     program = torch.export.export(module, (_input(4, 6),), strict=False)
@@ -415,6 +417,7 @@ def test_a_program_takes_the_sizes_of_the_inputs_that_it_is_compiled_with():
         cc.compile(fixed, (x,), check=True)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "x",
     [

@@ -59,6 +59,7 @@ def test_branches_with_parameters_and_branches_inside():
     same(Gate().eval(), examples, kinds=["core.if", "core.if"])
 
 
+@pytest.mark.slow
 def test_what_is_written_in_place_in_a_branch_is_seen():
     def function(x):
         def yes(x):
@@ -90,6 +91,7 @@ class Power(torch.nn.Module):
         return torch.while_loop(go, body, (torch.tensor(0), x))
 
 
+@pytest.mark.slow
 def test_a_loop_ends_when_its_data_say_so():
     x = torch.arange(10.0).reshape(2, 5) / 10
     examples = [(x, torch.tensor(v)) for v in (50.0, 0.0, 1e30)]

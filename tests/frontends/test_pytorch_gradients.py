@@ -82,7 +82,7 @@ def test_distances(p):
     agrees(lambda x: aten._pdist_forward(x, p), _drawn(6, 3))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("more", [{}, {"padding_idx": 2}, {"include_last_offset": True}])
 def test_bags(mode, more):

@@ -65,6 +65,7 @@ def test_a_compiled_model_gives_results_of_the_sizes_that_the_data_make():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "reason"),
     [

@@ -104,7 +104,7 @@ class InputAndState(Held):
         return x * 2
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "kind",
     [UnderNoGrad, ThroughData, PartThroughData, Tied, Counter, Replaced, ReplacedByAnInput,
@@ -122,6 +122,7 @@ def test_each_call_computes_and_writes_what_torch_does(kind):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [UnderNoGrad, Constant, Input])
 def test_an_exported_program_is_as_its_own_module(kind):
     with torch.no_grad():

@@ -76,6 +76,7 @@ _INTERNAL = re.compile(
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_an_export_does_not_follow_is_refused_in_plain_words(name):
     with pytest.raises(UserError) as caught:

@@ -47,6 +47,7 @@ def _filled(model):
         model[0].weight[3].zero_()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", [pytest.param(_trained, marks=pytest.mark.slow), _loaded, _filled]
 )

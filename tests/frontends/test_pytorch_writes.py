@@ -56,6 +56,7 @@ class _Of(torch.nn.Module):
         return self.function(x)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_it_computes_what_torch_computes(name: str) -> None:
     model = _Of(CASES[name])

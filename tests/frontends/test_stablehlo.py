@@ -103,7 +103,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_reference_agrees_with_jax(name):
     function, arguments = PROGRAMS[name]
@@ -135,6 +135,7 @@ def test_a_reduction_of_nothing_is_its_start_value():
           np.zeros((0, 3), np.float32))  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", [(5, 10), (8, 7), (4, 3), (3, 12)])
 @pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
 def test_fewer_bits_are_rounded_as_xla_does(kind, form):
@@ -253,6 +254,7 @@ func.func @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
     np.testing.assert_array_equal(by_reference(import_program(text), [X])[0], X)
 
 
+@pytest.mark.slow
 def test_typed_keys_are_arguments():
     def draw(key):
         return jax.random.uniform(key, (3,))
@@ -391,6 +393,7 @@ def test_a_text_is_its_own_listing_and_open_sizes_are_bound():
         import_program(TEXT, sizes={"input0_0": 7, "input1_0": 5})
 
 
+@pytest.mark.slow
 def test_symbolic_exports_are_bound_and_their_conditions_checked(tmp_path):
     (b,) = export.symbolic_shape("b", constraints=["b >= 2"])
     made = export.export(jax.jit(lambda x: x.reshape(-1) * x.shape[0]))(

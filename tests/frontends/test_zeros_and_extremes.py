@@ -95,6 +95,7 @@ def test_sorts(x):
     _as_in_torch(ordered, x)
 
 
+@pytest.mark.slow
 @given(arrays_of(np.float32, (1, 2, 5, 6), elements=_FLOATS))
 @settings(max_examples=examples(30))
 def test_pooling_with_places(x):
@@ -102,6 +103,7 @@ def test_pooling_with_places(x):
     _as_in_torch(adaptive, x)
 
 
+@pytest.mark.slow
 @given(arrays_of(np.float32, (1, 2, 6), elements=_FLOATS))
 @settings(max_examples=examples(30))
 def test_places_are_inside_and_lead_to_the_element(x):
@@ -122,6 +124,7 @@ def test_adding_zeros_keeps_their_sign_as_ieee_754_says(x):
     _as_in_torch(zeros, x)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", [(3, 1), (3, 2), (1, 1)])
 def test_sums_of_minus_zeros(shape):
     x = torch.full(shape, -0.0)
@@ -157,7 +160,7 @@ class _Pooling(torch.nn.Module):
         return (self.pool(self.p).clamp(min=-5) * k).sum()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("pool", [
     lambda x: torch.nn.functional.max_pool1d(x, 3, 2, 1),
     lambda x: torch.nn.functional.adaptive_max_pool1d(x, 4),
@@ -209,6 +212,7 @@ def _onnx_orders():
     return model, cc.compile(model, (np.zeros((4, 5), np.float32),), check=True)
 
 
+@pytest.mark.slow
 @given(arrays_of(np.float32, (4, 5), elements=_FLOATS.filter(lambda v: v == v)))
 @settings(max_examples=examples(30))
 def test_places_of_onnx(x):
@@ -217,6 +221,7 @@ def test_places_of_onnx(x):
     assert_same_bits(_numpy(made(x)), _in_onnxruntime(model, x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [0, 1])
 def test_max_pool_of_onnx_never_chooses_padding(order):
     x = np.arange(36, dtype=np.float32).reshape(1, 1, 6, 6)

@@ -29,6 +29,7 @@ def scheduled(name: str, options: dict):
     return compilation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(("bert-base",), MODELS))
 def test_functions_to_compile(name):
     options, most = MODELS[name]

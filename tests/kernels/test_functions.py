@@ -39,7 +39,7 @@ from tests.kernels.ulp import MPMATH, ORACLES, bit_patterns, specials
 from tests.slow import slow_but
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", UNARY)
 def test_f32_bound_on_a_sample_and_specials(name):
     sample = bit_patterns(17, 1 << 20, 4093)
@@ -62,7 +62,7 @@ ROUNDED = sorted(set(FUNCTIONS) - set(ONE_ROUNDING))
 QUICK = ("atan2", "erf", "exp", "expm1", "log", "pow", "sin", "tanh")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", slow_but(QUICK, ROUNDED))
 def test_f64_rounded_once_is_correctly_rounded_on_a_sample(name):
     """The figures of all inputs name the few that are not; none of them is in the sample."""
@@ -107,6 +107,7 @@ def test_pairs_are_drawn_one_by_one_and_say_something():
     assert np.mean((x < 0) & np.isfinite(oracle("pow", x, y))) > 0.1, "whole exponents"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", BINARY)
 def test_f32_bound_of_binary_functions(name):
     rng = np.random.default_rng(0)
@@ -187,7 +188,7 @@ def error_f64(got: float, exact) -> float:
     return float(abs(mpmath.mpf(got) - exact) * mpmath.mpf(2) ** (52 - exponent))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - set(EXACT)))
 def test_f64_bound_on_a_sample(name):
     count = 150
@@ -210,6 +211,7 @@ def test_f64_bound_on_a_sample(name):
             assert error_f64(row[-1], exact) <= BOUNDS[name][1], row
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_f64_special_values(name):
     values = specials(np.float64)
@@ -232,6 +234,7 @@ def test_f64_special_values(name):
 # --- one source, any target --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_the_same_source_over_other_primitives_gives_the_same_bits(dtype):
     """What a second target does: here plain Python with exact rationals."""
@@ -256,6 +259,7 @@ def test_the_same_source_over_other_primitives_gives_the_same_bits(dtype):
             assert definitions.same_bits(got, evaluate(name, x, y)), name
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64"), reason="reads x86 assembly"
 )

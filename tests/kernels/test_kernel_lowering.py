@@ -351,7 +351,7 @@ SCHEDULED = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("width", [8, 16])
 @pytest.mark.parametrize("name", SCHEDULED)
 def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
@@ -362,7 +362,7 @@ def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
         assert_same_bits(interpreted(op, arrays, step.function), wanted, f"{name}: {step.name}")
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize(
     "name",
     [*(f"{source} to {target}" for source, target in NARROW_CASTS), "floats to i4 saturate", "bits read as they are",
@@ -380,7 +380,7 @@ def test_compiled_kernels_have_the_reference_bits(name):
     assert_same_bits(compiled(op, arrays, made), reference(op, arrays), name)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["add relu", "softmax", "layer norm", "transpose"])
 def test_bits_do_not_depend_on_threads_tiles_or_vector_width(name):
     build, arrays = CASES[name]

@@ -92,7 +92,7 @@ def _same(name: str, kind: str, threads: int, tiles: str) -> None:
         assert ours.tobytes() == np.ascontiguousarray(reference).tobytes()
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "threads", "tiles"),
     slow_but((("bf16", 1, "default"),), [("bf16", 1, "default"), ("f16", 2, "small")]),

@@ -458,7 +458,7 @@ def _assert_contract(case: Case, sums: probe.Sums) -> None:
     assert revealed == case.wanted, probe.told(revealed, case.wanted)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(QUICK, CASES))
 def test_the_order_on_the_cpu_is_the_contracts(name):
     case = CASES[name]()
@@ -529,6 +529,7 @@ ON_GPUS = {
 QUICK_ON_GPU = ("max-pool-gradient-sm_90",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(QUICK_ON_GPU, ON_GPUS))
 def test_the_order_on_a_gpu_is_the_contracts(name):
     """Compiled by the whole pipeline, on a simulated GPU."""

@@ -168,6 +168,7 @@ def test_narrow_codes_widen_exactly(name):
     assert same_bits(widen(x), x.astype(np.float32))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(set(NARROW_DTYPES) - {"f4e2m1fn"}))
 def test_rounding_to_narrow_floats_agrees_with_ml_dtypes(name):
     dtype = NARROW_DTYPES[name]

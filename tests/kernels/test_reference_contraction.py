@@ -32,6 +32,7 @@ def matmul_definition(a, b):
     return out
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("m", "k", "n"), [(1, 1, 1), (3, 255, 2), (2, 256, 35), (5, 257, 3), (2, 600, 33)]
 )

@@ -80,7 +80,7 @@ CONFIGURATIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("tiles", CONFIGURATIONS, ids=lambda t: t.name)
 @pytest.mark.parametrize("shape", [
     pytest.param((29, 531, 70), marks=pytest.mark.slow), (29, 300, 70), (1, 300, 33), (16, 256, 64),

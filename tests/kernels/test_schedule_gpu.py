@@ -43,7 +43,7 @@ QUICK = (
 LARGE = ("two chunks", "3x3 two blocks", "two images")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", slow_but(QUICK, CASES))
 def test_every_step_keeps_the_bits(name):
     case = Case(CASES[name])

@@ -28,7 +28,7 @@ def shell():
 FUNCTION = "def model(x, w):\n    return jnp.tanh(x @ w)\n"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "model", "model, (x, w)", "model, [x, 2 * w]"])
 def test_the_function_of_a_cell_is_compiled_and_shown(shell, end):
     shown = shell.run_cell_magic("workbench", "--check --name c", FUNCTION + end)
@@ -40,6 +40,7 @@ def test_the_function_of_a_cell_is_compiled_and_shown(shell, end):
     np.testing.assert_allclose(y, np.tanh(np.full((4, 8), 8.0)), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_view_of_a_torch_function_and_of_a_module(shell):
     torch = pytest.importorskip("torch", reason="a cell may define a torch function")
     shell.push({"torch": torch, "t": torch.ones(3, 4)})

@@ -39,6 +39,7 @@ def test_a_notebook_runs(name, nbformat):
     assert [c.source for c in notebook.cells] == cells
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_what_is_stored_can_be_read_without_running_it(path, nbformat):
     notebook = nbformat.read(path, as_version=4)

@@ -156,6 +156,7 @@ def test_an_edited_pipeline_is_compiled_and_compared():
     assert json.loads(kernels.view.data)["two"], "the switch is for what stands below it"
 
 
+@pytest.mark.slow
 def test_a_compile_with_an_edit_takes_and_gives_what_the_model_does():
     onnx = pytest.importorskip("onnx", reason="the model is ONNX")
     from tests.frontends.onnx_models import F, I, model_of

@@ -152,6 +152,7 @@ def test_run_tells_results_whose_size_depends_on_data(nonzero: str, frontend: st
     assert "worst relative error 0," in told
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("model", "frontend", "said"),
     [

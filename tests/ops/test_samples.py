@@ -10,7 +10,7 @@ from core_compiler.ops import REGISTRY, agrees, cost, decomposed, evaluate, infe
 from tests.ops.samples import SAMPLES, TOLERANCE, Sample
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)
 def test_agrees_with_its_oracle(sample: Sample):
     op = sample.op()
@@ -51,6 +51,7 @@ def test_every_op_has_a_sample():
     assert sorted({s.kind for s in SAMPLES}) == sorted(REGISTRY)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("declared", REGISTRY.values(), ids=lambda d: d.kind)
 def test_every_declaration_is_complete(declared):
     assert declared.summary.strip()

@@ -96,7 +96,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("kind", "operands", "attributes", "wanted"), CASES,
                          ids=[f"{n}-{c[0]}" for n, c in enumerate(CASES)])  # fmt: skip
 def test_corner(kind, operands, attributes, wanted):
@@ -177,6 +177,7 @@ ROWS = [
 FIXED = {"conv": (4, 3, 3, 3), "linear": (300, 7)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "shapes", "attributes"), ROWS, ids=[r[0] for r in ROWS])
 @pytest.mark.parametrize("name", ["f32", "bf16"])
 def test_a_row_of_a_batch_is_the_batch_of_one(kind, shapes, attributes, name):

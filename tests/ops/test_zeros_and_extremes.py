@@ -79,6 +79,7 @@ def test_positions_of_extremes_of_other_floats(dtype):
         assert_same_bits(run(op, [rows]), wanted)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 def test_positions_on_each_architecture(capability):
     op = group(lambda b, x: b.argmax(x, axis=1), SOME)
@@ -126,7 +127,7 @@ def test_places_of_maxima_of_the_lowest_integers(low, tmp_path):
 # -- sums ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("shape", [(6, 1), (6, 2), (6, 40), (6, 1, 1)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_the_sum_of_minus_zeros_is_plus_zero(shape, dtype, tmp_path):

@@ -156,6 +156,7 @@ def test_the_rule_fires_and_gives_the_program(case):
     specs.assert_same_program(after, program(case.after, *case.types))
 
 
+@pytest.mark.sampled(3)
 @cases("case")
 def test_what_the_rule_says_of_bits_holds_for_zeros_infinities_nan_and_subnormals(case):
     before = program(case.before, *case.types)

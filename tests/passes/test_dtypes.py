@@ -122,7 +122,7 @@ def holds(pass_: Pass, module: Module) -> None:
         assert old.type.dtype is new.type.dtype and old.type.shape == new.type.shape
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("pass_", "choices"), PASSES, ids=lambda p: getattr(p, "name", lambda: "")()
 )
@@ -141,7 +141,7 @@ def test_saturation_is_right_whatever_the_dtypes(rules, data):
     holds(Saturate(rules=rules), data.draw(mixed(SATURATED)))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())

@@ -23,7 +23,7 @@ PRODUCERS = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRODUCERS)
 def test_a_result_that_is_kept_and_read_beside_its_place(name):
     """relu(x) has other readers, and the same kernel reads it one place further on: elementwise ops

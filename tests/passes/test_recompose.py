@@ -249,7 +249,7 @@ ROTARY = [
 FIRES = [*ACTIVATIONS, *ROWS, *NORMS, *LOSSES, *ROTARY]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("before", "after", "types"), FIRES)
 def test_a_spelling_becomes_the_op_within_the_tolerance_stated(before, after, types):
     module = program(before, *types)
@@ -258,7 +258,7 @@ def test_a_spelling_becomes_the_op_within_the_tolerance_stated(before, after, ty
     specs.check(module, made, rewrites, exact=False)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("before", "types", "mask", "low"), ATTENTION)
 def test_attention_is_raised_from_any_layout_scale_and_mask(before, types, mask, low):
     module = program(before, *types)
@@ -592,6 +592,7 @@ def test_every_rule_refuses_somewhere_here():
     assert {r[0] for r in REFUSES} == {rule.name for rule in RULES}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("rule", "before", "reason", "types"), REFUSES, ids=[r[0] for r in REFUSES]
 )

@@ -175,6 +175,7 @@ def groups(draw):
     return Drawn(build, types, "group_norm", None if variance == "deviations" else 4.0)
 
 
+@pytest.mark.slow
 @few
 @given(groups(), seeds)
 def test_groups_of_channels(drawn, seed):

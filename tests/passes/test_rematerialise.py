@@ -56,6 +56,7 @@ def test_a_value_that_waits_is_computed_again_and_the_peak_falls():
     assert [a.tobytes() for a in found] == [a.tobytes() for a in wanted], "the same bits"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("build", "types"), [
     (does_not_wait, WIDE), (viewed, WIDE), (lambda b, x: b.exp(x), ("4xf32",)),
 ])  # fmt: skip

@@ -28,7 +28,7 @@ def wide(b, name: str, x):
     return b.cast(getattr(b, name)(b.cast(x, dtype=F64)), dtype=F32)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_function_is_computed_in_f64_and_rounded(name):
     before = program(lambda b, x: getattr(b, name)(x), "3x4xf32")
@@ -43,7 +43,7 @@ def test_its_functions_are_all_that_f32_arithmetic_rounds_more_than_once():
     assert sorted(NAMES) == sorted({*FUNCTIONS} - {*BINARY, *THROUGH_F64, *ONE_ROUNDING})
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bits_are_those_of_the_function_that_the_figures_are_of(name):
     """tests/results/functions-f32.json counts what ``evaluate_through_f64`` gives."""

@@ -380,6 +380,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("kind", [*UNARY, "add", "sub", "pow", "lt", "max", "select"])
 def test_a_view_may_stand_on_either_side(kind, view):

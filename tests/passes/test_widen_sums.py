@@ -60,6 +60,7 @@ def test_lines_choose_the_sums_and_depth_says_how_far_back():
         specs.apply(WidenSums(depth=0), before)
 
 
+@pytest.mark.slow
 def test_a_variance_far_from_zero_gets_its_digits_back():
     """Compiled, beside NumPy in f64."""
     module = program(variance, "8x512xf32")

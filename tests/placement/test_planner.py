@@ -55,6 +55,7 @@ def test_no_two_live_buffers_share_a_byte(planner, lifetimes):
     assert made.peak <= hanging + sum(-(-b.size // 64) * 64 for b in lifetimes)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(20))
 @given(problems(alignments=(1, 64)))
 def test_the_search_is_never_worse_than_greedy_and_its_bound_holds(lifetimes):

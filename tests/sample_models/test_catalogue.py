@@ -54,6 +54,7 @@ def test_same_bits_in_other_processes_threads_and_instruction_sets() -> None:
     assert digests(2, 2, "default") == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(("digits-cnn",), CATALOGUE))
 def test_seeds_change_weights_and_inputs(name: str) -> None:
     built, again, other = (build(name, **NARROW[name], seed=seed) for seed in (0, 0, 1))
@@ -66,6 +67,7 @@ def test_seeds_change_weights_and_inputs(name: str) -> None:
     assert not torch.equal(built.make_inputs(1)[0], built.make_inputs(2)[0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_inputs_and_outputs_are_named_finite_and_in_eval_mode(name: str) -> None:
     built = build(name, **NARROW[name], batch=2)
@@ -81,6 +83,7 @@ def test_inputs_and_outputs_are_named_finite_and_in_eval_mode(name: str) -> None
     assert all(bool(torch.isfinite(result).all()) for result in results)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_outputs_depend_on_the_inputs(name: str) -> None:
     # Errors are scaled by this difference, so it may not be small beside the outputs.
@@ -89,6 +92,7 @@ def test_outputs_depend_on_the_inputs(name: str) -> None:
         assert float((first - second).abs().max()) > 0.05 * float(first.abs().max())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_no_weight_is_zero_or_one_everywhere(name: str) -> None:
     for key, weight in build(name, **NARROW[name]).module.named_parameters():
@@ -130,6 +134,7 @@ def test_digits_are_recognised(name: str, least: float) -> None:
     assert float(right.float().mean()) > least
 
 
+@pytest.mark.slow
 def test_digits_are_those_of_scikit_learn() -> None:
     from sklearn.datasets import load_digits
 

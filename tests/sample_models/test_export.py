@@ -73,7 +73,7 @@ def test_onnx_is_the_plain_translation_with_external_weights(name: str) -> None:
     assert kinds["Gemm"] + kinds["MatMul"] >= modules["Linear"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(("digits-cnn", "gpt2-decode", "llama-4l"), CATALOGUE))
 def test_pt2_loads_and_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     path = export_pt2(name, tmp_path, **NARROW[name])
@@ -104,6 +104,7 @@ def test_torch_export_keeps_composite_ops(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_second_export_is_read_from_the_cache_without_a_framework() -> None:
     first = export_onnx("digits-mlp", **NARROW["digits-mlp"])
     assert cache_folder() in first.parents

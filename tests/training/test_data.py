@@ -244,7 +244,7 @@ def fresh(step):
     step.load_state_dict(first)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Iterable, OfTorch, OfHuggingFace])
 @pytest.mark.parametrize("stopped", [1, 4, 6])
 def test_a_resumed_run_on_an_iterable_has_the_bits_of_a_whole_one(kind, stopped, fresh, tmp_path):

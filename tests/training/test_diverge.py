@@ -96,7 +96,7 @@ def first_state(a: Run, b: Run) -> int | None:
     return next((i for i in held[0] if held[0][i].state != held[1][i].state), None)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("what", "iteration"), INJECTED)
 def test_an_injected_rounding_is_found(lab: Lab, what, iteration):
     op = _op(lab, what)
@@ -301,6 +301,7 @@ def _leaf(raw: bytes) -> int:
     return total
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["f32", "f64", "bf16", "f16", "f8e4m3fn", "i8", "i64", "bool"])
 @given(data=st.binary(max_size=1500))
 def test_the_hash_is_the_documents_and_sees_one_nan(name, data):

@@ -145,6 +145,7 @@ def test_two_runs_are_not_mixed_in_a_folder(fresh, tmp_path):
     assert list(Book.read(folder / receipts.FILE).receipts) == [1, 2]
 
 
+@pytest.mark.slow
 def test_receipts_of_another_step_are_not_added_to(fresh, tmp_path):
     receipts.begin(tmp_path / receipts.FILE, "another", ())
     fit(fresh, _data(), iterations=1, batch=5)
@@ -326,7 +327,7 @@ def test_the_command_trains_in_f16(capsys, tmp_path):
     assert "2 updates in all, for gradients that were not finite" in capsys.readouterr().out
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

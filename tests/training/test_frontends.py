@@ -114,6 +114,7 @@ def keras_losses(keras, model, optimizer: str, count: int = ITERATIONS) -> list[
 # -- the digits CNN --
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_an_onnx_model_trains_as_the_module_it_came_from(optimizer):
     imported = import_proto(exported(module()), inputs=[batches()[0][0]], training=True)
@@ -349,6 +350,7 @@ def test_frozen_layers_of_keras_stay_and_are_no_state(keras):
     assert ours == pytest.approx(keras_losses(keras, model, "sgd", 4), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_what_keras_models_cannot_do_in_training_is_refused(keras, monkeypatch):
     regular = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, kernel_regularizer="l2")])
     x = np.zeros((3, 4), np.float32)

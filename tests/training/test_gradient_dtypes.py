@@ -34,7 +34,7 @@ def held(array: np.ndarray, names) -> np.ndarray:
     return array
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(27)
 @pytest.mark.parametrize("sample", _chosen(), ids=str)
 def test_a_gradient_has_the_dtype_of_its_operand(sample: Sample):
     random = generator("dtypes", str(sample))

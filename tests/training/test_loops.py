@@ -301,6 +301,7 @@ def test_what_is_kept_and_the_gradient_come_from_ops_of_the_model():
                 assert {n.file.rpartition("/")[2] for n in op.origin.nodes()} == {"test_loops.py"}
 
 
+@pytest.mark.slow
 def test_a_loop_whose_end_depends_on_data_is_named_with_its_line():
     class Until(torch.nn.Module):
         def __init__(self):
@@ -650,6 +651,7 @@ class Summed(torch.nn.Module):
         return scan(body, torch.zeros(()), xs)[0]
 
 
+@pytest.mark.slow
 def test_a_loss_that_a_loop_carries_is_checked_before_anything_is_written():
     x = np.ones((6, 3), np.float32)
     training = Training(loss=None, optimizer=optimizers.SGD(0.5, momentum=0.9))

@@ -114,6 +114,7 @@ def test_any_run_of_good_and_bad_iterations_is_torchs(run, interval, initial):
     assert int(state[names.index(SKIPPED)]) == run.count(False)
 
 
+@pytest.mark.slow
 def test_a_factor_that_is_a_power_of_two_changes_no_bit_of_bf16():
     def weights(scale) -> list[bytes]:
         step = Reference(_made(Pictures), _pictures(0)[:1], Training(

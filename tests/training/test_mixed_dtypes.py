@@ -85,7 +85,7 @@ def _step(name: str, training: Training):
     return model, narrowest, joint, [*batch, *map(np.asarray, joint.state)], (x, targets)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("training", TRAININGS)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_pass_of_training_is_right(model, training):
@@ -103,7 +103,7 @@ def test_every_pass_of_training_is_right(model, training):
         module = after
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_are_torchs_in_the_dtypes_of_the_parameters(name):
     training = TRAININGS["sgd"]

@@ -131,6 +131,7 @@ def test_its_run_is_verified_diverged_and_resumed(folder, capsys, tmp_path):
     assert "the run was begun with another file" in refused(capsys, *words)
 
 
+@pytest.mark.slow
 def test_files_that_changed_or_are_gone_are_one_line(folder, capsys, tmp_path):
     made = copied(folder, tmp_path / "changed")
     held = json.loads((made / "a" / "run.json").read_text())

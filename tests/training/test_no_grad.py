@@ -61,7 +61,7 @@ def straight_through(model, y):
     return y + (torch.round(y) - y).detach()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "between", [nested, tracked_mean, fresh_mask, outer_mask, straight_through],
     ids=lambda f: f.__name__,
@@ -108,7 +108,7 @@ def through_detach(model, y):
     return y
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "between", [doubled, masked_view, returned, through_detach], ids=lambda f: f.__name__
 )

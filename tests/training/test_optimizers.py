@@ -51,6 +51,7 @@ def _batch(number: int):
     return torch.randn(5, 6), torch.randn(5, 4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OURS_AND_THEIRS)
 def test_parameters_move_as_torchs(name):
     ours, make = OURS_AND_THEIRS[name]

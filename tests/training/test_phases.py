@@ -127,7 +127,7 @@ def test_the_import_has_the_model_and_the_loss(plain):
     assert when[maker] == LOSS
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["plain", "shards", "half"])
 def test_forward_is_what_the_loss_and_the_models_state_depend_on(which, request):
     """After ``differentiate``, by the flow of data alone: gradients are what nothing of that
@@ -150,6 +150,7 @@ def plain_before(found: Followed) -> list[Op]:
     return found.ops(found.stages[index - 1])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("which", "name", "phase"),
     [
@@ -184,6 +185,7 @@ def edges(stage) -> Iterator[tuple[Op, Op]]:
                          if o in maker)  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("which", ["plain", "shards", "half"])
 def test_no_phase_reads_what_a_later_one_makes(which, request):
     found = request.getfixturevalue(which)

@@ -239,6 +239,7 @@ def test_without_a_task_the_receipts_speak(lab, capsys):
     assert found.receipt(2).root != ""
 
 
+@pytest.mark.slow
 def test_a_folder_of_before_has_its_receipts(lab, tmp_path, capsys):
     """Runs from Python left nothing but those."""
     old = tmp_path / "old"

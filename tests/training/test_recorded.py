@@ -102,6 +102,7 @@ def test_a_rate_is_that_of_the_step():
     assert [rate(n) for n in range(4)] == [0.5, 0.125, 0.03125, 0.0078125]
 
 
+@pytest.mark.slow
 def test_others_read_it_while_it_grows(fresh, tmp_path):
     path, seen = tmp_path / "x.run", []
 

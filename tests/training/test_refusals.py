@@ -68,6 +68,7 @@ def test_a_complex_parameter_may_be_frozen():
     assert np.isfinite(step(X, Y))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
@@ -92,6 +93,7 @@ def test_a_view_of_negatives_is_read(step):
     assert step(torch._neg_view(X), Y) == loss
 
 
+@pytest.mark.slow
 def test_classes_on_another_axis():
     model = nn.Conv2d(2, 3, 1)
     x, y = torch.randn(2, 2, 4, 4), torch.arange(32).reshape(2, 4, 4) % 3

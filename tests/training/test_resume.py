@@ -103,6 +103,7 @@ def test_a_run_of_narrow_parameters_is_gone_on_from(dtype, tmp_path):
 # -- what is refused -------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -415,6 +416,7 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(recorded, own, capsys):
     assert found["loss"] == whole["loss"][6:]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_files_that_it_was_begun_with(own, tmp_path, capsys):
     """Also where its own data or a file take each other's place."""
     words = [*own[0][:-1], "run", "--iterations", "2"]

@@ -56,6 +56,7 @@ def _torch(held):
     return {name: to_torch(array) for name, array in held.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freeze", [(), ("again.*", "norm.weight")])
 def test_the_state_is_the_modules_whole_state(freeze):
     model, step = _odd(freeze=freeze)
@@ -110,6 +111,7 @@ def test_frozen_weights_that_are_written_as_they_were_are_no_change():
         step.state_dict()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["again.weight", "middle.weight", "ag*.weight"])
 def test_tied_weights_are_frozen_by_any_of_their_names(name):
     _, step = _odd(freeze=(name,))
@@ -118,6 +120,7 @@ def test_tied_weights_are_frozen_by_any_of_their_names(name):
     assert not {"middle.weight", "again.weight"} & set(trained)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["again.weight", "middle.weight"])
 def test_tied_weights_are_initialized_by_any_of_their_names(name):
     _, step = _odd(initialize={name: "zeros"})

@@ -88,6 +88,7 @@ def test_tied_parameters_are_one():
     assert len(parameters) == len(list(_made(Words).parameters()))
 
 
+@pytest.mark.slow
 def test_the_compiled_step_has_the_references_bits():
     batch = _pictures(0)
     step = cc.compile(
@@ -288,6 +289,7 @@ class Held(torch.nn.Module):
         return y
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["part", "buffer", "spectral"])
 def test_gradients_stop_in_a_model_that_is_functionalised(how):
     torch.manual_seed(0)
@@ -427,6 +429,7 @@ def test_frozen_weights_that_torch_changed_are_refused_as_ever(tmp_path):
         step.compilation.record(tmp_path / "step.run")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
@@ -445,6 +448,7 @@ def test_a_configuration_that_is_none_is_refused():
         cc.compile(_made(Pictures), _pictures(0), training="sgd")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("make", "message"),
     [

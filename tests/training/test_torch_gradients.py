@@ -76,6 +76,7 @@ KINKS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", slow_but(("norm", "relu6", "max of equals"), list(KINKS)))
 def test_where_a_function_is_not_smooth_the_gradient_is_torchs(name):
     function, values = KINKS[name]

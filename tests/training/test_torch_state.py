@@ -38,7 +38,7 @@ def assert_same(step, model: torch.nn.Module) -> None:
         )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(QUICK, OURS_AND_THEIRS))
 def test_five_iterations_in_torch_and_five_here_are_ten_in_torch(name):
     ours, make = OURS_AND_THEIRS[name]
@@ -182,6 +182,7 @@ def test_a_state_with_names_says_its_order_itself():
         step.load_optimizer_state_dict(held)
 
 
+@pytest.mark.slow
 def test_what_else_is_no_state_is_named(adam):
     step, *_ = adam
     with pytest.raises(UserError, match="it has no state and param_groups"):
@@ -195,6 +196,7 @@ def test_what_else_is_no_state_is_named(adam):
         lion.load_optimizer_state_dict({"state": {}, "param_groups": []})
 
 
+@pytest.mark.slow
 def test_the_first_iteration_of_sgd_with_dampening_is_another():
     ours, make = OURS_AND_THEIRS["dampening"]
     model = _model()

@@ -116,6 +116,7 @@ def notes(step, severity: str = "warning"):
     return [d for s in step.compilation.stages for d in s.diagnostics if d.severity == severity]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("of", STOPS, ids=lambda of: of.__name__)
 def test_nothing_that_moves_is_an_error_that_names_the_op_and_its_line(of):
     kinds, why = STOPS[of]
@@ -131,7 +132,7 @@ def test_nothing_that_moves_is_an_error_that_names_the_op_and_its_line(of):
     assert "put an op that has a derivative in its place" in found.value.fix
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("of", quick(STOPS, argmax, floor), ids=lambda of: of.__name__)
 def test_some_that_do_not_move_are_a_warning_with_the_op(of):
     kinds, why = STOPS[of]
@@ -239,6 +240,7 @@ def task():
     return Model(argmax), (torch.zeros(8, 4), torch.zeros(8, dtype=torch.int64))
 
 
+@pytest.mark.slow
 def test_the_command_prints_it(capsys):
     line = ["train", f"{__name__}:task", "--iterations", "1"]
     assert main(line) == 0

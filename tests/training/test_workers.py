@@ -283,11 +283,13 @@ def test_a_loss_that_is_not_finite_ends_all_and_is_explained():
     assert np.isfinite(step.state_dict()["first.weight"]).all()
 
 
+@pytest.mark.slow
 def test_more_workers_than_shards_are_refused():
     with pytest.raises(UserError, match="3 workers for 2 shards"):
         fit(_step(2), _data(), iterations=1, batch=8, workers=3)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr("core_compiler.training.workers.CONNECT", 1.0)
     with pytest.raises(UserError, match="no dask scheduler answers"):

@@ -92,7 +92,7 @@ def test_plain_softmax_stays_nan():
     agrees(lambda m: (m.softmax(-1), m.log_softmax(-1)), _mask())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("constant", [False, True])
 def test_compiled_and_exported(tmp_path, constant):
     operands, mask = _operands(2, 2, 4, 8), _mask()

@@ -35,7 +35,7 @@ def _batches(count: int):
     return [torch.randn(6, 3, generator=generator) * 3 + i for i in range(count)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dimensions", "options"), [(1, {}), (2, {"affine": False}), (3, {"eps": 0.1})]
 )
@@ -60,6 +60,7 @@ def test_three_steps_are_those_of_torch(dimensions, options):
         np.testing.assert_allclose(state[name], tensor, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_model_is_left_as_it_was():
     model = Model(1).train()
     cc.compile(model, (_batches(1)[0],),
@@ -67,6 +68,7 @@ def test_the_model_is_left_as_it_was():
     assert "forward" not in vars(model.norm) and int(model.norm.num_batches_tracked) == 0
 
 
+@pytest.mark.slow
 def test_evaluation_uses_the_statistics_that_are_held():
     model, (batch,) = Model(1), _batches(1)
     model.train()(batch)

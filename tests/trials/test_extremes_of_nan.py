@@ -47,6 +47,7 @@ def _exported(function, x: torch.Tensor, folder: Path) -> tuple[np.ndarray, ...]
     return run_numpy(folder / "made.py", [x.numpy()])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_numpy_files_agree_with_torch(tmp_path, name, dtype):

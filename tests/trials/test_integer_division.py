@@ -41,6 +41,7 @@ def test_a_constant_divisor_is_reported_without_running_anything():
 
 
 # (jnp.remainder itself puts 1 in the place of a divisor of 0.)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("function", [jnp.floor_divide, jax.lax.div, jax.lax.rem])
 def test_a_divisor_of_the_example_inputs_is_reported_by_checking(function):
     def operation(x, n):
@@ -104,7 +105,7 @@ def _elsewhere(path, inputs, folder):
     return tuple(held[name] for name in held.files)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", [*LOWEST, "uint8", "uint32"])
 @pytest.mark.parametrize("guards", [False, True])
 def test_an_export_keeps_our_results_and_its_reader_alive(tmp_path, kind, guards):

@@ -89,6 +89,7 @@ def test_stable_sorts_of_narrow_values(dtype):
                       *torch.sort(x, stable=True, dim=0, descending=True)), x)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_values_inside_of_what_is_fused_are_results_too(tmp_path):
     class Norm(torch.nn.Module):
         def __init__(self):

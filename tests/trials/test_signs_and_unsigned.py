@@ -107,6 +107,7 @@ def test_narrow_integers_wrap(name, dtype):
     agrees(BINARY[name], x, y)
 
 
+@pytest.mark.slow
 def test_unsigned_by_every_road(tmp_path):
     x = torch.tensor([0, 1, 5, 200, 255], dtype=torch.uint8)
     y = torch.tensor([3, 1, 7, 2, 255], dtype=torch.uint8)

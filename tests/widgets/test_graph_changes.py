@@ -31,7 +31,7 @@ def scaled() -> tuple[dict[str, Any], list[int]]:
     return g.data(), [*users, end]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["]", "["])
 def test_every_change_is_gone_to_in_order_from_either_end(open_page: Open, key: str) -> None:
     data, selected = scaled()

@@ -87,6 +87,7 @@ def test_a_long_edge_is_a_label_and_drawn_only_for_what_is_pointed_at(open_page)
     assert is_drawn()
 
 
+@pytest.mark.slow
 def test_only_what_is_in_the_window_is_drawn(open_page):
     shown = open_page(page([("graph", transformer(8).data())], theme="light"))
     shown.focus()
@@ -146,6 +147,7 @@ def test_the_farther_away_the_less_detail_is_drawn(open_page):
     assert found["far"]["rect"] > 1000, "each op is a box still"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_what_moves_goes_to_its_place_step_by_step_or_stands_there_at_once(open_page, motion):
     """By a clock that the test moves on: the way takes 240 ms."""

@@ -206,6 +206,7 @@ def test_an_expression_of_a_link_is_stopped_too(open_page: Open) -> None:
     assert shown.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["script-src 'unsafe-inline' blob:; worker-src 'none'", None])
 def test_without_workers_no_expression_runs(open_page: Open, policy: str | None) -> None:
     """Where a policy forbids them, and in a browser that has none."""
@@ -290,6 +291,7 @@ def test_phases_have_colours_counts_and_switches(open_page: Open) -> None:
     assert [each["dim"] for each in shown.call("phases")] == [True, False, False]
 
 
+@pytest.mark.slow
 def test_linked_ops_are_marked_both_ways(open_page: Open) -> None:
     data = trained(1)
     n = len(data["ops"]["key"])

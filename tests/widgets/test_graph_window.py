@@ -145,6 +145,7 @@ def test_a_stage_far_from_what_was_shown_is_not_out_of_the_window(open_page: Ope
     assert any(box["y"] < at["y"] < box["y"] + box["height"] for at in ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selected", [None, 100])
 def test_a_graph_that_came_while_it_was_hidden_is_seen_from_its_beginning(
     open_page: Open, selected: int | None

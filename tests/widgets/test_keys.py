@@ -165,6 +165,7 @@ def test_an_open_menu_stays_while_data_arrive(open_page: Open) -> None:
     assert item.is_visible() and item.evaluate(focused)
 
 
+@pytest.mark.slow
 def test_an_older_answer_does_not_undo_a_newer_choice(open_page: Open) -> None:
     """Keys are quicker than a host that counts what it is told."""
     shown = open_page(page([("diff", diff_data(40))]))

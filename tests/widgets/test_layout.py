@@ -435,7 +435,7 @@ def test_wide_row_wraps(run_layout: RunLayout) -> None:
     assert report["containers"][0]["width"] < 6000
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("query", "kinds"),
     [
@@ -472,6 +472,7 @@ def test_search(run_layout: RunLayout, query: str, kinds: set[str] | None) -> No
         assert {g.kinds[g.keys.index(key)] for key in report["found"]} == kinds
 
 
+@pytest.mark.slow
 def test_cones_are_what_feeds_and_what_depends(run_layout: RunLayout) -> None:
     g = transformer(3)
     uses: dict[int, set[int]] = {key: set() for key in g.keys}

@@ -221,6 +221,7 @@ def test_launches_are_listed_by_how_much_longer_they_take_in_b(open_page: Open) 
     assert shown.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["memory", "timeline"])
 def test_names_of_both_are_text(open_page: Open, view: str) -> None:
     data = two_plans() if view == "memory" else two_timelines()

@@ -28,7 +28,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("view", list(VIEWS))
 def test_renders_without_network(
@@ -45,6 +45,7 @@ def test_renders_without_network(
     assert_alike(picture, f"{view}-{theme}", pytestconfig.getoption("--workbench-update"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", slow_but(("graph", "diff"), VIEWS))
 def test_theme_follows_the_system(open_page: Open, view: str) -> None:
     shown = open_page(page([(view, VIEWS[view]())]))
@@ -56,7 +57,7 @@ def test_theme_follows_the_system(open_page: Open, view: str) -> None:
     assert shown.view().get_attribute("data-theme") == "light"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("view", list(VIEWS))
 def test_broken_data_is_an_error_text(open_page: Open, view: str) -> None:
     """Bad data ends this view with a message; the others stand, and good data brings it back."""

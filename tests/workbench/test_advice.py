@@ -270,6 +270,7 @@ def product(b, x, y):
     return b.matmul(x, y)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("own", "chosen", "tried"), [
     (16, {}, "vector_width = 8"), (8, {"vector_width": 16}, "no edits"),
     (8, {}, "tiles = small"), (8, {"vector_width": 8}, "vector_width = 8; tiles = small"),
@@ -355,6 +356,7 @@ def arena(run: Run) -> float:
     return float(run.figures("memory")["arena_bytes"])
 
 
+@pytest.mark.slow
 def test_less_padding_is_offered_where_it_is_less(bench):
     run = bench(tiny, "1xf32")
     (found,) = of(run, "padding")
@@ -458,6 +460,7 @@ def on_a_gpu(**facts: Any) -> More:
     return tell
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("facts", "hazard", "title", "cost"),
     [
@@ -479,6 +482,7 @@ def test_hazards_of_a_gpu(bench, facts, hazard, title, cost):
     assert of(healthy, hazard) == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("build", "types", "tiles", "words"),
     [

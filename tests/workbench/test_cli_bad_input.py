@@ -199,7 +199,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("words", "code", "says"), WRONG, ids=lambda x: " ".join(x) if isinstance(x, tuple) else ""
 )

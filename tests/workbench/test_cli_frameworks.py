@@ -25,6 +25,7 @@ def stuck():
 """
 
 
+@pytest.mark.slow
 def test_a_jax_function_is_compared_with_jax(command, tmp_path, monkeypatch):
     (tmp_path / "own_jax.py").write_text(JAX)
     monkeypatch.chdir(tmp_path)

@@ -30,6 +30,7 @@ def loaded(*words: str) -> tuple[int, set[str], str]:
     return int(code), set(names), output + run.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -57,7 +58,7 @@ def test_a_query_imports_no_compiler_and_no_framework(recording):
     assert not names & {*HEAVY, "numpy"}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_every_command_is_light_and_says_what_it_does(name):
     code, names, output = loaded(name, "--help")

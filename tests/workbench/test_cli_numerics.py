@@ -51,6 +51,7 @@ def test_what_was_not_checked_is_one_line(command, tmp_path):
     assert code == 2 and "--top" in err
 
 
+@pytest.mark.slow
 def test_the_values_of_the_import_are_compared_with_the_frameworks(command, tmp_path):
     pytest.importorskip("torch")
     path = tmp_path / "x.run"

@@ -180,6 +180,7 @@ def test_a_file_with_a_mistake_is_told_by_its_line(command, tmp_path):
     assert f"NameError at {file}:3: name 'Pas' is not defined" in err
 
 
+@pytest.mark.slow
 def test_the_same_own_pass_is_needed_for_a_recording(failed_run, command, tmp_path):
     err = refused(command, "reduce", failed_run, "-o", tmp_path / "out")
     assert "the recorded compile had 1 inserted passes (quick_gelu), 0 are given" in err

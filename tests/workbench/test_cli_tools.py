@@ -60,7 +60,7 @@ def test_a_stage_of_a_compile(made, pixels, stage: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(_numpy(source, pixels), want, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["tosa", "linalg"])
 def test_a_stage_in_a_standard_dialect(made, pixels, dialect: str, tmp_path: Path) -> None:
     (want,) = made(pixels)

@@ -77,6 +77,7 @@ def test_the_commands_refuse_the_comparison_with_its_reason(run_of_now, older, c
         assert REASON in said and str(then) in said and "with the release that made" in said
 
 
+@pytest.mark.slow
 def test_nothing_of_an_older_run_is_changed_by_refusing_it(older, capsys):
     before = {p: p.read_bytes() for p in sorted((older / "run").rglob("*")) if p.is_file()}
     refused(capsys, *TRAIN[:2], "--iterations", "3", *TRAIN[4:], "--folder", older / "run",
@@ -95,6 +96,7 @@ def test_receipts_alone_and_recordings_are_refused_too(older):
         recorder_at(older / "run.run", SimpleNamespace(identity=identity), True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("words", [["train", "digits-mlp", "--iterations", "1"],
                                    ["run", "digits-mlp"], ["compile", "digits-mlp"]])  # fmt: skip
 def test_digests_are_printed_with_their_version(words, capsys):

@@ -81,7 +81,7 @@ def test_no_view_breaks(damaged, caplog):
 COMMANDS = ("report", "passes", "kernels", "memory", "numerics", "lines", "advise", "bisect")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_ends_in_a_traceback(damaged, command, tmp_path, name):
     to = ("-o", tmp_path / "out.html") if name == "report" else ()

@@ -432,6 +432,7 @@ def test_the_first_page_shows_a_part_of_what_is_found(store):
     assert runs.facts(store, Sight(find="sort:x"))["problem"]["fix"]
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_the_store_asks_what_it_says(tmp_path):
     from benchmarks import store
 

@@ -57,6 +57,7 @@ def test_the_gradients_of_parameters_are_torchs_at_every_stage(step):
         np.testing.assert_allclose(sorted(set(shown.values())), wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_values_are_the_networks(step):
     run, model, x, _ = step
     with torch.no_grad():

@@ -52,6 +52,7 @@ def test_the_lines_and_what_came_from_no_line_are_all_launches(traced):
     np.testing.assert_allclose(_sum([*nodes, found.nameless]), measured, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_caller_holds_what_happens_below_it(made, traced):
     """Both blocks run the same lines; each call holds its own part of them."""
     _, found = traced

@@ -34,6 +34,7 @@ def _said(capsys, *words) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_loop_is_as_much_work_as_its_iterations_written_out(recorded, capsys):
     rows = {}
     for name in ("loop", "flat"):

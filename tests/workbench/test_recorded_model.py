@@ -85,6 +85,7 @@ def training(tmp_path_factory) -> Path:
     return of_training(tmp_path_factory.mktemp("training") / "step.run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("made", "told"), [("python", STOOD_IN), ("training", OF_TRAINING)])
 def test_a_bad_pass_is_found_without_the_model(made, told, request, command):
     path = request.getfixturevalue(made)
@@ -271,6 +272,7 @@ def test_a_batch_is_enough_for_a_training_step(training, tmp_path):
 # -- editing its pipeline --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["python", pytest.param("training", marks=pytest.mark.slow)])
 def test_an_edited_pipeline_is_compiled_again(made, request, tmp_path):
     path = request.getfixturevalue(made)

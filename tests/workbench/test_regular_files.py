@@ -55,6 +55,7 @@ def test_a_model_that_is_no_regular_file_is_refused(kind, ending, tmp_path, comm
             cc.compile(path, finish=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".safetensors"])
 def test_data_that_are_no_regular_file_are_refused(ending, tmp_path, command):

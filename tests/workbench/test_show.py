@@ -18,6 +18,7 @@ from workbench.views.reading import Run
 OF_TRAINING = ("training", "divergence")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("view", [v for v in VIEWS if v not in OF_TRAINING])
 def test_it_gives_what_the_page_is_given(command, recording, view):
     found = command.json("show", recording, view)
@@ -119,6 +120,7 @@ def test_mistakes_are_named(command, recording, words, says):
     assert says in f"{error['what']} {error['fix']}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

@@ -113,6 +113,7 @@ def test_rows_are_those_of_the_recordings(both):
     assert all(r["b"]["registers"] and r["a"]["registers"] is None for r in data["kernels"])
 
 
+@pytest.mark.slow
 def test_passes_of_one_recording_only_stand_in_their_place(both, tmp_path):
     """Another pipeline: the model again without a pass."""
     cpu, _ = both

@@ -83,6 +83,7 @@ def test_receipts_say_where_they_part_without_computing(copies, training_runs, m
     assert data["together"]["parts"] == training_runs.at
 
 
+@pytest.mark.slow
 def test_a_run_beside_itself_has_no_difference(copies):
     data = told((copies[0], copies[0]))
     assert (data["part"], data["problem"], data["compared"]) == (None, None, 6)
@@ -170,6 +171,7 @@ def test_a_public_address_reads_no_folders_and_runs_nothing(copies, tmp_path):
 # -- by doing the iteration again -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_op_is_found_and_linked(found, training_runs):
     run, data = found
     result = data["result"]

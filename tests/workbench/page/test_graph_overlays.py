@@ -44,6 +44,7 @@ def test_at_every_stage_the_time_is_that_of_all_launches(run):
             assert not found["values"][status == graph.REMOVED].any()
 
 
+@pytest.mark.slow
 def test_the_time_of_an_imported_op_is_about_that_of_its_node(run):
     """The source view attributes time by bytes too, so that the small ops differ, and of two that
     take about as long another one may come first."""

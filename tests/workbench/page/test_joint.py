@@ -102,6 +102,7 @@ def test_edges_lead_from_phase_to_phase(step):
     assert set(top[firsts[-1] :]) == {"step results"}
 
 
+@pytest.mark.slow
 def test_updates_stand_with_their_parameter(step):
     _, run = step
     data = graph.data(run, Sight(stage=number(run, "apply_optimizer")))
@@ -114,6 +115,7 @@ def test_updates_stand_with_their_parameter(step):
 # -- links ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["differentiate", "lower_composites", "generate_code"])
 def test_gradients_lead_there_and_back(step, name, monkeypatch):
     monkeypatch.setattr(joint_rows, "MAX_LISTED", 1000)

@@ -72,6 +72,7 @@ def test_a_dropped_recording_opens(server, tab, recording):
     assert page.text("#cw-view-overview h1") == "digits-cnn"
 
 
+@pytest.mark.slow
 def test_keys_step_through_passes_and_rewrites(opened, recording):
     changed = [s.index for s in stages(recording)[1:] if s.changed]
     page = opened("&stage=0&panes=graph,diff")
@@ -270,6 +271,7 @@ def test_back_and_forward_walk_the_selection(opened, recording):
     page.stage(changed[2])
 
 
+@pytest.mark.slow
 def test_the_url_restores_the_sight(opened, server, tab):
     first = opened("&stage=8&panes=memory,graph&fold=inspector")
     first.drawn("memory")
@@ -487,6 +489,7 @@ def test_a_compile_is_cancelled_and_keeps_its_stages(own_server, tab):
     page.drawn("graph")
 
 
+@pytest.mark.slow
 def test_a_growing_recording_shows_its_new_stages(server, tab, tmp_path):
     """The page follows a recording that another process writes, and never writes itself."""
     model = models.load(models.spec("digits-mlp", None, width=0.25))

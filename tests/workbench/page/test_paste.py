@@ -32,6 +32,7 @@ def test_a_pasted_module_is_compiled_and_its_text_is_the_source(server, tab):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_what_is_pasted_and_no_module_is_said(server, tab):
     page = tab(server.url)
     assert not page.page.evaluate(_PASTE, ["#cw-start", "one/path.onnx"]), "a path is left alone"

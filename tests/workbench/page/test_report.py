@@ -71,6 +71,7 @@ def test_every_view_draws_without_a_server(opened: Any) -> None:
     assert [url for url in shown.requests if not url.startswith(("file:", "blob:", "data:"))] == []
 
 
+@pytest.mark.slow
 def test_passes_and_rewrites_are_stepped_with_keys(opened: Any, recording: Path) -> None:
     shown = opened()
     with Recording.open(recording) as run:

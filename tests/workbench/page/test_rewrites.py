@@ -73,6 +73,7 @@ def test_the_list_is_the_recordings(run):
         json.dumps(finite(data), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_both_sides_of_a_rewrite_are_its_ops(run):
     for stage in run.stages():
         for step in run.recording.rewrites(stage.index):

@@ -131,6 +131,7 @@ def opened(server, tab, recording):
     return lambda query="", path=recording: tab(f"{server.url}?run={quote(str(path))}{query}")
 
 
+@pytest.mark.slow
 @pytest.mark.playwright
 def test_a_click_selects_everywhere(opened, file):
     page = opened("&panes=timeline,kernels")

@@ -119,6 +119,7 @@ def test_a_growing_run_is_read_on(tmp_path):
     run.close()
 
 
+@pytest.mark.slow
 def test_the_overview_and_the_pipeline_know_what_it_is(both):
     figures = {f["label"]: f for f in overview.data(both[0], Sight())["figures"]}
     assert figures["iterations"]["value"] == 6

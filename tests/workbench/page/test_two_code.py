@@ -95,6 +95,7 @@ def test_every_line_of_both_texts_is_there_once_and_a_patch_makes_one_of_the_oth
             assert file.read_text().rstrip("\n") == right.rstrip("\n")
 
 
+@pytest.mark.slow
 def test_lines_of_a_have_the_ops_that_they_compute(both):
     a, b = both
     kernel = launched(a)[0]
