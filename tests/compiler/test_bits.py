@@ -83,6 +83,7 @@ def test_bounds_that_differ_in_the_sign_of_zero_stay_two():
     assert [y.tolist() for y in results] == [[0, 2, 3]] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(SMALL[:1], NARROW))
 def test_results_are_those_of_the_meaning_half(name):
     """Machine code against the references, on the module that the identity is of."""

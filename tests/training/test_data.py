@@ -262,6 +262,7 @@ def test_a_resumed_run_on_an_iterable_has_the_bits_of_a_whole_one(kind, stopped,
     assert told[0] == told[1]
 
 
+@pytest.mark.slow
 def test_an_iteration_on_an_iterable_is_done_again(fresh, tmp_path):
     from core_compiler.training.fit import Plan
 

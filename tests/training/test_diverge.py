@@ -25,6 +25,9 @@ from core_compiler.training.receipts import Book, first_difference
 from core_compiler.training.replay import Run, mismatch
 from tests.training.test_step import Pictures, _made, _pictures
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 ITERATIONS, BATCH = 6, 4
 
 

@@ -29,6 +29,9 @@ from core_compiler.training.phases import (
 )
 from core_compiler.training.roles import Roles
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch", reason="the model is written in torch")
 
 LAST = "bufferize"

@@ -571,6 +571,7 @@ def test_every_json_output_is_one_line(command, recording):
         json.loads(out)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "words",
     [("passes",), ("lines",), ("lines", "--nodes"), ("kernels",), ("memory",), ("numerics",),

@@ -15,6 +15,9 @@ from tests.passes.programs import program
 from tests.workbench.two_blocks import LINES, NETWORK, OUT, ROWS, WIDE, TwoBlocks
 from workbench.model_lines import NODES, Line, ModelLines, model_lines
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 
 def at(made: TwoBlocks, found: ModelLines, text: str) -> Line:
     """The line that reads ``text``."""

@@ -17,6 +17,9 @@ from workbench.views.kernels import table
 from workbench.views.pairs import Launched, paired, pairs
 from workbench.views.work import Work
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 VIEW = "#cw-view-compare"
 
 

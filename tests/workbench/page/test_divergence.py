@@ -25,6 +25,9 @@ from workbench.state import Sight
 from workbench.views import divergence
 from workbench.views.reading import Run
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 VIEW = "#cw-view-divergence"
 
 

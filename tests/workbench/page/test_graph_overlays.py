@@ -15,6 +15,9 @@ from workbench.state import Sight
 from workbench.views import graph, source
 from workbench.views.reading import Run
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(recording):
