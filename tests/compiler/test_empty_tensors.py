@@ -9,6 +9,9 @@ import torch
 import core_compiler as cc
 from tests.frontends.programs import Program
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 CASES = {
     "sums and products": (lambda x: (x[:, 2:].sum(0), x[:, 2:].T @ x[:, 2:]), (2, 2)),
     "a product over nothing": (lambda x: x[:, 2:] @ x[:, 2:].T + 1, (2, 2)),

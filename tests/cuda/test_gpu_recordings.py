@@ -11,6 +11,9 @@ from core_compiler.targets.cuda import CUDA
 from tests.cuda.simulated_target import SimulatedCUDA
 from workbench import models
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 #: A model that the interpreter of PTX runs in a second, and a shrunken one of the catalogue.
 TINY = models.spec("tests.cuda.test_gpu_recordings:tiny")
 SHRUNKEN = models.spec("digits-mlp", width=0.25)

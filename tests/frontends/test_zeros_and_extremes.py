@@ -19,6 +19,9 @@ from core_compiler.training import optimizers
 from tests.examples import examples
 from tests.kernels.kernel_helpers import assert_same_bits
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 INF, NAN = float("inf"), float("nan")
 SPECIAL = [-0.0, 0.0, INF, -INF, NAN, 1.0, -1.0]
 _FLOATS = st.sampled_from(SPECIAL) | st.floats(width=32)

@@ -14,6 +14,9 @@ from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
 from tests.passes.programs import program
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 notebook = pytest.importorskip("workbench.notebook", reason="notebooks need ipywidgets")
 
 

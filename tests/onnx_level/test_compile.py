@@ -29,6 +29,9 @@ from tests.frontends.onnx_models import F, I, model_of
 from tests.onnx_level.suite import applied
 from workbench.cli import main
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 PIXELS = np.random.default_rng(0).standard_normal((1, 1, 8, 8)).astype(np.float32)
 
 

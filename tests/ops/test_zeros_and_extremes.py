@@ -24,6 +24,9 @@ from tests.kernels.kernel_helpers import (
     reference,
 )
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 MINUS_NAN = np.array(0xFFC00000, np.uint32).view(np.float32)
 SPECIAL = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, MINUS_NAN, 1, -1], np.float32)
 #: Every row of three of these: first, last and only ones, ties of each kind.

@@ -26,6 +26,9 @@ from workbench import training_data, training_files, training_runs
 from workbench.cli import main
 from workbench.training_data import Input, inputs_of
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 BATCH = 4
 #: The tests' model on the command line.
 TRAIN = ["--batch", str(BATCH), "--optimizer", "adam", "--rate", "0.01"]

@@ -19,6 +19,9 @@ from core_compiler.training.optimizers import Adam
 from core_compiler.training.schedules import Cosine, Exponential, rates
 from core_compiler.training.telling import KEY
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 RUN = {"batch": 5, "seed": 1, "every": 2, "receipts": "state"}
 
 

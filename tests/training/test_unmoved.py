@@ -15,6 +15,9 @@ from core_compiler.errors import UserError
 from core_compiler.training.config import Training
 from workbench.cli import main
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 
 class Part(torch.nn.Module):
     """Scores, and ``of`` them."""

@@ -11,6 +11,9 @@ import pytest
 from tests.widgets.graphs import Builder
 from widgets import page
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., Any]
 CHANGED = 3
 

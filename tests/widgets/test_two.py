@@ -11,6 +11,9 @@ import pytest
 from tests.widgets.samples import memory_data, timeline_data
 from widgets import page
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., Any]
 MINUS = "\N{MINUS SIGN}"
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'

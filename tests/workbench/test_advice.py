@@ -28,6 +28,9 @@ from workbench.views import overview
 from workbench.views.reading import Run
 from workbench.views.work import work
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 #: Told to the recorder after the compile.
 More = Callable[[Recorder, Compilation], None]
 

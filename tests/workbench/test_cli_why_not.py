@@ -6,6 +6,9 @@ import pytest
 
 from core_compiler.record import Recording
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 
 def feeders(recording, first: str, second: str, stage: int = 0) -> tuple[int, int]:
     """Ids of two ops of a stage of which the second reads the first."""

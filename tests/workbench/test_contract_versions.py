@@ -21,6 +21,9 @@ from workbench.state import Sight
 from workbench.views import Empty, compare, contracts, divergence, overview, training, two_numerics
 from workbench.views.reading import Run
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parents[2] / "sample_models" / "recordings"
 TRAIN = ["train", "digits-mlp", "--iterations", "2", "--batch", "8", "--receipts", "state",
          "--every", "1"]  # fmt: skip

@@ -26,6 +26,9 @@ from workbench.state import Sight
 from workbench.views import bisect, pipeline
 from workbench.views.reading import Run
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch", reason="the networks are written in torch")
 
 QUICK = PipelineEdit(insert=(("before:canonicalise", planted.QuickGelu()),))

@@ -16,6 +16,9 @@ from workbench.views import graph, inspector, joint, joint_rows, overview, searc
 from workbench.views.links import LAUNCH
 from workbench.views.reading import Run
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 #: The sections of the inspector that lead through a step.
 LINKS = ("Gradients", "Gradient of", "Updates", "Parameters", "Saved for backward")
 

@@ -19,6 +19,9 @@ from workbench.views import Empty, code, inspector, kernels
 from workbench.views.reading import Run
 from workbench.views.work import roofs, work
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 VIEW = "#cw-view-kernels"
 
 

@@ -28,6 +28,9 @@ from workbench.views.kernels import table
 from workbench.views.links import launches
 from workbench.views.reading import Run
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 VIEW = "#cw-view-rewrites"
 
 
