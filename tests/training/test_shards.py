@@ -26,6 +26,9 @@ from tests.slow import slow_but
 from tests.training.helpers import Reference, after_passes, joint_of
 from tests.training.test_step import Pictures, Words, _made, _pictures, _words
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 
 class Sharded:
     """A sharded step by the references."""

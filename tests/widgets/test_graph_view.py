@@ -12,6 +12,9 @@ import pytest
 from tests.widgets.graphs import sized, trained, transformer, with_overlays
 from widgets import page
 
+#: What they look at takes long to make.
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., Any]
 
 
