@@ -102,7 +102,6 @@ class Evaluator:
         if op.kind in CONTROL_FLOW:
             execute = definition(op).execute
             assert execute is not None
-
             before = self.asked
 
             def run(block: Block, given: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

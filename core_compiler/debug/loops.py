@@ -123,11 +123,15 @@ def _is_whole(value: Value) -> bool:
 
 def _fill_with_any(case: LaunchCase) -> None:
     """Integers from the lowest to the largest, small ones among them."""
+    import ml_dtypes
+
     random = np.random.default_rng(11)
     for value, flat in case.memory.items():
         if _is_whole(value):
-            limits = np.iinfo(flat.dtype)
-            wide = random.integers(limits.min, limits.max, flat.shape, flat.dtype, endpoint=True)
+            limits = ml_dtypes.iinfo(flat.dtype)  # of NumPy's own dtypes too
+            drawn = flat.dtype if flat.dtype.kind in "iu" else np.dtype(np.int8)  # of 4 bits
+            wide = random.integers(limits.min, limits.max, flat.shape, drawn, endpoint=True)
+            wide = wide.astype(flat.dtype)
             flat[...] = np.where(random.random(flat.shape) < 0.5, wide, flat)
 
 

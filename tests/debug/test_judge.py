@@ -134,6 +134,13 @@ def test_right_compiles_have_no_finding():
         assert {"rewrite", "loops", "schedule", "code", "kernel", "program"} <= kinds
 
 
+@pytest.mark.parametrize("kind", ["i4", "ui4", "i64", "ui64"])
+def test_kernels_that_calculate_with_integers_of_any_width_have_no_finding(kind):
+    module = program(lambda b, x: b.cast(x, dtype="f32"), f"3x4x{kind}")
+    array = np.arange(12).reshape(3, 4).astype(np.int8).clip(0, 7).astype(dtype(kind).numpy)
+    assert checked(module, [array]).finding is None
+
+
 # -- faults of the compiler ------------------------------------------------------------------------
 
 

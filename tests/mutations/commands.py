@@ -40,7 +40,6 @@ def run(words: Sequence[str]) -> dict[str, Any]:
     found = {
         "kind": "command", "code": code, "seconds": round(seconds, 3),
         "named": named(answer, made, error), "said": _said(answer, error),
-        "exact": answer.get("checks", {}).get("within") == 0,
     }  # fmt: skip
     return found
 

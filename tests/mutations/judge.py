@@ -78,8 +78,7 @@ class Arguments:
     """Why survivors are no faults.
 
     An argument of a site is for one edit.  One of a decision is for a function that only chooses
-    among right ways: it holds where the mutant's results were seen to be the clean ones, or where
-    all checks of all models found the bits of the import (a rewrite that rounds was left out).
+    among right ways: it holds where the mutant's results were seen to be the clean ones.
     """
 
     def __init__(self) -> None:
@@ -92,7 +91,7 @@ class Arguments:
     def of(self, row: Mapping[str, Any]) -> tuple[str, str]:
         """The outcome of a survivor, and the argument ("" where there is none)."""
         said = self._sites.get((row["file"], plain(row["before"]), plain(row["after"])), "")
-        if not said and (row.get("effect") == "code" or row.get("exact")):
+        if not said and row.get("effect") == "code":
             parts = row["function"].split(".")
             names = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
             found = (self._decisions.get((row["file"], name), "") for name in (*names, "*"))

@@ -29,9 +29,7 @@ class Trial:
         row.update(judge.outcome(done.said, done.ended))
         tables = self.site.kind.command == AGAINST
         row["right"] = judge.right(row.get("named", ()), self.site.passes, tables)
-        told = [m for m in done.said if m["kind"] == "command"]
-        row["tried"] = [*row["tried"], *(m["model"] for m in told)]
-        row["exact"] = row.get("exact", True) and all(m.get("exact") for m in told)
+        row["tried"] = [*row["tried"], *(m["model"] for m in done.said if m["kind"] == "command")]
         self._spent(done)
 
     def _spent(self, done: server.Done) -> None:
