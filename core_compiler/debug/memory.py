@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.ir import Module, Op, Value
+from core_compiler.ir.types import row_major
 from core_compiler.passes.bufferize import ALLOC, LOOP, OUTPUT, REPEAT, VIEW
 from core_compiler.placement.problem import Lifetime, Plan
 from core_compiler.placement.verify import verify
@@ -18,14 +19,15 @@ _PLACES = {"offset", "output"}
 
 
 def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the memory of a stage at the target level; [] where nothing is, or where
-    no memory is planned yet."""
+    """What is wrong with the memory of a stage at the target level, one line each: of offsets only
+    where memory is planned."""
     ops = module.main.body.ops
+    wrong = _unreceived(ops)
     if not any(op.kind == ALLOC and "size" in op.attributes for op in ops):
-        return []
+        return wrong
     placed = [op for op in ops if op.kind == ALLOC and "offset" in op.attributes]
     spans = _spans(ops)
-    lifetimes, offsets, wrong = [], [], []
+    lifetimes, offsets = [], []
     for op in placed:
         size = op.result.type.bytes
         if op["size"] < size:
@@ -55,6 +57,26 @@ def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
         return []
     held = linked[0].arena_bytes
     return [f"the program has {held} bytes, the ops need {peak}"] if held < peak else []
+
+
+def _unreceived(ops: tuple[Op, ...]) -> list[str]:
+    """The caller receives each result in memory of its own, in the order of its elements."""
+    root, taken, wrong = _roots(ops), {}, []
+    allocated = {op.result for op in ops if op.kind == ALLOC}
+    for op in ops:
+        if op.kind != OUTPUT:
+            continue
+        source, index = op.operands[0], op["index"]
+        value = root.get(source, source)
+        if value not in allocated:
+            wrong.append(f"result {index} is in the memory of {value}, which nothing allocates")
+        elif value in taken:
+            wrong.append(f"results {taken[value]} and {index} are both in the memory of {value}")
+        elif source.type.strides != row_major(source.type.shape):
+            wrong.append(f"result {index} has strides {source.type.strides} in memory, the caller "
+                         f"reads {row_major(source.type.shape)}")  # fmt: skip
+        taken[value] = index
+    return wrong
 
 
 def _results(ops: tuple[Op, ...]) -> list[str]:

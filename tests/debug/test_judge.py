@@ -202,6 +202,14 @@ def _counter_erased(patch) -> None:
     patch.setattr(bufferize._Bufferizer, "_carry", lambda self, o, c: right(self, o[1:], c[1:]))
 
 
+def _two_in_one_memory(patch) -> None:
+    class Nobody(set):
+        def __contains__(self, owner) -> bool:
+            return False
+
+    patch.setattr(bufferize, "set", Nobody, raising=False)
+
+
 def _condition_stays_true(patch) -> None:
     right = simplify_loops._carrying
 
@@ -289,6 +297,16 @@ def _no_life_of_results(patch) -> None:
     right = plan_memory.lifetimes
     patch.setattr(plan_memory, "lifetimes",
                   lambda ops: [life for life in right(ops) if life.space != "output"])  # fmt: skip
+
+
+def shared() -> tuple[Module, list[np.ndarray]]:
+    """A result, and the same elements again in another shape."""
+
+    def build(b, x):
+        y = b.exp(x)
+        return y, b.reshape(y, shape=(5, 3))
+
+    return program(build, "3x5xf32"), [np.linspace(-1, 2, 15, dtype=np.float32).reshape(3, 5)]
 
 
 def branching() -> tuple[Module, list[np.ndarray]]:
@@ -439,6 +457,7 @@ def test_a_fault_is_seen_and_its_pass_named(monkeypatch, plant, make, label, kin
         (_nothing_packed, network, "schedule_kernels", "generate_code"),
         (_branch_left, branching, "lower_control_flow", "bufferize"),
         (_left_outside, chosen, "outline_kernels", "bufferize"),
+        (_two_in_one_memory, shared, "bufferize", "generate_code"),
     ],
 )
 def test_the_pass_that_left_it_is_blamed_where_a_later_one_raises(
@@ -554,6 +573,26 @@ def test_overlapping_buffers_are_found_from_the_ops_alone():
     ]
     wrong = module.with_main(module.main.body.with_(ops=tuple(moved)))
     assert any("share bytes" in said for said in complaints(wrong, {}))
+
+
+def test_the_caller_receives_each_result_in_memory_of_its_own():
+    module = compiler.start(*_placed(), Options(), None).finish().module
+    ops = module.main.body.ops
+    given = next(o.result for o in ops if o.kind == "target.input")
+    ends = [o for o in ops if o.kind == "target.output"]
+    first, second = (o.operands[0] for o in ends)
+    across = Value(replace(first.type, strides=first.type.strides[::-1]), "t")
+    view = Op("target.view", (first,), (across,))
+
+    def said(source: Value, *before: Op) -> list[str]:
+        last = ends[0].with_(operands=(source,), origin=None)
+        body = [o for end in ops for o in ([*before, last] if end is ends[0] else [end])]
+        return complaints(module.with_main(module.main.body.with_(ops=tuple(body))), {})
+
+    assert said(first) == []
+    assert any("which nothing allocates" in each for each in said(given))
+    assert any("results 0 and 1 are both in the memory of" in each for each in said(second))
+    assert any("result 0 has strides (1, 2)" in each for each in said(across, view))
 
 
 def _placed() -> tuple[Module, str]:
