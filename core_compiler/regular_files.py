@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from core_compiler.errors import UserError
 
@@ -34,7 +34,7 @@ def need_regular(path: Path, fix: str = "check the path", where: str = "") -> os
     return found
 
 
-def open_regular(path: Path, fix: str = "check the path", where: str = "") -> BinaryIO:
+def open_regular(path: Path, fix: str = "check the path", where: str = "") -> BufferedReader:
     """A regular file opened for reading; UserError as :func:`need_regular` has it.  A file that is
     exchanged for a pipe meanwhile is refused too, and not waited for."""
     need_regular(path, fix, where)

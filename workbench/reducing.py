@@ -80,7 +80,7 @@ def written(
     the passes run on their own."""
     made = reduce(found.module, found.inputs, found.trial, seconds=seconds, progress=progress)
     if made is None:
-        return found.whole and written(found.whole, folder, seconds, progress)
+        return written(found.whole, folder, seconds, progress) if found.whole else None
     target = found.trial.target.name
     files = reproducer.write(folder, made, target, found.model)
     # Who has lost patience does not wait for a process more.

@@ -69,9 +69,9 @@ class Cutter:
         ops, results = found
         made = {v for op in ops for v in op.results}
         outside = (*(v for op in ops for v in op.uses()), *(v for v, _ in results))
-        read = dict.fromkeys(v for v in outside if v not in made)
+        taken_in = dict.fromkeys(v for v in outside if v not in made)
         order = {v: i for i, v in enumerate((*body.arguments, *self._in_order()))}
-        taken, facts = settled(main, results, sorted(read, key=order.__getitem__))
+        taken, facts = settled(main, results, sorted(taken_in, key=order.__getitem__))
         arrays = None
         if self.values is not None:
             try:

@@ -36,7 +36,8 @@ def check_carried(rewrites: Sequence[Rewrite], main: Function) -> Iterator[Check
         if not isinstance(rewrite.claim, Formula):
             continue
         for name, value in rewrite.claim.made.items():
-            place = places.get(rewrite.claim.given.get(name.replace(*_OF)))
+            given = rewrite.claim.given.get(name.replace(*_OF))
+            place = None if given is None else places.get(given)
             if place is None or roles.arguments[place][0] not in STATE:
                 continue
             if following.get(place) is not value:

@@ -280,16 +280,16 @@ def _checked(step: Step, record: CheckRecord) -> Failure:
     rewrite, how = record.rewrite, SEEN[record.kind]
     note = record.note or "a check failed"
     if rewrite is None:
-        near = () if record.value is None else (record.value,)
         # Which call of a program is wrong may depend on what lay in memory.
         what = record.kind if record.kind == "program" else _of_kernel(note)
-        return Failure(step.label, how, what, "", note, near)
+        beside = () if record.value is None else (record.value,)
+        return Failure(step.label, how, what, "", note, beside)
     equal = record.kind == "unlogged" and not record.worst_error
     rule = f"{rewrite.rule} of equal values" if equal else rewrite.rule
-    near = dict.fromkeys([
+    near = tuple(dict.fromkeys([
         *rewrite.values, *(v for op in rewrite.old for v in op.results), *_claimed(rewrite),
-    ])  # fmt: skip
-    return Failure(step.label, how, rule, "", note, tuple(near))
+    ]))  # fmt: skip
+    return Failure(step.label, how, rule, "", note, near)
 
 
 def _of_kernel(note: str) -> str:

@@ -112,7 +112,8 @@ def _compare(op: Op, memory: _Contents, evaluator: Evaluator) -> KernelCheck:
             index = tuple(map(int, np.argwhere(differing(want, have))[0]))
         note = f"kernel {op['kernel']} does not compute the bits of its meaning"
         there = numbers(want, have, index)
-        record = CheckRecord(None, "failed", error, 0.0, value, index, 0.0, note, **there)
+        record = CheckRecord(None, "failed", error, 0.0, value, index, 0.0, note,
+                             there.get("old"), there.get("new"))  # fmt: skip
         break
     spent = time.perf_counter() - started
     return KernelCheck(op, op["kernel"], _timed(record, spent))

@@ -168,7 +168,8 @@ class Alone:
         found = None
         if target.apart:
             with suppress(Unable):
-                found = execute(*program[:2], self.inputs, threads, target.cache.folder.root)
+                linked, constants = program[:2]
+                found = execute(linked, constants, self.inputs, threads, target.cache.folder.root)
         if found is None:
             load = target.load(self.module, {**facts, "program": program}, threads=threads)
             found = load(*self.inputs)

@@ -61,7 +61,8 @@ def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
 
 def _unreceived(ops: tuple[Op, ...]) -> list[str]:
     """The caller receives each result in memory of its own, in the order of its elements."""
-    root, taken, wrong = _roots(ops), {}, []
+    root, wrong = _roots(ops), []
+    taken: dict[Value, int] = {}
     allocated = {op.result for op in ops if op.kind == ALLOC}
     for op in ops:
         if op.kind != OUTPUT:

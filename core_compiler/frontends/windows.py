@@ -146,7 +146,7 @@ def _windows_along(size: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 def adaptive(b: Builder, x: Value, sizes: Sequence[int], kind: str) -> Value:
     """``sizes`` windows along each of the last axes, from floor(i size / n) to ceil((i + 1) size /
     n): their mean or max (``kind``)."""
-    count = 1.0
+    count: Any = 1.0
     for axis, n in zip(range(x.type.rank - len(sizes), x.type.rank), sizes, strict=True):
         size = x.type.shape[axis]
         start, length = _windows_along(size, n)

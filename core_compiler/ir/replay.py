@@ -291,8 +291,9 @@ class _Replay:
                 continue
             what = "is gone" if op in self.scope_before else "was added"
             if op.results:
-                old, new = ((op,), ()) if op in self.scope_before else ((), (op,))
-                rewrite = Rewrite(UNLOGGED, "", old, new, {}, self.function.get(op, "main"))
+                before, after = ((op,), ()) if op in self.scope_before else ((), (op,))
+                where = self.function.get(op, "main")
+                rewrite = Rewrite(UNLOGGED, "", before, after, {}, where)
                 self.found.append(Difference(f"{op} {what}", rewrite))
         for op in (*vanished, *(o for o, s in self.changed.items() if s is None)):
             if not op.results:  # what works on memory: it shows when the stage is executed
@@ -357,8 +358,10 @@ def _upstream(ops: Iterable[Op], makers: Mapping[Value, Op]) -> list[Op]:
 
 def _binds(old: Value, new: Value) -> bool:
     """Whether an argument is the old one with its open sizes bound."""
-    shapes = getattr(old.type, "shape", None), getattr(new.type, "shape", None)
-    return None not in shapes and len(shapes[0]) == len(shapes[1]) and old.name == new.name
+    one, other = getattr(old.type, "shape", None), getattr(new.type, "shape", None)
+    if one is None or other is None:
+        return False
+    return len(one) == len(other) and old.name == new.name
 
 
 def _how(old: Op, new: Op) -> str:

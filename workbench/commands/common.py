@@ -324,7 +324,8 @@ class _Patience:
     seconds and no terminal shows it: a line each time that the wait has doubled."""
 
     def __init__(self) -> None:
-        self._lock, self._thread = threading.Lock(), None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
         self._over = threading.Event()
         self._what = ""
 

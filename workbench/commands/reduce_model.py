@@ -80,7 +80,8 @@ def _suspect(arguments, progress) -> Suspect:
     from core_compiler import compiler
     from workbench import first_bad_pass, recorded_model, reducing
 
-    number, names, notes, alone = None, [], (), None
+    number, names, alone = None, [], None
+    notes: tuple[str, ...] = ()
     if subject.is_recording(arguments.model):
         options, model, number, names, alone = _recorded(arguments)
         told = recorded_model.stood_in(model, arguments.inputs is not None)

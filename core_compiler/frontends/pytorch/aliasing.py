@@ -154,7 +154,7 @@ def _graphs_of(node) -> list:
     owner = node.graph.owning_module
     held = [a for a in node.args if getattr(a, "op", "") == "get_attr"]
     found = [getattr(owner, str(a.target), None) for a in held]
-    return [module.graph for module in found if hasattr(module, "graph")]
+    return [module.graph for module in found if module is not None and hasattr(module, "graph")]
 
 
 def _writes(graph) -> bool:
