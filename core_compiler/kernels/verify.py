@@ -31,7 +31,7 @@ def verify(function: Function) -> None:
     if function.outputs:
         raise KernelError(f"{function.name}: a kernel returns nothing, it stores")
     top = set(arguments) | {v for op in function.body.ops for v in op.results}
-    _verify_block(function, function.body, set(), top)
+    _verify_block(function, function.body, set(), top, frozenset())
 
 
 def _check_names(function: Function, value: Value, names: set) -> None:
@@ -43,15 +43,23 @@ def _check_names(function: Function, value: Value, names: set) -> None:
             )
 
 
-def _verify_block(function: Function, block: Block, visible: set, top: set) -> None:
+def _verify_block(
+    function: Function, block: Block, visible: set, top: set, around: frozenset[str]
+) -> None:
+    """``around``: the names of the loops that the block is in."""
     visible = visible | set(block.arguments)
     for op in block.ops:
         for operand in op.operands:
             if operand not in visible:
                 raise KernelError(f"{function.name}: {op} reads {operand} before it is defined")
         _verify_op(function, op, top)
+        inside = around
+        if op.kind == "kernel.for" and op.get("name"):  # schedules call loops by their names
+            if op["name"] in around:
+                raise KernelError(f"{function.name}: {op} is in a loop of the same name")
+            inside = around | {op["name"]}
         for region in op.regions:
-            _verify_block(function, region, visible, top)
+            _verify_block(function, region, visible, top, inside)
         visible |= set(op.results)
     for value in block.outputs:
         if value not in visible:
