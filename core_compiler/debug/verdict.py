@@ -8,7 +8,9 @@ What is rounding is decided in f64.  ``truth`` is what our ops compute in f64 on
 1. *Algebra*.  Where the framework computes the same in f64, both agree to 1e-9 of the largest
    value, or to 16 times what an ulp of f64 on the operands and the rounding of the formula's own
    constants change.  Where it cannot, its error against the truth is at most 16 times the larger of
-   ours, an ulp, and the condition.
+   ours, an ulp, and the condition.  Of values in f64, which ours is the truth of, theirs is off by
+   at most 16 times the larger of an ulp, what those changes make, and the condition times the root
+   of the number of terms that one element adds up.
 2. *Rounding*.  Our error against the truth is at most 4 times the larger of the framework's, an
    ulp, and the condition times the root of the number of terms that one element adds up.
 
@@ -162,6 +164,8 @@ class _Floats:
     # -- 1: the same formula ---------------------------------------------------------------------
 
     def _algebra(self) -> Judgement | None:
+        if self.dtype == np.float64:
+            return self._algebra_of_f64()
         wide = None if self.evidence.wide is None else self.evidence.wide()
         if wide is not None and wide.shape == self.truth.shape and wide.dtype == np.float64:
             apart = self._apart(wide, self.truth)
@@ -181,6 +185,18 @@ class _Floats:
         note = (f"the framework is off by {error:.3g} of the largest value from our ops in f64, "
                 "more than rounding explains")  # fmt: skip
         return self._differs(MARGIN * self._unit(), note)
+
+    def _algebra_of_f64(self) -> Judgement | None:
+        """Where ours is the truth: the framework may be off by rounding alone."""
+        error = self._apart(self.truth, self.theirs)
+        if self._is_near(error):
+            return None
+        sums = self._conditioned() * self.evidence.terms() ** 0.5
+        allowed = MARGIN * max(self._unit(), sums, self._sensitivity(error / MARGIN))
+        if error <= allowed:
+            return None
+        note = f"off by {error:.3g} of the largest value, more than rounding in f64 explains"
+        return self._differs(allowed, note)
 
     def _is_rounded(self, wide: Array) -> bool:
         """Whether the framework has f64 in name only: rounded to the dtype on its way."""

@@ -146,6 +146,23 @@ def test_an_error_far_below_an_ulp_is_found_in_f64(monkeypatch):
     assert found.verdict == "differs" and found.beyond is not None and found.beyond.node == "exp"
 
 
+def test_a_function_of_f64_that_has_the_digits_of_a_shorter_polynomial_differs(monkeypatch):
+    """1e-12 of every value: below what f32 or a shared bound on the algebra would show."""
+    from core_compiler.frontends.pytorch.aten import table
+
+    right = table.TABLE["exp"]
+
+    def fault(b, x):
+        made = right(b, x)
+        return b.add(made, b.mul(made, b.scalar_like(1e-12, made)))
+
+    assert compared(torch.exp, dtype=torch.float64).verdict in ("equal", "within")
+    monkeypatch.setitem(table.TABLE, "exp", fault)
+    found = compared(torch.exp, dtype=torch.float64)
+    assert found.verdict == "differs" and found.beyond is not None and found.beyond.node == "exp"
+    assert "rounding in f64" in found.beyond.judgement.note
+
+
 # -- no false alarms ------------------------------------------------------------------------------
 
 SOUND = {

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 #: Address space that a child may take beyond what it begins with: a wrong size asks for terabytes.
-MEMORY = 12 << 30
+MEMORY = 6 << 30
 
 
 def load_libraries() -> None:
@@ -125,6 +125,8 @@ def _reap(child: _Child, children: dict, selector: Any, ended: str = "") -> Done
     del children[child.pipe]
     if not ended and os.WIFSIGNALED(status):
         ended = signal.Signals(os.WTERMSIG(status)).name
+    elif not ended and os.WEXITSTATUS(status):
+        ended = "without a word"
     lines = child.data.decode(errors="replace").splitlines()
     said = [json.loads(line) for line in lines if line.endswith("}")]
     seconds = time.monotonic() - child.started
@@ -146,6 +148,7 @@ def _fork(task: Task) -> _Child:
         os.close(writer)
         now = time.monotonic()
         return _Child(task, pid, reader, now, now)
+    code = 1
     try:
         os.setsid()
         os.close(reader)
@@ -160,8 +163,9 @@ def _fork(task: Task) -> _Child:
                 task.run(say)
             except BaseException:
                 say({"kind": "harness", "error": traceback.format_exc()})
+            code = 0
     finally:
-        os._exit(0)
+        os._exit(code)
 
 
 def _enter(task: Task) -> None:

@@ -75,6 +75,10 @@ class Sums(torch.nn.Module):
         z = y.sum(1)
         return z * 2, y.argmax(1)
 
+class Norms(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.layer_norm(x, (6,))
+
 class Draws(torch.nn.Module):
     def forward(self, x):
         return torch.rand_like(x)
@@ -88,6 +92,9 @@ def given():
 
 def sums():
     return Sums(), given()
+
+def norms():
+    return Norms(), given()
 
 def draws():
     return Draws(), given()
@@ -162,6 +169,23 @@ def test_a_result_of_another_shape_differs(command, tmp_path, monkeypatch):
     assert beyond["note"] == "it is float32[3, 4] here and float32[3, 5] there"
     said = command.text(*words, "--no-import-cache", code=1)
     assert beyond["note"] in said and "None there" not in said
+
+
+def test_a_translation_that_torch_stands_in_for_is_a_failed_check(command, own, monkeypatch):
+    """Its numbers are right all the same."""
+    from core_compiler.frontends.pytorch.aten import table
+
+    monkeypatch.setitem(table.TABLE, "layer_norm", lambda b, x, *more: b.reduce_sum(x, axes=(1,)))
+    words = "compile", f"{own}:norms", "--no-import-cache"
+    found = command.json(*words, "--against", "torch")
+    assert (found["failures"], found["against"]["verdict"]) == ([], "within")
+    found = command.json(*words, "--check", code=1)
+    (row,) = found["failures"]
+    assert (row["pass"], row["rule"]) == ("import", "translation of aten.layer_norm.default")
+    assert row["line"].endswith("own_verdicts.py:11")
+    assert "layer_norm" in row["note"] and "our form gives tensor<6xf32>" in row["note"]
+    assert found["checks"]["failed"] == 1
+    assert "translation of aten.layer_norm" in command.text(*words, "--check", code=1)
 
 
 @pytest.mark.sampled(3)

@@ -60,8 +60,11 @@ def run(arguments) -> int:
     )
     seconds, told = time.perf_counter() - started, beside.told()
     checks = summary(made.checks)
+    wrong = failures.of_translations(model.imported.facts) if arguments.check else []
+    checks["failed"] += len(wrong)
     if not arguments.check:
         checks["unchecked"] = sum(len(stage.rewrites) for stage in made.stages)
+    compared = failures.of_import(told)
     data = {
         "passes": len(made.stages) - 1,
         "ops_before": int(made.stages[0].figures["ops"]),
@@ -69,7 +72,7 @@ def run(arguments) -> int:
         "seconds": seconds,
         "kernels": len(made.facts.get("compiled", ())),
         "checks": checks,
-        "failures": [*failures.of_import(told), *failures.rows(made)],
+        "failures": [*wrong, *compared, *failures.rows(made)],
         "model": model.name,
         "target": made.target.name,
         "identity": made.identity,
@@ -78,7 +81,7 @@ def run(arguments) -> int:
         "not_executed": made.not_executed if arguments.execute else None,
         "against": told,
     }
-    emit(arguments, data, lambda: _text(made, model, data))
+    emit(arguments, data, lambda: _text(made, model, data, compared))
     if checks["failed"] or data["against"] is None:
         return int(checks["failed"] > 0)
     return exit_code(data["against"]["verdict"])
@@ -127,8 +130,9 @@ def _beside(against) -> str:
     return f"; against {against['framework']}: {verdict}{left}"
 
 
-def _text(made, model, data) -> str:
-    from workbench import failures, numbers
+def _text(made, model, data, told) -> str:
+    """``told``: failures that are said with what the import was compared with."""
+    from workbench import numbers
 
     checks = data["checks"]
     lines = [
@@ -139,8 +143,7 @@ def _text(made, model, data) -> str:
         + _beside(data["against"]),
         counted(checks),
         f"identity {data['identity']}",
-        # Those of the import are told with what it was compared with.
-        *listed([r for r in data["failures"] if r["pass"] != failures.IMPORT]),
+        *listed([r for r in data["failures"] if r not in told]),
     ]
     if data["against"]:
         lines.append(numbers.against(data["against"]))

@@ -18,6 +18,7 @@ from core_compiler.frontends.pytorch.aliasing import functional, is_in_place
 from core_compiler.frontends.pytorch.aten import (
     Complex,
     Context,
+    Misfit,
     NotSupported,
     Refused,
     leaves,
@@ -146,6 +147,7 @@ def import_exported(
             # Parameters as torch's optimiser counts them, and by whatever names they have; of the
             # state what a state dict leaves out.
             "parameters": list(program.graph_signature.parameters) if training else [],
+            "stood_in": [_told(item) for item in walker.stood_in],
             "transient": sorted(n for n in walker.state.begun if n in program.constants),
         },
         walker.state.arrays,
@@ -167,11 +169,14 @@ def _walk(program, symbols: Symbols, name: str) -> _Walker:
     needed."""
     refused: set[str] = set()
     first: list[Unsupported] = []
+    misfits: list[Unsupported] = []
     for _ in range(ROUNDS):
         walker = _Walker(program, WeightStore(), symbols)
         walker.walk()
         found = {item.kind for item in walker.unsupported}
+        misfits += [item for item in walker.unsupported if item.misfit]
         if not found:
+            walker.stood_in += misfits
             return walker
         first = first or walker.unsupported
         further = None
@@ -182,6 +187,12 @@ def _walk(program, symbols: Symbols, name: str) -> _Walker:
             break
         program = further
     raise refuse(_as_written(walker.unsupported, first), name)
+
+
+def _told(item: Unsupported) -> dict[str, str]:
+    node = item.node
+    line = f"{node.file}:{node.line}" if node.file else ""
+    return {"op": item.kind, "node": node.name, "line": line, "reason": item.reason}
 
 
 def _as_written(left: Sequence[Unsupported], first: Sequence[Unsupported]) -> list[Unsupported]:
@@ -243,6 +254,8 @@ class _Walker:
         #: The buffers and parameters that the program changes, by name.
         self.state = State()
         self.unsupported: list[Unsupported] = []
+        #: Wrong translations, for which torch's decompositions stand in.
+        self.stood_in: list[Unsupported] = []
         self.sizes = RunTimeSizes()
         #: Stored tensors that something reads, by name; None for those that are made of parts.
         self.stored: dict[str, Dense | Resource | None] = {}
@@ -388,7 +401,8 @@ class _Walker:
             self.final = True
             made = self._stand_in(node)
         except (NotSupported, TypeRuleError) as reason:
-            made = self._otherwise(node, Unsupported(called, str(reason), described))
+            misfit = isinstance(reason, Misfit | TypeRuleError)
+            made = self._otherwise(node, Unsupported(called, str(reason), described, misfit))
         except (
             TypeError,
             KeyError,
@@ -417,6 +431,7 @@ class _Walker:
             finally:
                 self.within.pop()
             if len(self.unsupported) == gaps:
+                self.stood_in += [gap] if gap.misfit else []
                 return made
         del self.ops[kept:], self.unsupported[gaps:]
         self.unsupported.append(gap)
@@ -536,9 +551,9 @@ class _Walker:
             else:
                 continue
             if isinstance(value, Complex):
-                raise NotSupported(f"our form gives complex numbers, torch {wanted}")
+                raise Misfit(f"our form gives complex numbers, torch {wanted}")
             if value.type.shape != wanted.shape or value.type.dtype is not wanted.dtype:
-                raise NotSupported(f"our form gives {value.type}, torch {wanted}")
+                raise Misfit(f"our form gives {value.type}, torch {wanted}")
 
     def _stand_in(self, node):
         """A placeholder result, so that the walk goes on and finds every unsupported op: a value of

@@ -21,6 +21,7 @@ from core_compiler.frontends.pytorch.aten.complex_numbers import Complex, lookup
 from core_compiler.frontends.pytorch.aten.table import (
     TABLE,
     Context,
+    Misfit,
     NotSupported,
     Refused,
     leaves,
@@ -30,6 +31,7 @@ __all__ = [
     "TABLE",
     "Complex",
     "Context",
+    "Misfit",
     "NotSupported",
     "Refused",
     "backward",

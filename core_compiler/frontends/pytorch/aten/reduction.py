@@ -153,7 +153,7 @@ def unbiased_form(b, x, unbiased=True):
     return _spread(b, x, None, int(unbiased), False)
 
 
-@aten("var.dim", "std.dim")
+@aten("var.dim", "std.dim", "var_mean.dim", "std_mean.dim")
 def unbiased_axes(b, x, axes, unbiased=True, keepdim=False):
     return _spread(b, x, axes, int(unbiased), keepdim)
 

@@ -19,6 +19,10 @@ class NotSupported(Exception):
     """This use of an op has no translation; the message says why."""
 
 
+class Misfit(NotSupported):
+    """What a translation makes is not what torch says that the op makes: it is wrong."""
+
+
 class Refused(NotSupported):
     """This use is refused on purpose: what torch decomposes it to would hide what it means."""
 
