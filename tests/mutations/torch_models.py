@@ -643,3 +643,21 @@ def losses():
                             F.cosine_similarity(x, t), F.soft_margin_loss(x, t.sign()),
                             F.pairwise_distance(x, t), F.poisson_nll_loss(x, t.abs())), (
         _r(4, 5), _r(4, 5), torch.tensor([1, 0, 4, 2]))  # fmt: skip
+
+
+@_model
+def bits_of_integers():
+    """Beside what rules of booleans and zeros are about."""
+    return lambda x: (x & 1, x | 1, x & -1, x | 0, x ^ 0, x ^ 1, x & 0), (_i(9, 3, 5),)
+
+
+@_model
+def conv_transposed_wide():
+    """More channels than a chunk of them."""
+    return nn.ConvTranspose2d(70, 2, 2, stride=2), (_r(1, 70, 3, 4),)
+
+
+@_model
+def conv_transposed_whole():
+    return nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1), (
+        _r(1, 3, 5, 4),), ("--skip", "split_strided_convolutions")  # fmt: skip
