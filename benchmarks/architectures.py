@@ -27,6 +27,7 @@ import numpy as np
 
 import core_compiler as cc
 from core_compiler.debug.check import summary
+from core_compiler.frontends.pytorch.caches import register_caches
 
 #: The largest error that needs no explanation.
 CLOSE = 1e-5
@@ -139,10 +140,10 @@ ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, Any], Callable[[], dict[str,
                                      **_GROUPED}, _text),
     # states
     "mamba": ("MambaForCausalLM", {"hidden_size": 32, "state_size": 8, "num_hidden_layers": 2,
-                                   "vocab_size": 99}, _text),
+                                   "vocab_size": 99, "use_cache": False}, _text),
     "mamba2": ("Mamba2ForCausalLM", {"hidden_size": 32, "state_size": 8, "num_hidden_layers": 2,
                                      "vocab_size": 99, "num_heads": 8, "head_dim": 8, "expand": 2,
-                                     "n_groups": 1, "chunk_size": 8}, _text),
+                                     "n_groups": 1, "chunk_size": 8, "use_cache": False}, _text),
     "rwkv": ("RwkvForCausalLM", {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99},
              _text),
     "rwkv-model": ("RwkvModel", {"hidden_size": 32, "num_hidden_layers": 3, "vocab_size": 99,
@@ -195,9 +196,8 @@ def build(name: str) -> tuple[Any, dict[str, Any]]:
     """An architecture in evaluation mode, its parameters shaken, and its inputs by name."""
     import torch
     import transformers
-    from transformers.integrations.executorch import register_dynamic_cache_export_support
 
-    register_dynamic_cache_export_support()  # a cache among the results has leaves
+    register_caches()  # a cache among the results has leaves
     kind_name, given, make = ARCHITECTURES[name]
     kind = getattr(transformers, kind_name)
     torch.manual_seed(0)

@@ -91,21 +91,42 @@ class Adversary:
     left: int = 0
     seconds: float = 0.0
     _seen: dict[str, Fault | None] = field(default_factory=dict)
-    _constants: dict[Value, Op] = field(default_factory=dict)
+    #: The ops that make values by now, where a rewrite has made them.
+    _makers: dict[Value, Op] = field(default_factory=dict)
+    #: What reads a value by now, where a rewrite has put another in its place.
+    _instead: dict[Value, Value] = field(default_factory=dict)
+    _renamed: dict[tuple, Op] = field(default_factory=dict)
     _fixed: dict[Value, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._memory = Remembered("rewrites", _SOURCES)
 
     def learn(self, ops: Sequence[Op]) -> None:
-        """Take note of constants, also of those that take the place of another op's result."""
+        """Take note of ops, also of those that make another op's result in its place."""
         for op in ops:
-            if op.kind in CONSTANTS:
-                self._constants.update(dict.fromkeys(op.results, op))
+            self._makers.update(dict.fromkeys(op.results, op))
+
+    def follow(self, rewrite: Rewrite) -> None:
+        """Take note of what reads other values from this rewrite on."""
+        self._instead.update((a, b) for a, b in rewrite.values.items() if a is not b)
 
     def maker(self, value: Value) -> Op | None:
-        """The op that makes a value, as far as it is known."""
-        return self._constants.get(value) or self.values.makers.get(value)
+        """The op that makes a value, as far as it is known, with the operands that it has by
+        now."""
+        op = self._makers.get(value) or self.values.makers.get(value)
+        if op is None:
+            return None
+        renamed = {v: self._now(v) for v in op.uses() if v in self._instead}
+        if not renamed:
+            return op
+        return self._renamed.setdefault((op, *renamed.values()), op.substitute(renamed))
+
+    def _now(self, value: Value) -> Value:
+        seen = {value}
+        while (then := self._instead.get(value)) is not None and then not in seen:
+            value = then
+            seen.add(value)
+        return value
 
     def is_constant(self, value: Value) -> bool:
         """Whether a value follows from constants alone."""

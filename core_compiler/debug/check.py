@@ -145,26 +145,36 @@ class Checker:
                 self.sealed = self.values_of(before)
             return [*self._buffers(rewrites, after), *self.unlogged(before, after, rewrites)]
         for rewrite in rewrites:
-            self.values.learn(rewrite.new)
-            self.adversary.learn(rewrite.new)
-            if exact and rewrite.tolerance is not None:
-                results.append(CheckRecord(rewrite, "failed", note="an exact pass used a rule that "
-                               "may change bits"))  # fmt: skip
-                continue
-            record = self._rewrite(rewrite)
-            if unproven(rewrite) and record.verdict in ("bitwise", "within"):
-                note = (
-                    f"unproven: one event replaces {len(rewrite.old)} ops; as a whole it is equal"
-                )
-                record = replace(record, verdict="unchecked", note=note)
-            if not anew and record.verdict in ("bitwise", "within") and rewrite.claim is None:
-                record = self._tried(rewrite, record)
-            stated = rewrite.tolerance is not None or rewrite.claim is not None
-            if anew and record.verdict == "failed" and not stated:
-                note = "it computes something else on purpose"
-                record = replace(record, verdict="unchecked", note=note)
-            results.append(record)
+            self._learn(rewrite)
+            results.append(self._checked(rewrite, exact, anew))
+            self.adversary.follow(rewrite)
         return [*results, *self.unlogged(before, after, rewrites)]
+
+    def follow(self, rewrites: Sequence[Rewrite]) -> None:
+        """Take over the rewrites of a pass that is not checked."""
+        for rewrite in rewrites:
+            self._learn(rewrite)
+            self.adversary.follow(rewrite)
+
+    def _learn(self, rewrite: Rewrite) -> None:
+        self.values.learn(rewrite.new)
+        self.adversary.learn(rewrite.new)
+
+    def _checked(self, rewrite: Rewrite, exact: bool, anew: bool) -> CheckRecord:
+        if exact and rewrite.tolerance is not None:
+            note = "an exact pass used a rule that may change bits"
+            return CheckRecord(rewrite, "failed", note=note)
+        record = self._rewrite(rewrite)
+        if unproven(rewrite) and record.verdict in ("bitwise", "within"):
+            note = f"unproven: one event replaces {len(rewrite.old)} ops; as a whole it is equal"
+            record = replace(record, verdict="unchecked", note=note)
+        if not anew and record.verdict in ("bitwise", "within") and rewrite.claim is None:
+            record = self._tried(rewrite, record)
+        stated = rewrite.tolerance is not None or rewrite.claim is not None
+        if anew and record.verdict == "failed" and not stated:
+            note = "it computes something else on purpose"
+            record = replace(record, verdict="unchecked", note=note)
+        return record
 
     def _tried(self, rewrite: Rewrite, record: CheckRecord) -> CheckRecord:
         """``record``, or a failed one where the rewrite differs on values made to hurt."""

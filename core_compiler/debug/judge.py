@@ -140,8 +140,7 @@ class Judge:
             return
         if made.module.main.level == "target":
             self.checker.stage(made.rewrites, True, made.before, made.module)
-        for rewrite in made.rewrites:
-            self.checker.values.learn(rewrite.new)
+        self.checker.follow(made.rewrites)
         self._note_constants(made.rewrites)
         outputs = self._evaluated(made.module)
         if isinstance(outputs, list):

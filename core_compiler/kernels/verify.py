@@ -28,6 +28,9 @@ def verify(function: Function) -> None:
     for value in arguments:
         if isinstance(value.type, BufferType):
             _check_names(function, value, names)
+            if isinstance(value.type.offset, int) and value.type.offset:
+                # Code takes the pointer for that of its first element; a name is an argument.
+                raise KernelError(f"{function.name}: argument {value} begins at an offset")
     if function.outputs:
         raise KernelError(f"{function.name}: a kernel returns nothing, it stores")
     top = set(arguments) | {v for op in function.body.ops for v in op.results}

@@ -20,10 +20,11 @@ from core_compiler.debug.adversarial import Adversary
 from core_compiler.debug.check import Checker
 from core_compiler.debug.judge import Judge, Made
 from core_compiler.debug.memory import complaints
-from core_compiler.ir import Block, Module, Op, Value, dtype
+from core_compiler.ir import Block, Module, Op, Value, WeightStore, dtype
 from core_compiler.kernels import pull
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.schedules import simd
+from core_compiler.ops.builder import Builder
 from core_compiler.passes import (
     bufferize,
     canonicalise,
@@ -35,7 +36,7 @@ from core_compiler.passes import (
     simplify_loops,
 )
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.passes.rules import Const, Rule, apply_rules, is_all, op
+from core_compiler.passes.rules import Const, Rule, adopt, apply_rules, is_all, op
 from core_compiler.runtime.program import Ref
 from core_compiler.targets.cpu import CPU
 from core_compiler.targets.link import Linker
@@ -499,6 +500,50 @@ def judged(rule: Rule, build, *types: str):
     ]
     found = Judge(module, arrays).stage(Made(module, after, pass_, context.rewrites))
     return next((r for r in found if r.verdict == "failed"), None)
+
+
+@dataclass(frozen=True)
+class ThroughTheArgument(Pass):
+    """Lets an argument take the place of what was negated many times, makes what reads it by
+    another op, and then reads past that: only the first rewrites say that both begin alike."""
+
+    half = "meaning"
+
+    def run(self, module, context):
+        def edit(rw):
+            (x,), negated = module.main.arguments, rw.ops[:NEGATED]
+            rw.replace(negated, [], {negated[-1].result: x}, rule="negated twice and twice")
+            across, _, _ = rw.ops
+            self._by(rw, across, lambda b: b.reshape(x, shape=across.result.type.shape))
+            _, _, last = rw.ops
+            self._by(rw, last, lambda b: b.abs(x))
+
+        return context.rewrite(module, edit)
+
+    def _by(self, rw, old, make):
+        builder = Builder(WeightStore())
+        new, values = adopt(old, (make(builder),), builder.ops)
+        rw.replace(old, new, values, rule=f"another {old.kind}")
+
+
+NEGATED = 20
+
+
+def test_both_sides_of_a_rewrite_are_tried_on_what_earlier_rewrites_made_one():
+    def build(b, x):
+        y = x
+        for _ in range(NEGATED):
+            y = b.neg(y)
+        across = b.transpose(y, permutation=(1, 0))
+        back = b.transpose(across, permutation=(1, 0))
+        return across, back, b.abs(back)
+
+    module, context, pass_ = program(build, "1x7xf32"), PassContext(), ThroughTheArgument()
+    after = pass_.run(module, context)
+    array = np.linspace(-1, 1, 7, dtype=np.float32).reshape(1, 7)
+    found = Judge(module, [array]).stage(Made(module, after, pass_, context.rewrites))
+    assert [r.note for r in found if r.verdict == "failed"] == []
+    assert sum(r.verdict == "bitwise" and r.rewrite is not None for r in found) == 3
 
 
 _ZERO = Const("zero", is_all(0.0))

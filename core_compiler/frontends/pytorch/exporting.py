@@ -3,7 +3,6 @@ refuse or lose: writes through ``.data``, buffers that are replaced, caches as r
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import io
 import re
@@ -14,6 +13,7 @@ from typing import Any
 
 from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.pytorch.attributes import told
+from core_compiler.frontends.pytorch.caches import register_caches
 from core_compiler.frontends.pytorch.cumulative import averages_on_tensors
 from core_compiler.frontends.pytorch.origins import is_library
 from core_compiler.frontends.pytorch.own_gradients import refused
@@ -26,6 +26,10 @@ _KNOWN = {
         "compute it with plain tensor operations",
     ),
     "not a known type": ("", "return tensors, or tuples, lists and dictionaries of them"),
+    "This pytree flattening function should be applied to DynamicCache": (
+        "forward returns a cache of a kind that transformers cannot export",
+        "set use_cache=False",
+    ),
 }
 
 
@@ -40,7 +44,7 @@ def exported(module: Any, inputs: Sequence, name: str, training: bool) -> Any:
     where torch cannot export it."""
     import torch
 
-    _register_caches()
+    register_caches()
     # Torch prints what it had traced where it fails; a model's own prints are no answers of ours.
     said = io.StringIO()
     noted = refused() if training else nullcontext()
@@ -129,18 +133,6 @@ def _followed() -> Iterator[None]:
         else:
             del kind.data
         hook.remove()
-
-
-def _register_caches() -> None:
-    """Let torch flatten the caches of transformers, where a model may have one among its
-    results."""
-    if "transformers" not in sys.modules:
-        return
-    try:
-        caches = importlib.import_module("transformers.integrations.executorch")
-        caches.register_dynamic_cache_export_support()
-    except (ImportError, AttributeError):  # another version: its user sets use_cache=False
-        return
 
 
 def _functorch_depth() -> int | None:
