@@ -125,3 +125,26 @@ def test_an_architecture_computes_what_torch_computes(name: str) -> None:
     assert imported.nodes is not None
     values = compare(imported.module, [*given, *imported.state], imported.nodes, len(given))
     assert values.verdict == "within", values.beyond
+
+
+@pytest.mark.slow
+def test_the_caches_of_an_encoder_decoder_are_results():
+    import transformers
+
+    class Both(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            given = {**_BOTH, "use_cache": True, "encoder_layers": 1, "decoder_layers": 1}
+            self.model = transformers.BartModel(transformers.BartConfig(**given))
+
+        def forward(self, ids, more):
+            return self.model(input_ids=ids, decoder_input_ids=more)
+
+    torch.manual_seed(0)
+    model, inputs = Both().eval(), (_ids(), _ids(8))
+    found = cc.compile(model, inputs)(*(x.numpy() for x in inputs))
+    with torch.no_grad():
+        want = torch.utils._pytree.tree_leaves(model(*inputs))
+    assert len(found) == len(want) == 6  # what the decoder says, four of the cache, the encoder's
+    for ours, theirs in zip(found, want, strict=True):
+        assert np.abs(ours - theirs.numpy()).max() <= CLOSE * np.abs(theirs.numpy()).max()
