@@ -97,7 +97,7 @@ def words(command: str, entry: Entry, flags: Sequence[str]) -> list[str]:
 
 
 def _check(entry: Entry, flags: Sequence[str]) -> list[str]:
-    return ["compile", entry.text, "--check", "--no-import-cache"]
+    return ["compile", entry.text, "--check", "--no-import-cache", "--pass-timeout", PASS_SECONDS]
 
 
 def _against(entry: Entry, flags: Sequence[str]) -> list[str]:
@@ -108,6 +108,8 @@ def _train(entry: Entry, flags: Sequence[str]) -> list[str]:
     return ["train", entry.text, "--iterations", "1", "--batch", "4", *flags]
 
 
+#: What no pass needs for a model of this size: one that takes longer does not end.
+PASS_SECONDS = "30"
 #: One function a checking command: the words that run it on an entry of the corpus.
 _WORDS: dict[str, Callable[[Entry, Sequence[str]], list[str]]] = {
     CHECK: _check, AGAINST: _against, TRAIN: _train,
