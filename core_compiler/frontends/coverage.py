@@ -167,6 +167,8 @@ FRONTENDS: dict[str, Callable[[], Coverage]] = {
 #: Attributes of ONNX on which its text, its reference evaluator and onnxruntime disagree: what each
 #: says, and whom the import follows.
 DISAGREE = (
+    ("`mask` of a `Dropout` that drops nothing, before opset 12", "nothing", "true",
+     "0, in the input's dtype before opset 10", "onnxruntime"),
     ("`clip` of `LSTM`, `GRU`, `RNN`", "bounds the input of activations", "ignores it",
      "bounds the sums of the gates, not the cell that an LSTM's last activation reads",
      "onnxruntime: models were trained and tested with it, and the text can be read so"),

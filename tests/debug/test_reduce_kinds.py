@@ -141,7 +141,7 @@ def is_reduced(found: Shown, pass_: str, rule: str, ops: int) -> None:
     assert (found.row["pass"], found.row["rule"]) == (pass_, rule)
     assert found.data["pass"] == pass_
     assert found.data["ops_after"] <= ops
-    assert found.data["what"].startswith(rule) or rule == "kernel"
+    assert found.data["what"].startswith(rule) or rule == "code"
     assert found.data["runs_alone"], found.data["says"]
     assert found.broken[0] == 1 and found.broken[1].startswith(f"FAILS: pass {pass_}, ")
     assert found.mended[0] == 0 and found.mended[1].startswith("gone: ")
@@ -152,7 +152,7 @@ def is_reduced(found: Shown, pass_: str, rule: str, ops: int) -> None:
     ("module", "fault", "pass_", "rule"),
     [
         (sums, wrong.schedule_seen_late, "schedule_kernels", "unroll(k)"),
-        pytest.param(sums, wrong.machine_code, "generate_code", "kernel",
+        pytest.param(sums, wrong.machine_code, "generate_code", "code",
                      marks=pytest.mark.slow),
         pytest.param(sums, wrong.linked, "generate_code", "program", marks=pytest.mark.slow),
         (quotient, wrong.first_call, "generate_code", "program"),

@@ -310,3 +310,13 @@ def test_signs_of_numbers_without_any(kind):
     for name, wanted in (("Abs", x), ("Sign", np.sign(x))):
         (found,) = ours(one_node(name, {"x": x}, "y", types=types), {"x": x})
         assert found.dtype == kind and np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10, 11, 12, 13])
+def test_the_mask_of_a_dropout_that_drops_nothing_is_onnxruntimes(opset):
+    arrays = {"x": np.ones((2, 3), np.float32)}
+    kind = TensorProto.FLOAT if opset < 10 else TensorProto.BOOL
+    proto = one_node("Dropout", arrays, "y mask", opset=opset, types={"mask": kind})
+    proto.ir_version = 4
+    agrees(proto, arrays)
+    assert ours(proto, arrays)[1].dtype == onnxruntimes(proto, arrays)[1].dtype

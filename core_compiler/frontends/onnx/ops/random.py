@@ -63,7 +63,9 @@ def dropout(b, x, ratio=None, mode=None):
     if trains or (b.opset < 7 and not b.attr("is_test", 0)):
         raise NotSupported("dropout in training mode; export the model in evaluation mode")
     if len(b.node.output) > 1 and b.node.output[1]:
-        return x, b.expand(b.constant(True, "i1"), x.type.shape)
+        # What a mask says that drops nothing is open before opset 12: onnxruntime's is 0.
+        kind = "i1" if b.opset >= 10 else x.type.dtype
+        return x, b.expand(b.constant(int(b.opset >= 12), kind), x.type.shape)
     return x
 
 
