@@ -217,10 +217,14 @@ class Pair:
         return found._with(old, new)
 
     def wider(self) -> Pair | None:
-        """The pair with the ops that make its free values; None where there are none, or where
-        they are too much work."""
-        wanted = set(self.free)
-        old, new = (self._pulled(ops, k, wanted) for k, ops in enumerate((self.old, self.new)))
+        """The pair with the ops that make its free values, on both sides where one of them is read
+        by another's; None where there are none, or where they are too much work."""
+        wanted, sides = set(self.free), [list(self.old), list(self.new)]
+        for side in (0, 1):
+            more = self._pulled(sides[side], side, wanted)
+            while len(more) > len(sides[side]):
+                sides[side], more = more, self._pulled(more, side, wanted)
+        old, new = sides
         if len(old) == len(self.old) and len(new) == len(self.new):
             return None
         return self._with(old, new)
@@ -439,15 +443,15 @@ class Pair:
     def wide(self, side: int, given, seed: int | None = None) -> list[np.ndarray]:
         wide = Wide(Evaluator(self.adversary.weights, 1 << 28))
         made = {v: widened(a) for v, a in given.items()}
-        random = None if seed is None else np.random.default_rng(seed)
-        if random is not None:
-            made = {v: rerounded(given[v], random) if v in self.fixed else nudged(a, random)
+        random = np.random.default_rng(seed)
+        if seed is not None:
+            made = {v: rerounded(given[v], random, seed) if v in self.fixed else nudged(a, random)
                     for v, a in made.items()}  # fmt: skip
         with np.errstate(all="ignore"):
             for op in self.new if side else self.old:
-                if op.kind in CONSTANTS and random is not None:
+                if op.kind in CONSTANTS and seed is not None:
                     narrow = wide.narrow.op(op, ())[0]
-                    made[op.results[0]] = rerounded(narrow, random)
+                    made[op.results[0]] = rerounded(narrow, random, seed)
                     continue
                 arrays = [made[v] for v in op.operands]
                 made.update(zip(op.results, wide.op(op, arrays, made), strict=True))

@@ -399,17 +399,18 @@ class Judge:
     def _in_f64(self, module: Module, seed: int | None = None) -> list[np.ndarray]:
         """The results of a stage in f64; with a ``seed`` of inputs and weights moved by an ulp, and
         constants that are a single number by an ulp of their own dtype."""
-        random = None if seed is None else np.random.default_rng(seed)
+        random = np.random.default_rng(seed)
 
         def moved(array: np.ndarray) -> np.ndarray:
-            return array if random is None else nudged(array, random)
+            return array if seed is None else nudged(array, random)
 
         known = {}
         for op in module.main.body.ops:
             if op.kind in CONSTANTS:
                 wide = self._constant(op.results[0], op)
-                if random is not None and wide.size and np.all(wide == wide.flat[0]):
-                    wide = rerounded(self.checker.evaluator.op(op, ())[0], random)
+                if seed is not None and wide.size and np.all(wide == wide.flat[0]):
+                    narrow = self.checker.evaluator.op(op, ())[0]
+                    wide = rerounded(narrow, random, seed)
                 known[op.results[0]] = moved(wide)
         inputs = [moved(widened(np.asarray(a))) for a in self.inputs]
         wide_evaluator = Wide(self.checker.evaluator)

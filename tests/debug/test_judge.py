@@ -546,6 +546,38 @@ def test_both_sides_of_a_rewrite_are_tried_on_what_earlier_rewrites_made_one():
     assert sum(r.verdict == "bitwise" and r.rewrite is not None for r in found) == 3
 
 
+@dataclass(frozen=True)
+class Doubled(Pass):
+    """Adds what was reshaped to itself instead of to what it was reshaped from."""
+
+    half = "meaning"
+
+    def run(self, module, context):
+        def edit(rw):
+            *_, turned, again, last = rw.ops
+            builder = Builder(module.weights)
+            made = builder.add(turned.result, turned.result)
+            new, values = adopt(last, (made,), builder.ops)
+            rw.replace([again, last], new, values, rule="twice the same")
+
+        return context.rewrite(module, edit)
+
+
+def test_what_one_side_reads_of_the_other_s_values_is_computed_on_both():
+    def build(b, x):
+        for _ in range(NEGATED):
+            x = b.tanh(x)
+        turned = b.reshape(x, shape=(7, 1))
+        return turned, b.add(turned, b.reshape(x, shape=(7, 1)))
+
+    module, context, pass_ = program(build, "1x7xf32"), PassContext(), Doubled()
+    after = pass_.run(module, context)
+    array = np.linspace(-1, 1, 7, dtype=np.float32).reshape(1, 7)
+    found = Judge(module, [array]).stage(Made(module, after, pass_, context.rewrites))
+    assert [r.note for r in found if r.verdict == "failed"] == []
+    assert [r.verdict for r in found if r.rewrite is not None] == ["bitwise"]
+
+
 _ZERO = Const("zero", is_all(0.0))
 
 
