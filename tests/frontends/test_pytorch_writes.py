@@ -27,7 +27,20 @@ def _reduced(x, kind: str, own: bool, reduce: str = "mean") -> torch.Tensor:
     return torch.scatter_reduce(x, 1, AT.expand(4, 3, 2), x.flip(1), reduce, include_self=own)
 
 
+def _largest_doubled(x: torch.Tensor, again: bool) -> tuple[torch.Tensor, ...]:
+    largest, places = torch.topk(x, 2, 1)
+    seen = largest.flip(1) if again else places
+    view = largest[:, :1]
+    largest *= 2.0
+    return largest, seen, view if again else places
+
+
 CASES: dict[str, Callable] = {
+    # The experts of a mixture: one of the two results of topk is written, in place.
+    "one of two results": lambda x: _largest_doubled(x, False)[0],
+    "positions beside it": lambda x: _largest_doubled(x, False)[1],
+    "read before it is written": lambda x: _largest_doubled(x, True)[1],
+    "a view of it": lambda x: _largest_doubled(x, True)[2],
     # Torch pads circularly by writes into a new tensor, in C++.
     "circular padding": lambda x: torch.nn.functional.pad(x, (1, 2), mode="circular"),
     "circular padding of planes": lambda x: torch.nn.functional.pad(

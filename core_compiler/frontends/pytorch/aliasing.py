@@ -3,6 +3,7 @@ functionalised."""
 
 from __future__ import annotations
 
+import operator
 import warnings
 
 from core_compiler.errors import UserError, raised_at
@@ -227,6 +228,16 @@ def _simple(node) -> bool:
     return packet(node).endswith("_") and packet(node)[0] != "_" and _owns(node.args[0], node)
 
 
+def _is_one_result(node) -> bool:
+    """Whether the node takes one of several fresh results (of topk...) that no other takes."""
+    if node.target is not operator.getitem:
+        return False
+    source, place = node.args
+    takers = [user.args[1] if user.target is operator.getitem else None for user in source.users]
+    own = source.op == "call_function" and not may_alias(source)
+    return own and None not in takers and takers.count(place) == 1
+
+
 def _owns(target, writer) -> bool:
     """Whether ``target`` is a fresh tensor without views when ``writer`` writes into it."""
     if target.op != "call_function":
@@ -234,6 +245,6 @@ def _owns(target, writer) -> bool:
     if is_in_place(target):
         fresh = _owns(target.args[0], target)
     else:
-        fresh = not may_alias(target)
+        fresh = not may_alias(target) or _is_one_result(target)
     others = (u for u in target.users if u is not writer and u.op != "output")
     return fresh and all(is_in_place(u) or not may_alias(u) for u in others)
