@@ -6,9 +6,9 @@ beside their own framework.
 Each model has random weights (none is 0 or 1), is compiled as a user would (``cc.compile(model,
 inputs, check=True)``), and computes the same inputs as the framework.  Of each row: whether it
 compiled, else the message; ``error``, the largest |difference| / largest |value| over the outputs;
-``spread``, that of the framework's own f32 outputs against its f64 ones; the rewrites' checks.
-The exit code is 1 where a model does not compile, a check fails, or ``error`` is beyond both
-``CLOSE`` and four times ``spread``.
+``spread``, that of the framework's own f32 outputs against its f64 ones; the rewrites' checks; the
+``verdict`` on the outputs.  The exit code is 1 where a model does not compile, a check fails, the
+verdict is ``differs``, or ``error`` is beyond both ``CLOSE`` and four times ``spread``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ import numpy as np
 
 import core_compiler as cc
 from core_compiler.debug.check import summary
+from core_compiler.debug.framework import judge_results
+from core_compiler.debug.verdict import worst
 from core_compiler.frontends.pytorch.caches import register_caches
 
 #: The largest error that needs no explanation.
@@ -282,6 +284,12 @@ def of_keras(name: str) -> dict[str, Any]:
 # -- rows --------------------------------------------------------------------------------------
 
 
+def verdict(made: cc.Compilation, found: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> str:
+    """The verdict on the outputs, as ``workbench run --against`` says it."""
+    module = made.stages[0].module
+    return worst(j.verdict for j in judge_results(module, made.inputs, found, want, list))
+
+
 def error(found: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> float:
     """The largest |difference| / largest |value| over the outputs; infinite where they differ in
     shape or in what is not finite."""
@@ -315,6 +323,7 @@ def _row(
         row["compiles"] = True
         row["error"] = error(found, want)
         row["checks"] = summary(made.checks)
+        row["verdict"] = verdict(made, found, want)
     except cc.UserError as problem:
         row["message"] = str(problem)
     except Exception as problem:  # a fault of the compiler's own: a row like any other
@@ -331,6 +340,8 @@ def _row(
 def sound(row: Mapping[str, Any]) -> bool:
     """Whether a model compiled, its checks passed and its outputs are the framework's."""
     if row["error"] is None or row.get("checks", {}).get("failed"):
+        return False
+    if row.get("verdict") == "differs":
         return False
     return bool(row["error"] <= max(CLOSE, 4 * (row["spread"] or 0.0)))
 
@@ -356,7 +367,7 @@ def main() -> int:
         rows[name] = row
         told = row["message"] if row["error"] is None else f"{row['error']:.2e}"
         print(f"{'ok  ' if sound(row) else 'FAIL'} {name:22} {row['seconds']:6.1f} s  {told}",
-              row.get("checks", ""), flush=True)  # fmt: skip
+              row.get("verdict", ""), row.get("checks", ""), flush=True)  # fmt: skip
         if given.output:
             libraries = ("keras", "jax") if given.keras else ("torch", "transformers")
             kept = [rows[n] for n in every if n in rows]
