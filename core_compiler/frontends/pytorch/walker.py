@@ -1,0 +1,461 @@
+"""The walk over the graph of an ``ExportedProgram``: a translation for every node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from inspect import isfunction
+from typing import Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from core_compiler.frontends.base import Unsupported
+from core_compiler.frontends.loops import Stream, loop_over
+from core_compiler.frontends.pytorch.aliasing import is_in_place
+from core_compiler.frontends.pytorch.aten import (
+    Complex,
+    Context,
+    Misfit,
+    NotSupported,
+    Refused,
+    leaves,
+    lookup_complex,
+)
+from core_compiler.frontends.pytorch.decompositions import (
+    definition,
+    known,
+    lookup,
+    tensors_of,
+)
+from core_compiler.frontends.pytorch.origins import describe, identifier, owner_of
+from core_compiler.frontends.pytorch.sized import TAKE_SIZES
+from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
+from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, memory_of, to_numpy
+from core_compiler.frontends.pytorch.transforms import spoken
+from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes
+from core_compiler.frontends.state import State
+from core_compiler.ir import (
+    Block,
+    Dense,
+    FrontendNode,
+    Origin,
+    Resource,
+    Value,
+    WeightStore,
+    tensor,
+)
+from core_compiler.ops.base import TypeRuleError
+from core_compiler.ops.positions import Access
+
+#: Ops that only assert or annotate: they have no effect on values.
+IGNORED = frozenset({
+    "aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default",
+    "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default",
+    "aten._assert_async.default",
+})  # fmt: skip
+
+#: Torch's ops with graphs as arguments that have a method of :class:`Walker`.
+CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
+#: Those that only set something for a part of the graph that says nothing of values.
+WRAPPERS = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
+#: How deep decompositions of decompositions are followed.
+DEEPEST = 8
+
+
+#: Stands in for the result of an unsupported op whose type we cannot say.
+UNKNOWN = object()
+#: Outputs of a program that are its state, by the name of their kind.
+_STATE = frozenset({"BUFFER_MUTATION", "PARAMETER_MUTATION"})
+
+
+class Walker:
+    """One walk over the graph; ``env`` maps fx nodes to values, tuples of values or Python
+    numbers."""
+
+    def __init__(self, program, weights: WeightStore, symbols: Symbols):
+        self.program, self.weights, self.symbols = program, weights, symbols
+        self.env: dict[Any, Any] = {}
+        #: What each node of the model's own graph became, by its name.
+        self.nodes: dict[str, list[Value | None]] = {}
+        self.arguments: list[Value] = []
+        self.outputs: list[Value] = []
+        self.output_names: list[str] = []
+        self.ops: list = []
+        #: The ops that torch gives no positions out of range.
+        self.accesses: list[Access] = []
+        #: The inputs that the program writes into, by name: what they are at the end.
+        self.written: dict[str, Value] = {}
+        #: The buffers and parameters that the program changes, by name.
+        self.state = State()
+        self.unsupported: list[Unsupported] = []
+        #: Wrong translations, for which torch's decompositions stand in.
+        self.stood_in: list[Unsupported] = []
+        self.sizes = RunTimeSizes()
+        #: Stored tensors that something reads, by name; None for those that are made of parts.
+        self.stored: dict[str, Dense | Resource | None] = {}
+        #: Parameters by the memory of their tensor.
+        self.tied: dict[tuple, Value] = {}
+        self.counts: dict[str, Value] = {}  # of symbols that depend on data
+        #: The nodes whose decompositions are being walked, the model's own first.
+        self.within: list[FrontendNode] = []
+        #: Whether something was refused on purpose.
+        self.final = False
+
+    def walk(self) -> None:
+        states = {**self.program.state_dict, **self.program.constants}
+        specs = {
+            s.arg.name: s
+            for s in self.program.graph_signature.input_specs
+            if hasattr(s.arg, "name")
+        }
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self._placeholder(node, specs.get(node.name), states)
+            elif node.op == "output":
+                self._output(node)
+            else:
+                self._inner(node, self.program.graph_module)
+                made = leaves(self.env.get(node))
+                self.nodes[node.name] = [v if isinstance(v, Value) else None for v in made]
+
+    def _inner(self, node, owner) -> None:
+        """A node of the graph of ``owner`` that is neither given to it nor its end."""
+        if node.op == "call_function":
+            self._call(node)
+            return
+        held = owner
+        for part in str(node.target).split("."):
+            held = getattr(held, part)
+        if not hasattr(held, "dtype"):  # a branch, a part of a loop, a description of arguments
+            self.env[node] = held
+        else:
+            self._constant(node, str(node.target), held)
+
+    def _placeholder(self, node, spec, states: Mapping[str, Any]) -> None:
+        kind = spec.kind.name if spec is not None else "USER_INPUT"
+        if kind in ("PARAMETER", "BUFFER") and spec.target in self._changed():
+            array = self._first(spec.target, states[spec.target])
+            self.env[node] = self.state.begin(spec.target, array, identifier(spec.target))
+            return
+        if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+            held = states[spec.target]
+            frozen = kind == "PARAMETER" and not held.requires_grad
+            self._constant(node, spec.target, held, "frozen" if frozen else kind.lower())
+            return
+        value = node.meta.get("val")
+        if kind != "USER_INPUT" or not hasattr(value, "shape"):
+            if spec is not None and hasattr(spec.arg, "value"):
+                self.env[node] = spec.arg.value
+            else:
+                self.env[node] = self.symbols.number(value)
+            return
+        try:
+            argument = Value(self._type(value), node.name)
+        except NotSupported:
+            raise UserError(
+                f"input {node.name} is of type {value.dtype}",
+                node.name,
+                "complex and quantised tensors are not supported",
+            ) from None
+        self.arguments.append(argument)
+        self.env[node] = argument
+
+    def _changed(self) -> set[str]:
+        """The buffers and parameters that the program writes back."""
+        return {s.target for s in self.program.graph_signature.output_specs
+                if s.kind.name in _STATE}  # fmt: skip
+
+    def _first(self, target: str, held) -> np.ndarray:
+        """What a part of the state is at first."""
+        try:
+            return to_numpy(held).copy()
+        except (KeyError, RuntimeError, TypeError):
+            raise UserError(
+                f"the model writes into {target}, a tensor of type {held.dtype}, layout "
+                f"{held.layout}", target, "keep it as a dense tensor of real numbers",
+            ) from None  # fmt: skip
+
+    def _constant(self, node, target: str, held, kind: str = "constant") -> None:
+        if not node.users:
+            return
+        memory = memory_of(held)
+        if kind == "parameter" and memory in self.tied:  # one parameter under two names
+            self.env[node] = self.tied[memory]
+            return
+        about = FrontendNode(target, kind, scope=owner_of(target))
+        if kind == "constant_tensor":  # written in the model's own code: where it is read first
+            reader = describe(next(iter(node.users)))
+            about = replace(reader, name=target, kind=kind)
+        origin = Origin.root(about)
+        builder = Context(self.weights, origin, node, self.symbols, self.sizes)
+        if held.dtype.is_complex:
+            parts = (builder.constant(to_numpy(part)) for part in (held.real, held.imag))
+            self.env[node] = Complex(*parts)
+            self.stored[target] = None
+            self.ops += builder.ops
+            return
+        try:
+            array, check = lent(target, held)
+        except (KeyError, RuntimeError, TypeError):
+            raise UserError(
+                f"{target} is a tensor of type {held.dtype}, layout {held.layout}",
+                target,
+                "store it as a dense tensor of real numbers",
+            ) from None
+        self.env[node] = builder.constant(array, name=identifier(target))
+        if kind == "parameter":
+            self.tied[memory] = self.env[node]
+        self.stored[target] = kept = builder.ops[-1]["value"]
+        if check is not None and isinstance(kept, Resource):
+            self.weights.watch(kept.digest, check)
+        self.ops += builder.ops
+
+    def _call(self, node) -> None:
+        target = node.target
+        target = target.__name__ if isfunction(target) else str(target)
+        if target in IGNORED:
+            return
+        if is_symbolic(node.meta.get("val")):
+            self.env[node] = self._number(node.meta["val"])
+            return
+        called = spoken(node, target)
+        described = self.within[0] if self.within else describe(node)
+        context = Context(self.weights, Origin.root(described), node, self.symbols, self.sizes)
+        try:
+            arguments = self._read(node.args)
+            keywords = self._read(dict(node.kwargs))
+            if any(part is UNKNOWN for part in leaves((arguments, keywords))) and known(target):
+                self.env[node] = self._stand_in(node)  # what it reads has been reported
+                return
+            made = self._translate(target, context, arguments, keywords, node)
+            self.ops += context.ops
+            self.accesses += context.accesses
+        except Refused as reason:
+            self.unsupported.append(Unsupported(called, str(reason), described))
+            self.final = True
+            made = self._stand_in(node)
+        except (NotSupported, TypeRuleError) as reason:
+            misfit = isinstance(reason, Misfit | TypeRuleError)
+            made = self._otherwise(node, Unsupported(called, str(reason), described, misfit))
+        except (
+            TypeError,
+            KeyError,
+            ValueError,
+            IndexError,
+            AttributeError,
+            ArithmeticError,
+        ) as error:
+            text = f"this form of it has no translation: {type(error).__name__} {error}"
+            made = self._otherwise(node, Unsupported(called, text[:160], described))
+        self.env[node] = made
+        if is_in_place(node):
+            self.env[node.args[0]] = made
+
+    def _otherwise(self, node, gap: Unsupported):
+        """What torch's decomposition of a node makes; without one the node is a gap."""
+        kept, gaps = len(self.ops), len(self.unsupported)
+        graph = definition(node) if len(self.within) < DEEPEST else None
+        if graph is not None:
+            self.within.append(gap.node)
+            try:
+                made = self._walked(graph, [self.env[n] for n in tensors_of(node)])
+                self._compare(made, node.meta.get("val"), gap.kind)
+            except NotSupported:
+                self.unsupported.append(gap)
+            finally:
+                self.within.pop()
+            if len(self.unsupported) == gaps:
+                self.stood_in += [gap] if gap.misfit else []
+                return made
+        del self.ops[kept:], self.unsupported[gaps:]
+        self.unsupported.append(gap)
+        return self._stand_in(node)
+
+    def _walked(self, graph_module, given: Sequence):
+        """The results of a graph walked in place, its inputs being ``given``."""
+        inputs = iter(given)
+        for node in graph_module.graph.nodes:
+            if node.op == "placeholder":
+                self.env[node] = next(inputs)
+            elif node.op == "output":
+                return self._read(node.args[0])
+            else:
+                self._inner(node, graph_module)
+        raise NotSupported("its graph has no end")
+
+    def _translate(self, target: str, context, arguments, keywords, node):
+        if target.startswith("<built-in function getitem"):
+            return arguments[0][arguments[1]]
+        if target in CONTROL_FLOW:
+            if any(map(self._sized, leaves((arguments, keywords)))):
+                raise NotSupported("it is given a tensor or a number whose size depends on data")
+            made = getattr(self, f"_{target}")(context, *arguments, **keywords)
+            self._compare(made, node.meta.get("val"), target)
+            return made
+        if target in WRAPPERS:
+            place = next(i for i, given in enumerate(arguments) if hasattr(given, "graph"))
+            made = self._walked(arguments[place], arguments[place + 1 :])
+            return tuple(made) if isinstance(made, list) else made
+        of_complex = lookup_complex(target, (arguments, keywords), node.meta.get("val"))
+        handler = of_complex or lookup(target)
+        if handler is None:
+            raise NotSupported("no translation")
+        for part in leaves((arguments, keywords)):
+            if is_symbolic(part):
+                self.symbols.number(part)  # raises: a size in the graph was bound when it was read
+        if handler not in TAKE_SIZES and any(map(self._sized, leaves((arguments, keywords)))):
+            raise NotSupported("it is given a tensor or a number whose size depends on data")
+        made = handler(context, *arguments, **keywords)
+        self._bind(made, node.meta.get("val"))
+        self._compare(made, node.meta.get("val"), target)
+        return made
+
+    def _cond(self, context, condition, then, other, operands=()):
+        """``torch.cond``: both branches read their operands where they are."""
+        if not isinstance(condition, Value):
+            condition = context.constant(np.asarray(bool(condition)))
+        regions = [self._region(graph, operands) for graph in (then, other)]
+        made = context.op("core.if", (context.reshape(condition, shape=()),), regions=regions)
+        return made if isinstance(made, tuple) else (made,)
+
+    def _while_loop(self, context, condition, body, carried, more=()):
+        """``torch.while_loop``: carries tensors; what it is given besides is read where it is."""
+        if not all(isinstance(x, Value) for x in carried):
+            raise NotSupported("it carries a Python number; make it a tensor")
+        regions = []
+        for graph in (condition, body):
+            arguments = tuple(Value(x.type) for x in carried)
+            block = self._region(graph, (*arguments, *more))
+            regions.append(block.with_(arguments=arguments))
+        made = context.op("core.while", carried, regions=regions)
+        return made if isinstance(made, tuple) else (made,)
+
+    def _scan(self, context, body, state, streams, more=()):
+        """``torch.scan``: the first axis counts the iterations; what it is given besides is read
+        where it is."""
+        steps = streams[0].type.shape[0]
+        ends, stacks = loop_over(
+            context, steps, state, [Stream(x) for x in streams],
+            lambda number, given, parts: self._region(body, (*given, *parts, *more)),
+        )  # fmt: skip
+        return (*ends, *stacks)
+
+    def _region(self, graph_module, given: Sequence) -> Block:
+        """The block of a graph that is part of another; its inputs are ``given``."""
+        around, self.ops = self.ops, []
+        try:
+            made = self._walked(graph_module, given)
+            outputs = tuple(made) if isinstance(made, list | tuple) else (made,)
+            if not all(isinstance(v, Value) for v in outputs):
+                raise NotSupported("a branch or loop gives what is no tensor")
+            if any(map(self._sized, outputs)):
+                raise NotSupported("a branch or loop gives a tensor whose size depends on data")
+            return Block((), tuple(self.ops), outputs)
+        finally:
+            self.ops = around
+
+    def _sized(self, part) -> bool:
+        if isinstance(part, Complex):
+            return self._sized(part.real) or self._sized(part.imag)
+        return isinstance(part, RunTimeNumber) or (
+            isinstance(part, Value) and bool(self.sizes.of(part))
+        )
+
+    def _bind(self, made, expected) -> None:
+        """Torch's symbols for sizes that this op's data decide: the largest, and the count."""
+        pairs = zip(made, expected, strict=False) if isinstance(made, tuple) else [(made, expected)]
+        for value, meta in pairs:
+            for axis, count in self.sizes.of(value).items() if isinstance(value, Value) else ():
+                size = meta.shape[axis]
+                if is_symbolic(size) and size.node.expr.is_Symbol:
+                    name = str(size.node.expr)
+                    if name not in self.symbols.sizes:
+                        self.symbols.largest[name] = value.type.shape[axis]
+                        self.counts[name] = count
+
+    def _compare(self, made, expected, target: str) -> None:
+        """What we made must have torch's own shape and dtype: a wrong translation stops here."""
+        pairs = zip(made, expected, strict=False) if isinstance(made, tuple) else [(made, expected)]
+        for value, meta in pairs:
+            if isinstance(value, Complex) and meta.dtype.is_complex:
+                value, kind = value.real, element_of(meta.dtype)
+                wanted = tensor([self.symbols.number(d) for d in meta.shape], kind)
+            elif isinstance(value, Value | Complex) and hasattr(meta, "shape"):
+                wanted = self._type(meta)
+            else:
+                continue
+            if isinstance(value, Complex):
+                raise Misfit(f"our form gives complex numbers, torch {wanted}")
+            if value.type.shape != wanted.shape or value.type.dtype is not wanted.dtype:
+                raise Misfit(f"our form gives {value.type}, torch {wanted}")
+
+    def _stand_in(self, node):
+        """A placeholder result, so that the walk goes on and finds every unsupported op: a value of
+        torch's type, or :data:`UNKNOWN` where that is none of ours."""
+        value = node.meta.get("val")
+        if isinstance(value, list | tuple):
+            return tuple(self._placebo(v) for v in value)
+        return self._placebo(value)
+
+    def _number(self, value):
+        """A symbolic number bound; as it is where it depends on data: only who uses it is
+        refused."""
+        try:
+            number = self.symbols.number(value)
+        except NotSupported:
+            return value
+        if self.symbols.depends_on_data(value):
+            return RunTimeNumber(int(number), self.counts.get(str(value.node.expr)))
+        return number
+
+    def _placebo(self, meta):
+        if not hasattr(meta, "shape"):
+            return meta
+        try:
+            return Value(self._type(meta))
+        except NotSupported:
+            return UNKNOWN
+
+    def _type(self, meta):
+        """The type of a fake tensor, symbols bound; NotSupported for a dtype that we have not."""
+        try:
+            kind = dtype_of(meta.dtype)
+        except KeyError:
+            raise NotSupported(f"elements of type {meta.dtype}") from None
+        return tensor([self.symbols.number(d) for d in meta.shape], kind)
+
+    def _read(self, argument):
+        if isinstance(argument, list | tuple):
+            return type(argument)(self._read(a) for a in argument)
+        if isinstance(argument, dict):
+            return {k: self._read(v) for k, v in argument.items()}
+        if type(argument).__name__ == "Node":
+            return self.env[argument]
+        return argument
+
+    def _output(self, node) -> None:
+        specs = self.program.graph_signature.output_specs
+        values = self._read(node.args[0])
+        for spec, value, source in zip(specs, values, node.args[0], strict=True):
+            if spec.kind.name in _STATE and isinstance(value, Value):
+                self.state.change(spec.target, value)
+            if spec.kind.name == "USER_INPUT_MUTATION" and isinstance(value, Value):
+                self.written[spec.target] = value
+            if spec.kind.name != "USER_OUTPUT" or source is None:
+                continue
+            if not isinstance(value, bool | int | float | Value):
+                if not self.unsupported:
+                    reason = "it is no tensor, or a result that its op's translation leaves out"
+                    if isinstance(value, Complex):
+                        reason = "complex numbers; return torch.view_as_real of them"
+                    gap = Unsupported(f"result {source}", reason, describe(source))
+                    self.unsupported.append(gap)
+                continue
+            if not isinstance(value, Value):
+                origin = Origin.synthetic("import", "a constant output")
+                context = Context(self.weights, origin, node, self.symbols, self.sizes)
+                value = context.constant(np.asarray(value))
+                self.ops += context.ops
+            self.outputs.append(value)
+            self.output_names.append(getattr(source, "name", f"output{len(self.output_names)}"))
