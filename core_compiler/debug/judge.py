@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,7 +39,9 @@ from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.kinds import CONSTANTS
-from core_compiler.runtime.device import Unending
+from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.runtime.device import Executable, Unending
+from core_compiler.runtime.shards import Shards
 
 #: How many times the import's error against f64 a stage's may be.
 GROWTH = 4.0
@@ -247,12 +249,12 @@ class Judge:
 
     def _program(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
         """The linked program, executed as a caller does: at first, once more, and after a call on
-        other inputs."""
-        if any(op.kind == "core.all_reduce" for op in made.module.walk()):
-            return  # shards execute together
+        other inputs.  One of several shards runs as if the others held the same."""
         started = time.perf_counter()
-        execute = self.target.load(made.module, facts, threads=self.threads)
-        execute.asked = self.checker.evaluator.asked or None
+        loaded = self.target.load(made.module, facts, threads=self.threads)
+        loaded.asked = self.checker.evaluator.asked or None
+        shards = {op["shards"] for op in made.module.walk() if op.kind == "core.all_reduce"}
+        execute = _as_one_of(shards.pop(), loaded) if shards else loaded
         outputs: Sequence[np.ndarray] = ()
         for time_ in _TIMES:
             if time_ is _AFTER_ANOTHER:
@@ -488,6 +490,17 @@ class Judge:
             return self.checker.results_of(module)
         except Exception as error:
             return error
+
+
+def _as_one_of(shards: int, loaded: Executable) -> Callable[..., Sequence[np.ndarray]]:
+    """The program of one shard, as callers run it, among ``shards`` that hold the same."""
+
+    def alone(brought: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        (arrays,) = brought
+        return [tree_sum([array] * shards) for array in arrays]
+
+    running = Shards(lambda: loaded, (0,), alone)
+    return lambda *arrays, out=None: running([arrays], out)
 
 
 def _moved(array: np.ndarray, random: np.random.Generator) -> np.ndarray:

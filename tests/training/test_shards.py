@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from core_compiler.ir.text import print_module
 from core_compiler.kernels.reference.collective import tree_sum
 from core_compiler.kernels.reference.dtypes import DTYPES
 from core_compiler.runtime.shards import join_here
+from core_compiler.targets.link import Linker
 from core_compiler.training import losses, optimizers
 from core_compiler.training.config import Training
 from core_compiler.training.reference import walk
@@ -309,3 +311,26 @@ def test_a_buffer_that_is_no_mean_over_the_batch_is_told(make, same):
     named = [text for text in told if "the buffer seen gets the mean" in text]
     assert bool(named) is not same
     assert np.allclose(*held, rtol=1e-5) is same
+
+
+def _checked():
+    training = Training(optimizer="sgd", shards=2)
+    step = cc.compile(_made(Pictures), _pictures(0), check=True, training=training)
+    records = [r for rs in step.compilation.checks.values() for r in rs]
+    failed = [r for r in records if r.verdict == "failed"]
+    return [r for r in records if r.kind == "program"], failed
+
+
+def test_the_program_of_one_shard_is_checked_among_equal_ones(monkeypatch):
+    programs, failed = _checked()
+    assert ([r.verdict for r in programs], failed) == (["bitwise"], [])
+    right = Linker._exchange
+
+    def wrong(self, op):
+        right(self, op)
+        self.exchanges[-1] = replace(self.exchanges[-1], source=self.exchanges[-1].target)
+
+    monkeypatch.setattr(Linker, "_exchange", wrong)
+    programs, failed = _checked()
+    assert [r.verdict for r in programs] == ["failed"] and failed == programs
+    assert "every launch is right alone" in failed[0].note
