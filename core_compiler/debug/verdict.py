@@ -1,7 +1,8 @@
 """The verdict on values beside another framework's (docs/numerics.md, "Against a framework").
 
 ``equal``: every bit is the same.  ``within``: only rounding differs.  ``differs``: more than
-rounding does.  ``not_compared``: there is nothing to compare with.
+rounding does.  ``not_compared``: there is nothing to compare with, or rounding alone may make
+nothing of it (more than 1/64 of the largest value, and 8 ulps).
 
 What is rounding is decided in f64.  ``truth`` is what our ops compute in f64 on the same operands:
 
@@ -32,6 +33,9 @@ from core_compiler.debug.metric import Distance, distance, epsilon
 GROWTH = 4.0
 #: How many times the condition, or our error, a difference may be where the framework has no f64.
 MARGIN = 16.0
+#: Of the largest value, and in ulps: where rounding explains more than both, a comparison says
+#: nothing, of what is right as little as of what is wrong.
+VAGUE, VAGUE_ULPS = 2.0**-6, 8
 #: Verdicts, those to look at first.
 VERDICTS = ("differs", "within", "equal", "not_compared")
 
@@ -149,7 +153,7 @@ class _Floats:
         if truth is None:  # ops without f64: by the framework's own spread alone
             allowed = MARGIN * max(self.ulp, self._spread())
             if self.off.relative <= allowed:
-                return self._within()
+                return self._within(self.off.relative)
             return self._differs(allowed, "more than the framework differs from itself")
         self.truth = truth
         self.aside = self._set_aside()
@@ -232,14 +236,14 @@ class _Floats:
         ours = self._apart(self.truth, self.ours)
         theirs = self._apart(self.truth, self.theirs)
         if ours <= GROWTH * max(theirs, self.ulp):
-            return self._within()
+            return self._within(ours)
         # Adding n terms one by one loses the root of n more than the condition says, which moves
         # each term alone (Higham and Mary, "A new approach to probabilistic rounding error
         # analysis", SIAM J. Sci. Comput. 41, 2019); frameworks add in many lanes, and lose less.
         sums = self._conditioned() * self.evidence.terms() ** 0.5
         allowed = GROWTH * max(theirs, self.ulp, sums, self._spread())
         if ours <= allowed:
-            return self._within()
+            return self._within(ours)
         note = (f"off by {ours:.3g} of the largest value from f64, the framework by {theirs:.3g}: "
                 f"more than {GROWTH:g} times")  # fmt: skip
         return self._differs(allowed, note)
@@ -279,7 +283,12 @@ class _Floats:
 
     # -- outcomes --------------------------------------------------------------------------------
 
-    def _within(self) -> Judgement:
+    def _within(self, error: float = 0.0) -> Judgement:
+        """``error``: by how much ours is off from f64, as far as that is known."""
+        if error > max(VAGUE, VAGUE_ULPS * self.ulp):
+            note = (f"ill-conditioned: ours is off by {error:.2g} of the largest value from f64, "
+                    "which rounding alone may do")  # fmt: skip
+            return Judgement("not_compared", self.off, note=note)
         return Judgement("within", self.off)
 
     def _differs(self, allowed: float, note: str) -> Judgement:

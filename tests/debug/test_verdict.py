@@ -351,6 +351,17 @@ def test_positions_that_rounding_decides_are_within():
 # -- small ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("off", "verdict"), [(1e-3, "within"), (0.3, "not_compared")])
+def test_where_rounding_may_make_anything_nothing_is_compared(off, verdict):
+    true = np.linspace(0.5, 1.0, 8)
+    ours, theirs = ((true * (1 + e)).astype(np.float32) for e in (off, -off))
+    evidence = Evidence(lambda: true, lambda seed: true * (1 + off * (-1) ** seed))
+    found = judge(theirs, ours, evidence)
+    assert found.verdict == verdict and ("ill-conditioned" in found.note) == (off > 0.1)
+    wrong = judge(theirs, (true * (1 + 40 * off)).astype(np.float32), evidence)
+    assert wrong.verdict == "differs"
+
+
 def test_a_value_without_f64_is_held_to_the_spread_of_the_framework():
     def nothing():
         return None

@@ -320,3 +320,15 @@ def test_the_mask_of_a_dropout_that_drops_nothing_is_onnxruntimes(opset):
     proto.ir_version = 4
     agrees(proto, arrays)
     assert ours(proto, arrays)[1].dtype == onnxruntimes(proto, arrays)[1].dtype
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax", "Hardmax"])
+@pytest.mark.parametrize("opset", [1, 11, 13])
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+def test_axes_are_flattened_before_opset_13(kind, opset, axis):
+    """Ties and all: of equals in several rows that were one, the first."""
+    x = np.random.default_rng(3).integers(0, 3, (2, 3, 4)).astype(np.float32)
+    attributes = {} if axis is None else {"axis": axis}
+    proto = one_node(kind, {"x": x}, "y", opset=opset, **attributes)
+    proto.ir_version = 4
+    agrees(proto, {"x": x})

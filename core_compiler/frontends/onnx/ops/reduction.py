@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
 from core_compiler.frontends.onnx.ops.quantised import integer_range
-from core_compiler.frontends.onnx.table import TABLE, NotSupported, axis_of, onnx_op
+from core_compiler.frontends.onnx.table import TABLE, axis_of, onnx_op
 from core_compiler.ir import dtype
 
 I64 = dtype("i64")
@@ -107,27 +111,25 @@ def reduce_log_sum_exp(b, x, axes=None):
     return _reduced(b, x, axes, lambda v, a: b.logsumexp(v, axes=a) if a else v)
 
 
-def _along(b, x, name: str):
+def _along(b, x, apply: Callable[[Any, int], Any]):
     """Softmax and its kin; before opset 13 the axes from ``axis`` on are one flattened axis."""
     rank = x.type.rank
     axis = axis_of(b.attr("axis", 1 if b.opset < 13 else -1), rank)
     if b.opset >= 13 or axis == rank - 1:
-        return b.op(f"core.{name}", (x,), axis=axis)
-    rows = 1
-    for d in x.type.shape[:axis]:
-        rows *= d
+        return apply(x, axis)
+    rows = prod(x.type.shape[:axis])
     flat = b.reshape(x, shape=(rows, x.type.elements // max(rows, 1)))
-    return b.reshape(b.op(f"core.{name}", (flat,), axis=1), shape=x.type.shape)
+    return b.reshape(apply(flat, 1), shape=x.type.shape)
 
 
 @onnx_op("Softmax")
 def softmax(b, x):
-    return _along(b, x, "softmax")
+    return _along(b, x, lambda v, axis: b.softmax(v, axis=axis))
 
 
 @onnx_op("LogSoftmax")
 def log_softmax(b, x):
-    return _along(b, x, "log_softmax")
+    return _along(b, x, lambda v, axis: b.log_softmax(v, axis=axis))
 
 
 @onnx_op("ArgMax", "ArgMin")
@@ -168,11 +170,12 @@ def topk(b, x, k=None):
 
 @onnx_op("Hardmax")
 def hardmax(b, x):
-    rank = x.type.rank
-    axis = axis_of(b.attr("axis", -1 if b.opset >= 13 else 1), rank)
-    if b.opset < 13 and axis != rank - 1:
-        raise NotSupported("hardmax over flattened axes")
-    place = b.argmax(x, axis=axis, dtype=I64)
-    spread = b.broadcast(place, shape=x.type.shape, dims=tuple(i for i in range(rank) if i != axis))
-    here = b.eq(b.iota(shape=x.type.shape, dtype=I64, axis=axis), spread)
-    return b.cast(here, dtype=x.type.dtype)
+    def first_largest(v, axis: int):
+        shape, rank = v.type.shape, v.type.rank
+        place = b.argmax(v, axis=axis, dtype=I64)
+        others = tuple(i for i in range(rank) if i != axis)
+        here = b.eq(b.iota(shape=shape, dtype=I64, axis=axis),
+                    b.broadcast(place, shape=shape, dims=others))  # fmt: skip
+        return b.cast(here, dtype=v.type.dtype)
+
+    return _along(b, x, first_largest)

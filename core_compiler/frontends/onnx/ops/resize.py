@@ -12,6 +12,7 @@ import numpy as np
 
 from core_compiler.frontends.base import WRITTEN_OUT, need_small
 from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
+from core_compiler.frontends.resampling import cubic, triangle, weighted
 
 
 @dataclass(frozen=True)
@@ -57,18 +58,6 @@ def _rounded(x: np.ndarray, mode: str) -> np.ndarray:
     return {"floor": np.floor, "ceil": np.ceil}[mode](x)
 
 
-def _triangle(x: np.ndarray) -> np.ndarray:
-    return np.clip(1 - np.abs(x), 0, 1)
-
-
-def _cubic(x: np.ndarray, a: float) -> np.ndarray:
-    """Keys' cubic convolution kernel (1981)."""
-    x = np.abs(x)
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
-
-
 def taps(x: np.ndarray, axis: Axis, mode: str, antialias: bool, a: float, outside: bool):
     """``(positions, weights)``, each [taps, out]: the slices of the axis and their weights."""
     reach = 1 if mode == "linear" else 2
@@ -84,7 +73,7 @@ def taps(x: np.ndarray, axis: Axis, mode: str, antialias: bool, a: float, outsid
     base = np.where(x == np.floor(x), x - 1, np.floor(x))
     places = base + steps
     distance = (places - x) * squeeze
-    weights = _triangle(distance) if mode == "linear" else _cubic(distance, a)
+    weights = triangle(distance) if mode == "linear" else cubic(distance, a)
     if outside:
         weights = np.where((places < 0) | (places >= axis.size), 0.0, weights)
     if outside or antialias:
@@ -105,14 +94,7 @@ def resize_axis(b, x, number: int, axis: Axis, options: dict):
         places = np.clip(_rounded(at, nearest), 0, axis.size - 1).astype(np.int64)
         return b.take(x, b.constant(places), axis=number)
     places, weights = taps(at, axis, mode, options["antialias"], options["a"], options["exclude"])
-    kept = [i for i in range(len(weights)) if np.any(weights[i])]
-    total = None
-    for i in kept:
-        part = b.take(x, b.constant(places[i]), axis=number)
-        factor = b.constant(weights[i].astype(x.type.dtype.numpy))
-        part = b.mul(part, b.broadcast(factor, shape=part.type.shape, dims=(number,)))
-        total = part if total is None else b.add(total, part)
-    return total
+    return weighted(b, x, number, places, weights)
 
 
 @onnx_op("Resize")

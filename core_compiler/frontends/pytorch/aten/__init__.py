@@ -1,6 +1,7 @@
 """How each ATen op becomes tensor IR: one table, a file a family."""
 
 from core_compiler.frontends.pytorch.aten import (
+    antialias,
     backward,
     bags,
     complex_numbers,
@@ -34,6 +35,7 @@ __all__ = [
     "Misfit",
     "NotSupported",
     "Refused",
+    "antialias",
     "backward",
     "bags",
     "complex_numbers",

@@ -1,0 +1,43 @@
+"""Resampling along one axis: each output position is a weighted sum of a few gathered slices.
+
+Positions and weights depend on sizes alone and are computed here, in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.ir import Value
+from core_compiler.ops.builder import Builder
+
+
+def triangle(x: np.ndarray) -> np.ndarray:
+    """The kernel of linear interpolation."""
+    return np.clip(1 - np.abs(x), 0, 1)
+
+
+def cubic(x: np.ndarray, a: float) -> np.ndarray:
+    """Keys' cubic convolution kernel (1981)."""
+    x = np.abs(x)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def lanczos(x: np.ndarray) -> np.ndarray:
+    """The windowed sinc of three lobes (Duchon 1979)."""
+    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0.0)
+
+
+def weighted(b: Builder, x: Value, axis: int, places: np.ndarray, weights: np.ndarray) -> Value:
+    """The sum of ``weights[i]`` times the slices of ``x`` at ``places[i]``, both [taps, out]."""
+    total = None
+    for at, factors in zip(places, weights, strict=True):
+        if not np.any(factors):
+            continue
+        part = b.take(x, b.constant(at.astype(np.int64)), axis=axis)
+        factor = b.constant(factors.astype(x.type.dtype.numpy))
+        part = b.mul(part, b.broadcast(factor, shape=part.type.shape, dims=(axis,)))
+        total = part if total is None else b.add(total, part)
+    assert total is not None  # weights add up to 1
+    return total
