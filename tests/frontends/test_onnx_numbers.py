@@ -312,6 +312,7 @@ def test_signs_of_numbers_without_any(kind):
         assert found.dtype == kind and np.array_equal(found, wanted)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("opset", [7, 9, 10, 11, 12, 13])
 def test_the_mask_of_a_dropout_that_drops_nothing_is_onnxruntimes(opset):
     arrays = {"x": np.ones((2, 3), np.float32)}
@@ -322,6 +323,7 @@ def test_the_mask_of_a_dropout_that_drops_nothing_is_onnxruntimes(opset):
     assert ours(proto, arrays)[1].dtype == onnxruntimes(proto, arrays)[1].dtype
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax", "Hardmax"])
 @pytest.mark.parametrize("opset", [1, 11, 13])
 @pytest.mark.parametrize("axis", [None, 0, 1, 2])
