@@ -95,7 +95,7 @@ def compare(
         name: [() if v is None else nodes.sized.get(v, ()) for v in values]
         for name, values in nodes.values.items()
     }
-    comparison = _Comparison(module, inputs, nodes.framework, all_values, once, sized)
+    comparison = _Comparison(module, inputs, nodes, all_values, once, sized)
     told = 0
 
     def tell(
@@ -116,14 +116,14 @@ def compare(
 class _Comparison:
     """One comparison, node by node."""
 
-    def __init__(self, module: Module, inputs: Sequence[np.ndarray], framework: str,
+    def __init__(self, module: Module, inputs: Sequence[np.ndarray], nodes: Nodes,
                  values: Mapping[str, Sequence[Value | None]],
                  once: Mapping[str, Sequence[Value | None]],
                  sized: Mapping[str, Sequence[Collection[int]]]):  # fmt: skip
         self.found, self.sized = Compared(), sized
-        self.module, self.inputs, self.framework = module, inputs, framework
+        self.module, self.inputs, self.framework = module, inputs, nodes.framework
         self.whole = _Ours(module, inputs, once)
-        self.alone = Alone(module, inputs, values)
+        self.alone = Alone(module, inputs, values, nodes.constants)
         self._errors: dict[Value, tuple[str, float]] = {}
         self._drawn = random_values(module)
         #: The model's results that were told: their node, ours and theirs.
@@ -312,7 +312,8 @@ class Alone:
     made of it.  A value is forgotten when no op and no node is left that reads it."""
 
     def __init__(self, module: Module, inputs: Sequence[np.ndarray],
-                 wanted: Mapping[str, Sequence[Value | None]]):  # fmt: skip
+                 wanted: Mapping[str, Sequence[Value | None]], constants: float = 0.0):  # fmt: skip
+        self._constants = constants
         self._evaluator = Evaluator(module.weights, KEPT, module.functions)
         body = module.main.body.ops
         self.makers = {v: op for op in body for v in op.results}
@@ -384,7 +385,7 @@ class Alone:
             cache(lambda seed: self.in_f64(made, nudge(seed), FormulaNudged(
                 self._evaluator, np.random.default_rng(seed)))),
             wide,
-            terms=lambda: terms(self._ops_of(made)),
+            terms=lambda: terms(self._ops_of(made)), constants=self._constants,
         ))  # fmt: skip
 
     def in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,

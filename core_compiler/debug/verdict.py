@@ -63,7 +63,8 @@ class Evidence:
     their dtypes.  ``nudged(seed)``: with operands moved by up to an ulp of f64, and the formula's
     constants by their rounding.  ``others()``: the framework on inputs moved by an ulp.
     ``same_algebra``: it is known that both compute the same formula (each of its ops was judged).
-    ``terms()``: how many terms the longest sum behind one element adds up.
+    ``terms()``: how many terms the longest sum behind one element adds up.  ``constants``: how far
+    numbers in the framework's own kernels may be off in f64.
     """
 
     truth: Callable[[], Array | None]
@@ -73,6 +74,7 @@ class Evidence:
     others: Callable[[], Sequence[Array]] = lambda: ()
     same_algebra: bool = False
     terms: Callable[[], int] = lambda: 1
+    constants: float = 0.0
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -173,7 +175,8 @@ class _Floats:
         wide = None if self.evidence.wide is None else self.evidence.wide()
         if wide is not None and wide.shape == self.truth.shape and wide.dtype == np.float64:
             apart = self._apart(wide, self.truth)
-            if apart <= ALGEBRA:
+            most = max(ALGEBRA, self.evidence.constants)
+            if apart <= most:
                 return None
             sensitive = MARGIN * self._sensitivity(apart / MARGIN)
             if apart <= sensitive:
@@ -182,7 +185,7 @@ class _Floats:
             if not self._is_rounded(wide) and self._is_near(self._apart(wide, self.theirs)):
                 note = (f"off by {apart:.3g} of the largest value in f64 too: "
                         "it is not only rounding that differs")  # fmt: skip
-                return self._differs(max(ALGEBRA, sensitive), note)
+                return self._differs(max(most, sensitive), note)
         error = self._apart(self.truth, self.theirs)
         if self._is_near(error):
             return None

@@ -167,6 +167,8 @@ FRONTENDS: dict[str, Callable[[], Coverage]] = {
 #: Attributes of ONNX on which its text, its reference evaluator and onnxruntime disagree: what each
 #: says, and whom the import follows.
 DISAGREE = (
+    ("a length of 0 in `sequence_lens` of `LSTM`, `GRU`, `RNN`", "nothing", "ignores lengths",
+     "`Y_h` and `Y_c` are 0", "neither: the initial state, which no step has changed"),
     ("`mask` of a `Dropout` that drops nothing, before opset 12", "nothing", "true",
      "0, in the input's dtype before opset 10", "onnxruntime"),
     ("`clip` of `LSTM`, `GRU`, `RNN`", "bounds the input of activations", "ignores it",

@@ -393,3 +393,36 @@ def test_ties_are_positions_of_equal_elements_only():
     made = framework.Known(np.int64([0]), op.results[0], op, {x: values})
     assert framework._are_ties(made, np.int64([1]))
     assert not framework._are_ties(made, np.int64([2]))
+
+
+def onnx_compared(proto, *arrays):
+    from core_compiler.frontends.onnx import import_proto
+
+    given = dict(zip((i.name for i in proto.graph.input), arrays, strict=True))
+    found = import_proto(proto, inputs=given)
+    return compare(found.module, [given[n] for n in found.inputs], found.nodes, len(found.inputs))
+
+
+def test_constants_that_onnxruntime_keeps_in_f32_are_no_other_algebra():
+    pytest.importorskip("onnxruntime", reason="onnxruntime runs the graph")
+    from tests.frontends.onnx_models import one_node
+
+    x = np.random.default_rng(0).standard_normal((1, 10, 10, 2)).astype(np.float32)
+    found = onnx_compared(one_node("DFT", {"x": x}, "y", opset=19, inverse=1, axis=1), x)
+    assert found.verdict == "within", found.beyond
+
+
+def test_floats_that_numpy_has_not_are_no_bytes():
+    pytest.importorskip("onnxruntime", reason="onnxruntime runs the graph")
+    from onnx import TensorProto, helper
+
+    from tests.frontends.onnx_models import one_node
+
+    x = np.array([0.3, -1.7, 500.0, np.nan], np.float32)
+    for kind in (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2, TensorProto.BFLOAT16):
+        proto = one_node("Cast", {"x": x}, "y", opset=19, types={"y": kind}, to=kind)
+        assert onnx_compared(proto, x).verdict == "equal"
+        narrow = x.astype(helper.tensor_dtype_to_np_dtype(kind))
+        back = one_node("Cast", {"x": narrow}, "y", opset=19, to=TensorProto.FLOAT)
+        found = onnx_compared(back, narrow)
+        assert (found.verdict, found.left_out) == ("equal", 0)

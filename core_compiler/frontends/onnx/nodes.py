@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,14 @@ from core_compiler.ir.framework import TellNode
 #: Tells the session where a model that is given as bytes has its external data.
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
+#: How far numbers in onnxruntime's kernels of f64 may be off: the scales of Attention, DFT and
+#: others are f32 there.
+CONSTANTS = 2.0**-24
+#: Floats that NumPy has not, by onnxruntime's names for them.
+_OTHERS = {
+    "bfloat16": "bfloat16", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2", "float8e5m2fnuz": "float8_e5m2fnuz",
+}  # fmt: skip
 #: Kinds of attributes that hold graphs.
 _GRAPH, _GRAPHS = 5, 10
 #: Ops that draw numbers; and those that are about the bits of one dtype.
@@ -54,12 +64,41 @@ def run_nodes(
     )
     given = zip((i.name for i in session.get_inputs()), inputs, strict=True)
     fed = dict(given)
-    made = dict(zip(names, session.run(list(names), fed), strict=True))
+    as_values = {n: _value(np.asarray(a)) for n, a in fed.items()}
+    kinds = {o.name: o.type for o in session.get_outputs()}
+    results = session.run_with_ort_values(list(names), as_values)
+    made = {n: _array(value, kinds[n]) for n, value in zip(names, results, strict=True)}
     wide = _InF64(model, folder, {**fed, **made})
     for name, array in made.items():
-        known = array if isinstance(array, np.ndarray) else None
-        if not any(tell(name, [known], partial(wide, name))):
+        if not any(tell(name, [array], partial(wide, name))):
             wide.untold.add(name)
+
+
+def _value(array: np.ndarray) -> Any:
+    """An array as onnxruntime's value; floats that NumPy has not go by their bits."""
+    from onnx import helper
+    from onnxruntime import OrtValue
+
+    if array.dtype.name not in _OTHERS.values():
+        return OrtValue.ortvalue_from_numpy(array)
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    bits = np.ascontiguousarray(array).view(f"u{array.itemsize}")
+    return OrtValue.ortvalue_from_numpy_with_onnx_type(bits, kind)
+
+
+def _array(value: Any, kind: str) -> np.ndarray | None:
+    """A tensor of onnxruntime's type ``kind``; None of a sequence, or of strings."""
+    name = _OTHERS.get(kind.removeprefix("tensor(").removesuffix(")"))
+    if name is None:
+        try:
+            return value.numpy()
+        except RuntimeError:
+            return None
+    import ml_dtypes
+
+    dtype, shape = np.dtype(getattr(ml_dtypes, name)), value.shape()
+    memory = (ctypes.c_char * (prod(shape) * dtype.itemsize)).from_address(value.data_ptr())
+    return np.frombuffer(bytes(memory), dtype).reshape(shape)
 
 
 class _InF64:
@@ -98,6 +137,8 @@ class _InF64:
 
     def _operand(self, name: str) -> np.ndarray:
         if name in self.known:
+            if self.known[name] is None:
+                raise KeyError(name)
             return np.asarray(self.known[name])
         from core_compiler.frontends.onnx.reading import to_array
 
