@@ -122,6 +122,7 @@ def test_an_application_agrees_with_keras(name, keras):
     agree(shaken(model), [image(2, *sizes["input_shape"])], by_cpu)
 
 
+@pytest.mark.slow
 def test_variables_and_layers_keep_their_names(keras):
     make, inputs = MODELS["images"]
     imported = import_model(make(keras), inputs)

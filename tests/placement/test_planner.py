@@ -177,7 +177,7 @@ def hard(name: str) -> list[Lifetime]:
                 for r in csv.DictReader(file)]  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["A", "C", "E", "H"])
 def test_hard_instances_are_packed_without_a_gap(name):
     """MiniMalloc's published instances; here the lower bound is reached: nothing is better."""
