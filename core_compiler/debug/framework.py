@@ -123,7 +123,8 @@ class _Comparison:
         self.found, self.sized = Compared(), sized
         self.module, self.inputs, self.framework = module, inputs, nodes.framework
         self.whole = _Ours(module, inputs, once)
-        self.alone = Alone(module, inputs, values, nodes.constants)
+        self.alone = Alone(module, inputs, values)
+        self._constants = nodes.constants
         self._errors: dict[Value, tuple[str, float]] = {}
         self._drawn = random_values(module)
         #: The model's results that were told: their node, ours and theirs.
@@ -170,7 +171,8 @@ class _Comparison:
 
     def _judge(self, node: str, value: Value, made: Known, theirs: np.ndarray,
                wide: Callable[[], np.ndarray | None]) -> None:  # fmt: skip
-        self._judged(node, value, made, self.alone.judge(made, theirs, wide))
+        constants = self._constants.get(node, 0.0)
+        self._judged(node, value, made, self.alone.judge(made, theirs, wide, constants))
 
     def _judged(self, node: str, value: Value, made: Known, judged: Judgement) -> None:
         self.found.counts[judged.verdict] += 1
@@ -312,8 +314,7 @@ class Alone:
     made of it.  A value is forgotten when no op and no node is left that reads it."""
 
     def __init__(self, module: Module, inputs: Sequence[np.ndarray],
-                 wanted: Mapping[str, Sequence[Value | None]], constants: float = 0.0):  # fmt: skip
-        self._constants = constants
+                 wanted: Mapping[str, Sequence[Value | None]]):  # fmt: skip
         self._evaluator = Evaluator(module.weights, KEPT, module.functions)
         body = module.main.body.ops
         self.makers = {v: op for op in body for v in op.results}
@@ -367,7 +368,8 @@ class Alone:
     # -- judging ---------------------------------------------------------------------------------
 
     def judge(self, made: Known, theirs: np.ndarray,
-              wide: Callable[[], np.ndarray | None] = lambda: None) -> Judgement:  # fmt: skip
+              wide: Callable[[], np.ndarray | None] = lambda: None,
+              constants: float = 0.0) -> Judgement:  # fmt: skip
         """The verdict on a value that our ops made of the framework's operands."""
         if not same_bits(theirs, made.array) and _are_ties(made, theirs):
             return Judgement("within", distance(theirs, made.array), note="positions of equals")
@@ -385,7 +387,7 @@ class Alone:
             cache(lambda seed: self.in_f64(made, nudge(seed), FormulaNudged(
                 self._evaluator, np.random.default_rng(seed)))),
             wide,
-            terms=lambda: terms(self._ops_of(made)), constants=self._constants,
+            terms=lambda: terms(self._ops_of(made)), constants=constants,
         ))  # fmt: skip
 
     def in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,

@@ -26,12 +26,12 @@ class Nodes:
     not one value).  ``run(inputs, tell)`` executes the graph in ``framework`` on arrays for the
     model's own inputs and tells each node's tensors, in an order in which they can be computed.
     ``sized`` has the axes along which data decide how much of a value counts: there the framework's
-    tensor may be smaller.  ``constants``: how far, relative to themselves, numbers that are written
-    in its kernels may be off in f64.
+    tensor may be smaller.  ``constants``: of some nodes how far, relative to themselves, numbers
+    that are written in their kernels may be off in f64.
     """
 
     framework: str
     values: Mapping[str, Sequence[Value | None]]
     run: Callable[[Sequence[np.ndarray], TellNode], None]
     sized: Mapping[Value, Collection[int]] = field(default_factory=dict)
-    constants: float = 0.0
+    constants: Mapping[str, float] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.frontends.base import Imported, Unsupported, refuse
 from core_compiler.frontends.onnx import ops
 from core_compiler.frontends.onnx.functions import definition, inlined, schema_with_function
-from core_compiler.frontends.onnx.nodes import CONSTANTS, run_file, run_nodes
+from core_compiler.frontends.onnx.nodes import in_f32, run_file, run_nodes
 from core_compiler.frontends.onnx.ops.elementwise import POINTWISE
 from core_compiler.frontends.onnx.origins import LISTING, describe, listing, scope_of
 from core_compiler.frontends.onnx.reading import (
@@ -180,7 +180,7 @@ def import_proto(
         tuple(importer.result_names),
         {LISTING: listing(model.graph)}, facts, importer.state.arrays,
         Nodes("onnxruntime", values, partial(run_nodes, model, folder, list(values)),
-              importer.counted.axes(), CONSTANTS),
+              importer.counted.axes(), in_f32(model)),
         positions=positions(main, len(importer.arguments), importer.accesses, importer.counted.of,
                             importer.taken),
     )  # fmt: skip

@@ -17,9 +17,8 @@ from core_compiler.ir.framework import TellNode
 #: Tells the session where a model that is given as bytes has its external data.
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
-#: How far numbers in onnxruntime's kernels of f64 may be off: the scales of Attention, DFT and
-#: others are f32 there.
-CONSTANTS = 2.0**-24
+#: Ops whose kernels of f64 in onnxruntime have their scale in f32.
+_SCALED_IN_F32 = frozenset({"Attention", "DFT"})
 #: Floats that NumPy has not, by onnxruntime's names for them.
 _OTHERS = {
     "bfloat16": "bfloat16", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz",
@@ -32,6 +31,12 @@ _RANDOM = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
     "Multinomial", "BitCast",
 })  # fmt: skip
+
+
+def in_f32(model: Any) -> dict[str, float]:
+    """Of the tensors that such kernels make, how far their constants may be off."""
+    nodes = (node for node in model.graph.node if node.op_type in _SCALED_IN_F32)
+    return {name: 2.0**-24 for node in nodes for name in node.output}
 
 
 def run_file(
