@@ -19,6 +19,7 @@ import numpy as np
 
 from core_compiler import targets
 from core_compiler.arrays import write_back
+from core_compiler.debug import translations
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.divisions import certain
 from core_compiler.edit_facts import edit_facts
@@ -293,6 +294,15 @@ class Compilation:
             self.written = tuple(imported.facts.get("written", ()))
         if imported.state:
             self.keep(imported.state)
+        self.check_import(imported)
+
+    def check_import(self, imported: Imported) -> None:
+        """Where this checks, tell what ``imported``, which it begins with or was made of, says of
+        its own translations (before a pass runs)."""
+        found = translations.checks(imported.facts, self.module) if self.options.check else ()
+        if found:
+            self.checks[0] = found
+            self.observer.check(0, found)
 
     def call(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Say what the model calls its inputs and outputs (before a pass runs)."""

@@ -132,6 +132,7 @@ def _training_step(
     called = {place: name for name, place in named.items()}
     inputs_called = [called.get(i, a[1]) for i, a in enumerate(joint.roles.arguments)]
     made.call(inputs_called, [])
+    made.check_import(imported)
     made.about = {
         **_about(model, imported, found.name, how), "mode": "training",
         "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),

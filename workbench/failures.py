@@ -31,19 +31,8 @@ def rows(made: Compilation) -> list[dict[str, Any]]:
         for record in made.checks.get(stage.index, ())
         if record.verdict == "failed"
     ]
-    return [_row(made, *each, first=not number) for number, each in enumerate(found)]
-
-
-def of_translations(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each op whose translation is wrong, by the ``facts`` of an import: what it makes is
-    not what the framework says, and the framework's decomposition stands in for it."""
-    unknown = dict.fromkeys(("op", "want", "got", "error", "ulps"))
-    return [
-        {"pass": IMPORT, "rule": f"translation of {each['op']}", **unknown,
-         "line": each["line"] or None, "element": [],
-         "note": f"node {each['node']}: {each['reason']}; the decomposition stands in for it"}
-        for each in facts.get("stood_in") or ()
-    ]  # fmt: skip
+    narrowed = next((record for stage, record in found if stage.index), None)  # of a pass
+    return [_row(made, *each, first=each[1] is narrowed) for each in found]
 
 
 def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -102,8 +102,12 @@ def _failed(run: Run) -> Iterator[Finding]:
                 )  # fmt: skip
         for result in run.recording.checks(stage.index):
             if result.rewrite is None and result.verdict == "failed":
-                yield Finding(ERROR, f"{stage.pass_name} changes the result",
-                              f"error {result.worst_error:.2g}. {result.note}",
+                title, said = f"{stage.pass_name} changes the result", result.note
+                if stage.index:
+                    said = f"error {result.worst_error:.2g}. {said}"
+                else:
+                    title = "A translation of the import is wrong"
+                yield Finding(ERROR, title, said,
                               {"stage": stage.index, "panes": ["graph", "diff"]},
                               look=True)  # fmt: skip
 

@@ -17,7 +17,15 @@ import numpy as np
 
 from core_compiler import compiler
 from core_compiler.compiler import Compilation, Options
-from core_compiler.debug.bisect import Finding, Looked, bisect, made_by, tensor_value
+from core_compiler.debug import translations
+from core_compiler.debug.bisect import (
+    Finding,
+    Looked,
+    bisect,
+    made_by,
+    of_import,
+    tensor_value,
+)
 from core_compiler.errors import UserError
 from core_compiler.ir.text import print_module, print_ops, value_names
 from core_compiler.kernels import CONTRACT_VERSION
@@ -107,6 +115,10 @@ class Search:
             made, self.inputs, levels=levels(), tolerance=self.tolerance, execute=self.execute,
             progress=progress, looked=looked,
         )  # fmt: skip
+        if found is None:  # a wrong translation that another stands in for moves no number
+            module = self.model.imported.module
+            wrong = translations.checks(self.model.imported.facts, module)
+            found = of_import(module, wrong[0]) if wrong else None
         data = facts(found, looked, made)
         given = {
             "model": self.model.name, "target": made.target.name, "tolerance": self.tolerance,
@@ -115,7 +127,10 @@ class Search:
         return {**data, **given}, made, found
 
     def suspect(self, made: Compilation, found: Finding) -> reducing.Suspect:
-        """What to reduce."""
+        """What to reduce; UserError where no pass is wrong but the import."""
+        if not found.stage:
+            raise UserError(f"no pass shows it: {found.note}", self.model.name,
+                            "a model of that node alone is the program that shows it")  # fmt: skip
         modules = [stage.module for stage in made.stages]
         return reducing.suspect(
             modules, made.steps, found.seen, self.model.name, self.inputs, made.target,

@@ -47,6 +47,7 @@ RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
 SEEN = {
     "rewrite": CHECKED, "unlogged": CHECKED, "schedule": CHECKED, "results": END_TO_END,
     "loops": CHECKED, "memory": CHECKED, "code": EXECUTED, "kernel": EXECUTED, "program": EXECUTED,
+    "translation": CHECKED,
 }  # fmt: skip
 
 
@@ -144,6 +145,12 @@ def locate(
     stage = compilation.stages[-1]
     fault = _fault(next(r for r in records if r.verdict == "failed"))
     return search._found(stage.step, stage.before, fault, stage.rewrites)
+
+
+def of_import(module: Module, record: CheckRecord) -> Finding:
+    """The finding that a failed check of the import is (its stage is 0); ``module`` is what was
+    imported."""
+    return Finding(0, "import", SEEN[record.kind], record.note, value=record.value, before=module)
 
 
 def raised_by(compilation, step, error: Exception) -> Finding:

@@ -21,9 +21,10 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 VERDICTS = ("bitwise", "within", "unchecked", "failed")
 #: What a check is about: one rewrite; a change that no event speaks of; the results of the stage as
 #: a whole; a kernel's plain loops; a scheduled kernel; planned memory; machine code on parts
-#: of a launch; a launch of machine code; the linked program.
+#: of a launch; a launch of machine code; the linked program; a translation of the import.
 CHECKS = (
     "rewrite", "unlogged", "results", "loops", "schedule", "memory", "code", "kernel", "program",
+    "translation",
 )  # fmt: skip
 #: How a compile ends.
 STATUSES = ("finished", "failed", "cancelled")

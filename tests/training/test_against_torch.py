@@ -110,3 +110,24 @@ def test_a_wrong_rule_is_a_failure_with_pass_op_line_and_values(capsys, tmp_path
     assert "core.gelu" in row["op"] and row["line"] and row["element"]
     assert row["got"] == pytest.approx(-row["want"], rel=1e-5)
     assert path.exists() and found["recording"] == str(path)
+
+
+@pytest.mark.slow
+def test_a_translation_that_torch_stands_in_for_fails_the_check(capsys, monkeypatch):
+    """The numbers are right; ``train --check`` and the pytest fixtures' check say no all the same,
+    as ``compile --check`` and ``bisect`` do."""
+    import core_compiler as cc
+    from core_compiler.frontends.pytorch.aten import table
+    from tests.training import torch_tasks
+    from workbench.testing import check_passes
+
+    monkeypatch.setitem(table.TABLE, "gelu", lambda b, x, **more: b.reduce_sum(x, axes=(1,)))
+    code, found = train(capsys, "linear", "--check")
+    assert code == 1 and found["checks"]["failed"] == 1 and not found["loss"]
+    (row,) = found["failures"]
+    assert (row["pass"], row["rule"]) == ("import", "translation")
+    assert "aten.gelu.default" in row["note"] and row["line"] and row["op"]
+    model, (rows, _) = torch_tasks.linear()
+    made = cc.compile(model, [rows[:8]], check=True)
+    with pytest.raises(AssertionError, match=r"stage 0 import: failed: .*aten\.gelu"):
+        check_passes(made)

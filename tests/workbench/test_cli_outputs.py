@@ -180,10 +180,14 @@ def test_a_translation_that_torch_stands_in_for_is_a_failed_check(command, own, 
     found = command.json(*words, "--check", "--against", "torch", code=1)
     assert found["against"]["verdict"] == "within"
     (row,) = found["failures"]
-    assert (row["pass"], row["rule"]) == ("import", "translation of aten.layer_norm.default")
+    assert (row["pass"], row["rule"]) == ("import", "translation")
     assert row["line"].endswith("own_verdicts.py:11")
-    assert "layer_norm" in row["note"] and "our form gives tensor<6xf32>" in row["note"]
+    assert "translation of aten.layer_norm.default (node layer_norm) is wrong" in row["note"]
+    assert "our form gives tensor<6xf32>" in row["note"]
     assert found["checks"]["failed"] == 1
+    found = command.json("bisect", f"{own}:norms", "--no-import-cache", code=1)
+    assert (found["first_bad_pass"], found["stage"], found["how"]) == ("import", 0, "check")
+    assert found["note"] == row["note"] and found["model_lines"] == [row["line"]]
 
 
 @pytest.mark.sampled(3)

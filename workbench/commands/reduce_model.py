@@ -180,7 +180,7 @@ def _wrong_stage(arguments, opened, stages) -> int | None:
         if number == 0:
             raise UserError("stage 0 is the import, made by no pass", "--stage", "name a later one")
         return number
-    return next((s.index for s in stages if s.verdicts.get("failed")), None)
+    return next((s.index for s in stages if s.index and s.verdicts.get("failed")), None)
 
 
 # -- arguments and answers -------------------------------------------------------------------------
