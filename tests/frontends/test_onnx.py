@@ -234,6 +234,20 @@ def test_an_output_that_nothing_makes_is_refused(tmp_path):
     )
 
 
+@pytest.mark.parametrize("read", [True, False])
+def test_an_output_that_a_translation_leaves_out_is_refused_with_its_node(
+    tmp_path, monkeypatch, read
+):
+    from core_compiler.frontends.onnx.importer import TABLE
+
+    right = TABLE["Split"]
+    monkeypatch.setitem(TABLE, "Split", lambda *given: right(*given)[:1])
+    nodes = [helper.make_node("Split", ["x"], ["a", "b"], num_outputs=2)]
+    nodes += [helper.make_node("Relu", ["b"], ["y"]) for _ in range(read)]
+    model = model_of(nodes, [("x", F, [4])], [("y" if read else "b", F, [2])])
+    _refused(tmp_path, model, r"Split \(its output 'b' has no translation; model\.onnx:1\)")
+
+
 def test_all_unsupported_ops_are_named_at_once(tmp_path):
     nodes = [
         helper.make_node("MaxRoiPool", ["x", "x"], ["a"]),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,8 @@ class Importer:
         #: The ops that ONNX gives no positions out of range.
         self.accesses: list[Access] = []
         self.unsupported: list[Unsupported] = []
+        #: Outputs that their node's translation does not make -> what is said where one is read.
+        self.lacking: dict[str, Unsupported] = {}
         #: The random ops of the model, and what training changes beside parameters.
         self.draws, self.state = draws, State()
         #: Initializers that are parts of the state: constant -> the part's name.
@@ -255,6 +258,8 @@ class Importer:
             self.node(node)
         for info in graph.output:
             value = self.env.get(info.name)
+            if value is None and info.name in self.lacking:
+                self.unsupported.append(self.lacking.pop(info.name))
             if value is None and not self.unsupported:
                 raise UserError(
                     f"output {info.name!r} is made by no node", self.name, "the file is damaged"
@@ -435,15 +440,21 @@ class Importer:
             return
         self.take(context)
         made = made if isinstance(made, tuple | list) else (made,)
-        for name, value in zip(node.output, made, strict=False):
+        for name, value in zip_longest(node.output, made[: len(node.output)]):
             if name and value is not None:
                 self.define(name, value)
+            elif name:
+                self.lacking[name] = Unsupported(
+                    key, f"its output {name!r} has no translation", described
+                )
 
     def _sized(self, values) -> bool:
         return any(isinstance(value, Value) and self.counted.of(value) for value in values)
 
     def _read(self, name: str) -> Named:
         if name not in self.env:
+            if name in self.lacking:
+                self.unsupported.append(self.lacking.pop(name))
             if self.unsupported:
                 raise _Missing
             raise UserError(f"tensor {name!r} is made by no node before it is used", self.name,
