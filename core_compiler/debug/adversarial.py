@@ -13,7 +13,6 @@ the sources that decide about it, so that it is tried once.
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug import hurtful
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.remembered import Remembered
@@ -32,19 +32,6 @@ from core_compiler.ir.rewriter import stable_topological
 from core_compiler.ops.base import REGISTRY, cost, definition
 from core_compiler.passes.base import CONTROL_FLOW
 
-#: Classes of values, in the order in which they are tried, with their names for the user.
-CLASSES: Mapping[str, str] = {
-    "mixed": "special values",
-    "zeros": "zeros of both signs",
-    "ties": "equal values",
-    "nan": "NaN",
-    "infinities": "infinities",
-    "denormals": "denormal values",
-    "largest": "the largest finite values",
-    "spread": "a large mean with a small spread",
-}
-#: Classes whose values are finite and of a size at which a tolerance has a meaning.
-_FINITE = frozenset({"zeros", "ties", "spread"})
 #: Seconds that a stage's tries may take beyond a part of what its checks have taken.
 LEAST_SECONDS, PART = 1.0, 0.25
 #: A pair of more operations is tried on few classes: special values where it is elementwise, else
@@ -54,13 +41,11 @@ MOST_FLOPS = 50_000_000
 MOST_CONTEXT = 6
 #: Constants of at most this many elements are values to try, and part of a pair's text.
 SMALL = 64
-#: Larger arrays repeat a block of so many values (a prime, so that no axis meets it evenly).
-BLOCK = 65_537
 #: How far both sides of an inexact rule may be apart in f64, and how much worse it may round.
 ALGEBRA, GROWTH, MOVED = 1e-9, 4.0, 8.0
 #: What decides about a pair beside its text.
 _SOURCES = ("ops/**/*.py", "kernels/*.py", "kernels/reference/*.py", "passes/**/*.py",
-            "debug/adversarial.py", "debug/wide.py")  # fmt: skip
+            "debug/adversarial.py", "debug/hurtful.py", "debug/wide.py")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -330,7 +315,7 @@ class Pair:
     def faults(self) -> Iterator[Fault]:
         floats = any(v.type.dtype.is_float for v in self.free)
         heavy = sum(map(_flops, (*self.old, *self.new))) > MOST_FLOPS
-        classes = list(CLASSES) if floats else ["mixed"]
+        classes = list(hurtful.CLASSES) if floats else ["mixed"]
         if floats and not self.elementwise:  # a sum over special values is NaN: it tells nothing
             classes = ["nan", "spread"] if heavy else classes[1:]
         elif heavy:
@@ -349,7 +334,9 @@ class Pair:
         seed = int.from_bytes(hashlib.sha256(class_.encode()).digest()[:4], "little")
         random = np.random.default_rng(seed)
         constants = [c for a in self.fixed.values() if a.size <= SMALL for c in np.ravel(a)]
-        made = {v: _array(class_, v.type, random, constants, self.elementwise) for v in self.free}
+        made = {
+            v: hurtful.array(class_, v.type, random, constants, self.elementwise) for v in self.free
+        }
         return {**self.fixed, **made}
 
     def _exact(self, class_: str, given) -> Fault | None:
@@ -405,7 +392,7 @@ class Pair:
         if off.relative > allowed and off.relative > MOVED * self.moved(given, value, finite):
             return _fault(class_, "is another number in f64 too", value, off.index, want, got,
                           off.relative)  # fmt: skip
-        if class_ not in _FINITE:
+        if class_ not in hurtful.FINITE:
             return None
         masked = [np.where(finite, widened(a), 0.0) for a in (want, got)]
         before, after = (distance(true, a, want.dtype).relative for a in masked)
@@ -486,70 +473,5 @@ def _fault(class_, said, value, index, want, got, error) -> Fault:
 
 
 def _note(class_: str, said: str) -> str:
-    return f"differs for {CLASSES[class_]}: {said}" if said != "keeps bits" else (
-        f"does not keep the bits of {CLASSES[class_]}")  # fmt: skip
-
-
-# -- values ----------------------------------------------------------------------------------------
-
-
-def _array(
-    class_: str, kind: TensorType, random: np.random.Generator, constants: Sequence[Any],
-    elementwise: bool,
-) -> np.ndarray:  # fmt: skip
-    """An array of a class for a value of type ``kind``."""
-    shape: Any = kind.shape
-    dtype = kind.dtype.numpy
-    if kind.dtype.is_float:
-        return _floats(class_, shape, dtype, random, constants)
-    if dtype == np.bool_:
-        return random.integers(0, 2, shape).astype(bool)
-    if not elementwise:  # may be positions
-        return random.integers(0, 2, shape).astype(dtype)
-    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
-    pool = [0, 1, 2, 3] if limits is None else [
-        0, 1, 2, 3, int(limits.max), int(limits.max) - 1, int(limits.min), int(limits.min) + 1,
-        int(limits.max) // 2, *([-1, -2] if dtype.kind == "i" else []),
-    ]  # fmt: skip
-    return random.choice(np.array(pool, dtype), shape)
-
-
-def _floats(class_, shape, dtype, random, constants) -> np.ndarray:
-    count = math.prod(shape)
-    if count > BLOCK:
-        return np.resize(_floats(class_, (BLOCK,), dtype, random, constants), shape)
-    normal = random.standard_normal(shape)
-    largest, tiny, least = _limits(dtype)
-    if class_ == "zeros":
-        return (random.choice([0.0, -0.0, 1.0, -1.0], shape)).astype(dtype)
-    if class_ == "ties":
-        return (random.choice([1.0, 2.0], shape)).astype(dtype)
-    if class_ == "spread":
-        return (100.0 + normal / 16).astype(dtype)
-    if class_ == "denormals":
-        return (least * random.integers(-40, 41, shape)).astype(dtype)
-    few = random.random(shape) < 0.1
-    if class_ == "nan":
-        return np.where(few, random.choice([np.nan, -np.nan], shape), normal).astype(dtype)
-    if class_ == "infinities":
-        return np.where(few, random.choice([np.inf, -np.inf], shape), normal).astype(dtype)
-    if class_ == "largest":
-        return np.where(few, random.choice([largest, -largest], shape), normal).astype(dtype)
-    beside = []
-    for constant in constants:
-        if np.dtype(type(constant)).kind == "f" and np.isfinite(constant):
-            held = np.asarray(constant, dtype if dtype.kind == "f" else np.float32)
-            up, down = (np.nextafter(held, np.array(e, held.dtype)) for e in (np.inf, -np.inf))
-            beside += [float(held), float(up), float(down), -float(held)]
-    pool = [0.0, -0.0, 1.0, -1.0, 0.5, np.inf, -np.inf, np.nan, least, -least, tiny, -tiny,
-            largest, -largest, 2.0, -2.0, 3.7, *beside]  # fmt: skip
-    with np.errstate(over="ignore", invalid="ignore"):
-        return random.choice(np.array(pool, np.float64), shape).astype(dtype)
-
-
-def _limits(dtype: np.dtype) -> tuple[float, float, float]:
-    """Largest finite, smallest normal and smallest denormal value of a float dtype."""
-    import ml_dtypes
-
-    found = ml_dtypes.finfo(dtype)  # of NumPy's own dtypes too
-    return float(found.max), float(found.tiny), float(found.smallest_subnormal)
+    return f"differs for {hurtful.CLASSES[class_]}: {said}" if said != "keeps bits" else (
+        f"does not keep the bits of {hurtful.CLASSES[class_]}")  # fmt: skip

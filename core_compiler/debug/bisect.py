@@ -20,7 +20,8 @@ import numpy as np
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.judge import Judge, Made, described
 from core_compiler.debug.kernels import KernelCheck
-from core_compiler.debug.steps import BadStep, first_bad_step, first_launches
+from core_compiler.debug.launch_cases import first_launches
+from core_compiler.debug.steps import BadStep, first_bad_step
 from core_compiler.errors import (
     CANNOT_HERE,
     InternalError,

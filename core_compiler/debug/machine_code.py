@@ -2,10 +2,10 @@
 
 A kernel takes its extents as arguments, and every launch of it is cut into slices of work items:
 that the launches of one model are right says little of others.  Here each compiled kernel is a
-program of its own, executed on the parts that its schedule was checked on (`debug.steps`), with one
-thread and with more than divide its items evenly.  What it writes is compared, bit for bit, with
-its plain loops in the interpreter, and nothing behind its results may change.  Code of the CPU is
-executed in another process: a wrong address is told as the kernel's, not as a crash.
+program of its own, executed on the parts that its schedule was checked on (`launch_cases`), with
+one thread and with more than divide its items evenly.  What it writes is compared, bit for bit,
+with its plain loops in the interpreter, and nothing behind its results may change.  Code of the CPU
+is executed in another process: a wrong address is told as the kernel's, not as a crash.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 from core_compiler.debug.check import differing, numbers, same_bits, worst_error
 from core_compiler.debug.execute_apart import Ended, Unable, execute
 from core_compiler.debug.kernels import KernelCheck
+from core_compiler.debug.launch_cases import LaunchCase, cases, first_launches
 from core_compiler.debug.remembered import Remembered
-from core_compiler.debug.steps import LaunchCase, cases, first_launches
 from core_compiler.ir import Block, Function, Module, Op, Value, buffer, dense
 from core_compiler.ir.events import CheckRecord
 from core_compiler.kernels.interpreter import KernelFault
@@ -33,7 +33,8 @@ from core_compiler.passes.outline_kernels import is_exchange
 THREADS = (1, 3)
 #: Elements behind each result that must keep their bits.
 GUARD = 256
-_SOURCES = ("codegen/**/*.py", "kernels/**/*.py", "targets/*.py", "runtime/*.py", "debug/steps.py",
+_SOURCES = ("codegen/**/*.py", "kernels/**/*.py", "targets/*.py", "runtime/*.py",
+            "debug/extents.py", "debug/launch_cases.py", "debug/hurtful.py",
             "debug/machine_code.py", "debug/execute_apart.py")  # fmt: skip
 
 

@@ -1,0 +1,110 @@
+"""Sizes of a launch that leave few iterations: what a kernel is tried on.
+
+Kernels take their extents as arguments: with smaller ones and the same strides the same kernel
+computes a corner of its results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from core_compiler.ir import Function, Op
+from core_compiler.kernels.abi import index_arguments
+
+#: Points of the iteration space that are tried at the most, unless the least extents have more.
+MOST_POINTS = 150_000
+#: Least extents that a part keeps: of rows in all (the longest register tile has 14), of columns
+#: (vectors and their tiles have up to 32), of a sum alone (chunks of 256 terms) and of one that
+#: has taps too (channel blocks of 32).
+ROWS, COLUMNS, TERMS, CHANNELS = 17, 37, 261, 37
+#: Points of the iteration space that are tried on special values.
+FEW_POINTS = 4096
+
+
+def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
+    """Values for an unscheduled kernel's index arguments that leave few points to compute.
+
+    Extents of loops get smaller, strides and bounds stay, so every access stays inside the buffers.
+    """
+    bounds, capped, other = read_extents(kernel)
+    bounds.update(dict.fromkeys(capped - other - bounds.keys(), "sequential"))
+    given, sizes = sizes, list(sizes)
+    parallel = [i for i, loop in bounds.items() if loop == "parallel"]
+    terms = [i for i, loop in bounds.items() if loop != "parallel"]
+
+    def points() -> int:
+        return math.prod(max(sizes[i], 1) for i in bounds)
+
+    def shrink(places: Sequence[int], least: int) -> None:
+        """Make extents smaller while need be: outer ones to 2, the last so that ``least`` points
+        are left in all."""
+        for i in places:
+            rest = math.prod(max(sizes[j], 1) for j in places if j != i)
+            if points() > MOST_POINTS:
+                sizes[i] = min(sizes[i], 2 if i != places[-1] else -(-least // rest))
+
+    shrink(parallel[:-1], ROWS)
+    # A tap's extent is small and stays; what is left is the channels, or the terms of a sum alone.
+    shrink([max(terms, key=lambda i: sizes[i])] if terms else [], CHANNELS if terms[1:] else TERMS)
+    shrink(parallel[-1:], COLUMNS)
+    # Scratch memory of a size that got smaller holds less for the loops that read a part of it.
+    place = {v: i for i, v in enumerate(index_arguments(kernel))}
+    for a in {place[v] for op in kernel.body.walk() if op.kind == "kernel.alloc"
+              for v in op.operands if v in place}:  # fmt: skip
+        for i in bounds:
+            if sizes[a] < given[a] and given[i] <= given[a]:
+                sizes[i] = min(sizes[i], sizes[a])
+    return sizes
+
+
+def least(kernel: Function, sizes: Sequence[int]) -> list[int]:
+    """``sizes`` with the extents of parallel loops that are nothing else at 3 or less."""
+    free = only_parallel(kernel)
+    return [min(n, 3) if i in free else n for i, n in enumerate(sizes)]
+
+
+def fewer(kernel: Function, sizes: Sequence[int]) -> list[int]:
+    """``sizes`` with smaller extents of parallel loops that are nothing else (3 or more), so that
+    at most :data:`FEW_POINTS` are left where that is enough."""
+    sizes = list(sizes)
+    for i in only_parallel(kernel):
+        rest = points(kernel, sizes) // max(sizes[i], 1)
+        sizes[i] = min(sizes[i], max(3, FEW_POINTS // max(rest, 1)))
+    return sizes
+
+
+def points(kernel: Function, sizes: Sequence[int]) -> int:
+    """Iterations of the loops of an unscheduled kernel."""
+    return math.prod(max(sizes[i], 1) for i in read_extents(kernel)[0])
+
+
+def read_extents(kernel: Function) -> tuple[dict[int, str], set[int], set[int]]:
+    """How an unscheduled kernel reads its index arguments, by their numbers: those that bound loops
+    with the kind of loop (the first one), those that a ``kernel.min`` reads (it cuts off the last
+    chunk of a sum), and those that decide something else or bound loops of several kinds."""
+    place = {v: i for i, v in enumerate(index_arguments(kernel))}
+    bounds: dict[int, str] = {}
+    capped: set[int] = set()
+    other: set[int] = set()
+    for op in kernel.body.walk():
+        for number, value in enumerate(op.operands):
+            if value not in place:
+                continue
+            if op.kind != "kernel.for" or number != 1:
+                (capped if op.kind == "kernel.min" else other).add(place[value])
+            elif bounds.setdefault(place[value], op["loop"]) != op["loop"]:
+                other.add(place[value])
+    return bounds, capped, other
+
+
+def only_parallel(kernel: Function) -> list[int]:
+    """The index arguments that bound parallel loops and decide nothing else: with smaller ones the
+    kernel computes fewer of the same results."""
+    bounds, capped, other = read_extents(kernel)
+    return [i for i, loop in bounds.items() if loop == "parallel" and i not in capped | other]
+
+
+def whole(launch: Op) -> list[int]:
+    """The sizes that a launch has."""
+    return [n for kind, n in launch["arguments"] if kind == "size"]

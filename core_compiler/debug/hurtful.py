@@ -1,0 +1,96 @@
+"""Values made to hurt: NaN, infinities, zeros of both signs, equal values, denormals...
+
+Example inputs are harmless: what is wrong for these shows on none of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from core_compiler.ir import TensorType
+
+#: Classes of values, in the order in which they are tried, with their names for the user.
+CLASSES: Mapping[str, str] = {
+    "mixed": "special values",
+    "zeros": "zeros of both signs",
+    "ties": "equal values",
+    "nan": "NaN",
+    "infinities": "infinities",
+    "denormals": "denormal values",
+    "largest": "the largest finite values",
+    "spread": "a large mean with a small spread",
+}
+#: Classes whose values are finite and of a size at which a tolerance has a meaning.
+FINITE = frozenset({"zeros", "ties", "spread"})
+#: Larger arrays repeat a block of so many values (a prime, so that no axis meets it evenly).
+BLOCK = 65_537
+
+
+def array(
+    class_: str, kind: TensorType, random: np.random.Generator, constants: Sequence[Any],
+    elementwise: bool,
+) -> np.ndarray:  # fmt: skip
+    """An array of a class for a value of type ``kind``."""
+    shape: Any = kind.shape
+    dtype = kind.dtype.numpy
+    if kind.dtype.is_float:
+        return floats(class_, shape, dtype, random, constants)
+    if dtype == np.bool_:
+        return random.integers(0, 2, shape).astype(bool)
+    if not elementwise:  # may be positions
+        return random.integers(0, 2, shape).astype(dtype)
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+    pool = [0, 1, 2, 3] if limits is None else [
+        0, 1, 2, 3, int(limits.max), int(limits.max) - 1, int(limits.min), int(limits.min) + 1,
+        int(limits.max) // 2, *([-1, -2] if dtype.kind == "i" else []),
+    ]  # fmt: skip
+    return random.choice(np.array(pool, dtype), shape)
+
+
+def floats(
+    class_: str, shape: tuple[int, ...], dtype: np.dtype, random: np.random.Generator,
+    constants: Sequence[Any] = (),
+) -> np.ndarray:  # fmt: skip
+    """Floats of a class; ``constants`` are values to be met exactly and from both sides."""
+    count = math.prod(shape)
+    if count > BLOCK:
+        return np.resize(floats(class_, (BLOCK,), dtype, random, constants), shape)
+    normal = random.standard_normal(shape)
+    largest, tiny, least = limits_of(dtype)
+    if class_ == "zeros":
+        return (random.choice([0.0, -0.0, 1.0, -1.0], shape)).astype(dtype)
+    if class_ == "ties":
+        return (random.choice([1.0, 2.0], shape)).astype(dtype)
+    if class_ == "spread":
+        return (100.0 + normal / 16).astype(dtype)
+    if class_ == "denormals":
+        return (least * random.integers(-40, 41, shape)).astype(dtype)
+    few = random.random(shape) < 0.1
+    if class_ == "nan":
+        return np.where(few, random.choice([np.nan, -np.nan], shape), normal).astype(dtype)
+    if class_ == "infinities":
+        return np.where(few, random.choice([np.inf, -np.inf], shape), normal).astype(dtype)
+    if class_ == "largest":
+        return np.where(few, random.choice([largest, -largest], shape), normal).astype(dtype)
+    beside = []
+    for constant in constants:
+        if np.dtype(type(constant)).kind == "f" and np.isfinite(constant):
+            held = np.asarray(constant, dtype if dtype.kind == "f" else np.float32)
+            up, down = (np.nextafter(held, np.array(e, held.dtype)) for e in (np.inf, -np.inf))
+            beside += [float(held), float(up), float(down), -float(held)]
+    pool = [0.0, -0.0, 1.0, -1.0, 0.5, np.inf, -np.inf, np.nan, least, -least, tiny, -tiny,
+            largest, -largest, 2.0, -2.0, 3.7, *beside]  # fmt: skip
+    with np.errstate(over="ignore", invalid="ignore"):
+        return random.choice(np.array(pool, np.float64), shape).astype(dtype)
+
+
+def limits_of(dtype: np.dtype) -> tuple[float, float, float]:
+    """Largest finite, smallest normal and smallest denormal value of a float dtype."""
+    import ml_dtypes
+
+    found = ml_dtypes.finfo(dtype)  # of NumPy's own dtypes too
+    return float(found.max), float(found.tiny), float(found.smallest_subnormal)

@@ -1,0 +1,261 @@
+"""The data that launches are tried on: parts of their iteration space, numbers of many kinds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug import hurtful
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.debug.extents import (
+    fewer,
+    least,
+    only_parallel,
+    part,
+    points,
+    read_extents,
+    whole,
+)
+from core_compiler.ir import Function, Module, Op, Value
+from core_compiler.ir.kinds import MEANING_IN_REGION
+from core_compiler.kernels.abi import buffer_arguments, index_arguments
+from core_compiler.kernels.interpreter import KernelFault, interpret
+from core_compiler.kernels.ops import element
+from core_compiler.passes.bufferize import OVER
+
+#: What numbers a case is of, besides seeded random floats and the integers 0 and 1, as people are
+#: told.
+NEGATED, HURTFUL = "floats negated", "NaN, infinities and other special values among the floats"
+LOWEST, HIGHEST = "nearly all floats -inf", "nearly all floats inf"
+INTEGERS = "integers of all sizes"
+_COMPARISONS = frozenset({"kernel.lt", "kernel.le", "kernel.gt", "kernel.ge"})
+_EXTREMES = _COMPARISONS | {"kernel.max", "kernel.min"}
+
+
+def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:
+    """The parts of a launch that a kernel is tried on: one with full tiles and their edges, and one
+    so small that edges are all there is; where a result depends on which of two floats is larger,
+    that once more with all floats negated; then those of :func:`hurtful_cases`."""
+    first = LaunchCase(launch, scheduled)
+    yield first
+    sizes = least(first.first, first.sizes)
+    if sizes != first.sizes:
+        yield LaunchCase(launch, scheduled, sizes)
+    if _on_floats(first.first, _COMPARISONS):
+        yield LaunchCase(launch, scheduled, sizes, NEGATED)
+    yield from hurtful_cases(launch, scheduled, first.sizes)
+
+
+def hurtful_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[LaunchCase]:
+    """Cases of at most ``sizes``.  Where a launch reads floats: special values among them, and
+    where it looks for the largest or the smallest, nearly all of them infinite.  Where it only
+    calculates with integers: any of them."""
+    kernel = scheduled.steps[0].function
+    few = fewer(kernel, sizes)
+    if _calculates(launch):
+        yield LaunchCase(launch, scheduled, few, INTEGERS)
+    if not any(v.type.dtype.is_float for v in launch.operands[: launch["reads"]]):
+        return
+    yield LaunchCase(launch, scheduled, few, HURTFUL)
+    if len(only_parallel(kernel)) < len(read_extents(kernel)[0]) and _on_floats(kernel, _EXTREMES):
+        for kind in (LOWEST, HIGHEST):
+            yield LaunchCase(launch, scheduled, least(kernel, few), kind)
+
+
+def _on_floats(function: Function, kinds: frozenset[str]) -> bool:
+    """Whether a kernel has an op of ``kinds`` on floats."""
+    return any(
+        op.kind in kinds and getattr(element(op.operands[0].type), "is_float", False)
+        for op in function.body.walk()
+    )
+
+
+#: Ops of integers that have a meaning for all of them and use none as a position.
+_CALCULATE = frozenset(f"core.{name}" for name in (
+    "add", "sub", "mul", "neg", "abs", "sign", "max", "min", "and", "or", "xor", "not", "eq", "ne",
+    "lt", "le", "gt", "ge", "select", "matmul", "contract", "reduce_sum", "reduce_max",
+    "reduce_min", "reduce_prod", "cumsum", "reshape", "transpose", "broadcast", "slice", "concat",
+    "constant", "clamp", "div", "mod", "rem", "pow", "shl", "shr", "bitnot", "relu", "pad",
+    "reverse", "argmax", "argmin",
+))  # fmt: skip
+
+
+def _calculates(launch: Op) -> bool:
+    """Whether a launch reads integers, and only calculates with them."""
+    read = [v for v in launch.operands[: launch["reads"]] if v.type.dtype.is_integer]
+    return bool(read) and all(
+        op.kind in _CALCULATE or (op.kind == "core.cast" and op.operands[0].type.dtype.is_integer)
+        for region in launch.regions
+        for op in region.walk()
+        if op.kind not in MEANING_IN_REGION
+    )
+
+
+def first_launches(module: Module, schedules: Mapping[str, Any]) -> list[Op]:
+    """The first launch of each scheduled kernel, in program order."""
+    found: dict[str, Op] = {}
+    for op in module.main.body.ops:
+        if op.kind == "target.launch" and op["kernel"] in schedules:
+            found.setdefault(op["kernel"], op)
+    return list(found.values())
+
+
+class LaunchCase:
+    """The data of one launch: each buffer's memory in its own layout.  ``sizes``: the values of its
+    index arguments, at most those that the launch has; by default those of a ``part``.
+    ``kind``: which numbers (:data:`NEGATED`, :data:`HURTFUL`...; "": ordinary ones)."""
+
+    def __init__(self, launch: Op, scheduled, sizes: Sequence[int] | None = None, kind: str = ""):
+        self.launch, self.scheduled, self.kind = launch, scheduled, kind
+        self.first = scheduled.steps[0].function
+        self.given = whole(launch)
+        self.sizes = part(self.first, self.given) if sizes is None else list(sizes)
+        reads = launch["reads"]
+        places = [
+            (kind, n if kind == "operand" else reads + n)
+            for kind, n in launch["arguments"]
+            if kind != "size"
+        ]
+        self.buffers = [launch.operands[n] for _, n in places]
+        self.outputs = [i for i, (kind, _) in enumerate(places) if kind == "result"]
+        #: Results that a kernel writes a part of -> what they hold beforehand.
+        self.over = {
+            launch.operands[reads + result]: launch.operands[number]
+            for result, number in launch.get(OVER, ())
+        }
+
+    def hold(self, value: Value, array: np.ndarray) -> None:
+        """Let a buffer that the launch reads hold a tensor."""
+        _view(self.memory[value], value.type)[...] = array
+
+    def extents(self) -> str:
+        """What was made smaller, for people."""
+        names = [v.name for v in index_arguments(self.first)]
+        changed = zip(names, self.given, self.sizes, strict=True)
+        smaller = [f"{name} = {new} of {old}" for name, old, new in changed if new != old]
+        smaller += [self.kind] if self.kind else []
+        return ", ".join(smaller) or "whole launch"
+
+    @cached_property
+    def memory(self) -> dict[Value, np.ndarray]:
+        """Each buffer's elements, in the order of its memory."""
+        random = np.random.default_rng(7)
+        made = {v: _filled(v.type, random) for v in self.launch.operands}
+        for value, array in made.items():
+            dtype = value.type.dtype
+            if dtype.is_float and self.kind:
+                made[value] = self._floats(array, random)
+            elif dtype.is_integer and self.kind == INTEGERS:
+                made[value] = _any_integers(array, random)
+        return made
+
+    def _floats(self, array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Random floats made special: what is rare is one among the terms of a result."""
+        if self.kind == INTEGERS:
+            return array
+        if self.kind == NEGATED:
+            return -array
+        free = math.prod(max(self.sizes[i], 1) for i in only_parallel(self.first))
+        rare = random.random(array.shape) < min(0.5, free / points(self.first, self.sizes))
+        if self.kind == HURTFUL:
+            return np.where(rare, hurtful.floats("mixed", array.shape, array.dtype, random), array)
+        return np.where(rare, array, array.dtype.type(-np.inf if self.kind == LOWEST else np.inf))
+
+    def loops(self) -> list[np.ndarray] | KernelFault:
+        """The results by the plain loops."""
+        try:
+            return self.interpreted(*states(self.scheduled)[0])
+        except KernelFault as error:
+            return error
+
+    def loops_over(self, pattern: int) -> list[np.ndarray]:
+        """The results by the plain loops, in memory that holds bytes of ``pattern`` beforehand."""
+        buffers = [
+            np.full(self.memory[v].nbytes, pattern, np.uint8).view(self.memory[v].dtype)
+            if i in self.outputs and v not in self.over else self.fresh(v)
+            if i in self.outputs else self.memory[v]
+            for i, v in enumerate(self.buffers)
+        ]  # fmt: skip
+        interpret(self.first, buffers, self.sizes[: len(index_arguments(self.first))])
+        return [buffers[i] for i in self.outputs]
+
+    def meaning(self, evaluator: Evaluator) -> list[np.ndarray]:
+        """The results by the launch's region, as they would lie in memory."""
+        reads = self.launch["reads"]
+        arrays = [
+            np.array(_view(self.memory[v], v.type), order="C") for v in self.launch.operands[:reads]
+        ]
+        results = evaluator.block(self.launch.regions[0], arrays)
+        made = {}
+        for value, array in zip(self.launch.operands[reads:], results, strict=True):
+            flat = np.zeros_like(self.memory[value])
+            _view(flat, value.type)[...] = array
+            made[value] = flat
+        return [made[self.buffers[i]] for i in self.outputs]
+
+    def fresh(self, value: Value) -> np.ndarray:
+        """A result's memory before the kernel runs."""
+        old = self.over.get(value)
+        return np.zeros_like(self.memory[value]) if old is None else self.memory[old].copy()
+
+    def interpreted(self, function, known) -> list[np.ndarray]:
+        """The results by one step of the schedule."""
+        sizes, plan = list(self.sizes), self.scheduled.launch
+        if plan is not None:
+            sizes += plan.more_sizes(self.sizes, 1)
+        buffers = [
+            self.fresh(v) if i in self.outputs else self.memory[v]
+            for i, v in enumerate(self.buffers)
+        ]
+        for place, pack in plan.pack.items() if plan is not None else ():
+            if buffer_arguments(function)[place].type != buffer_arguments(self.first)[place].type:
+                packed = np.zeros(plan.packed_elements(self.sizes), buffers[place].dtype)
+                interpret(pack, [buffers[place], packed], plan.pack_arguments(place, self.sizes))
+                buffers[place] = packed
+        interpret(function, buffers, sizes[: len(index_arguments(function))], functions=known)
+        return [buffers[i] for i in self.outputs]
+
+
+def _filled(kind: Any, random) -> np.ndarray:
+    """Memory for a ``BufferType`` of numbers: as many elements as its strides reach."""
+    count = (
+        1 + sum((n - 1) * s for n, s in zip(kind.shape, kind.strides, strict=True))
+        if (all(kind.shape))
+        else 0
+    )
+    if kind.dtype.is_float:
+        return random.standard_normal(count).astype(kind.dtype.numpy)
+    return random.integers(0, 2, count).astype(kind.dtype.numpy)
+
+
+def _any_integers(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Integers from the lowest to the largest, half of them as they are in ``array``."""
+    import ml_dtypes
+
+    limits = ml_dtypes.iinfo(array.dtype)  # of NumPy's own dtypes too
+    drawn = array.dtype if array.dtype.kind in "iu" else np.dtype(np.int8)  # of 4 bits
+    wide = random.integers(limits.min, limits.max, array.shape, drawn, endpoint=True)
+    return np.where(random.random(array.shape) < 0.5, wide.astype(array.dtype), array)
+
+
+def _view(flat: np.ndarray, kind: Any) -> np.ndarray:
+    strides = [s * flat.itemsize for s in kind.strides]
+    return np.lib.stride_tricks.as_strided(flat, kind.shape, strides)
+
+
+def states(scheduled) -> list[tuple[Function, dict[str, Function]]]:
+    """The kernel and the kernels that it invokes after each step, and as they are in the end."""
+    first = scheduled.steps[0].function
+    function, known = first, dict(scheduled.cores)
+    states = []
+    for step in scheduled.steps:
+        if step.kernel == first.name:
+            function = step.function
+        else:
+            known = {**known, step.kernel: step.function}
+        states.append((function, known))
+    return [*states, (scheduled.function, dict(scheduled.cores))]

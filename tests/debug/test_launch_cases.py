@@ -1,0 +1,61 @@
+"""Kernels that are wrong for numbers that no example has: the checks of kernels find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from core_compiler import compiler
+from core_compiler.codegen import expressions, source
+from core_compiler.compiler import Options
+from core_compiler.kernels import heavy
+from tests.passes.programs import program
+
+RIGHT_TEXT, RIGHT_IDENTITY = expressions.number_text, heavy.identity
+
+
+def _infinite_is_finite(name, operands, lane, code, suffix):
+    text = RIGHT_TEXT(name, operands, lane, code, suffix)
+    return text.replace("lt_", "le_", 1) if name == "is_finite" else text
+
+
+def _size_without_sign(name, operands, lane, code, suffix):
+    return operands[0] if name == "abs" else RIGHT_TEXT(name, operands, lane, code, suffix)
+
+
+def _not_the_lowest(kb, kind, dtype):
+    return kb.number(-1e30, dtype) if kind == "max" else RIGHT_IDENTITY(kb, kind, dtype)
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong", "build", "text", "stage", "numbers"),
+    [
+        ((source, "number_text"), _infinite_is_finite,
+         lambda b, x: b.cast(b.is_finite(x), dtype=x.type.dtype), "6x37xf32",
+         "generate_code", "NaN, infinities and other special values among the floats"),
+        ((source, "number_text"), _size_without_sign,
+         lambda b, x: b.abs(x), "6x37xi32", "generate_code", "integers of all sizes"),
+        ((heavy, "identity"), _not_the_lowest,
+         lambda b, x: b.reduce_max(x, axes=(1,)), "6x37xf32",
+         "schedule_kernels", "nearly all floats -inf"),
+    ],
+    ids=["infinite", "negative", "lowest"],
+)  # fmt: skip
+def test_a_kernel_that_is_wrong_for_special_numbers_is_found(
+    monkeypatch, place, wrong: Callable, build: Callable, text: str, stage: str, numbers: str
+):
+    module = program(build, text)
+    shape, dtype = module.main.arguments[0].type.shape, module.main.arguments[0].type.dtype.numpy
+    given = [np.ones(shape, dtype)]
+
+    def failed() -> list[tuple[str, str]]:
+        made = compiler.start(module, "cpu", Options(check=True), given).finish()
+        return [(s.name, r.note) for s in made.stages for r in made.checks.get(s.index, ())
+                if r.verdict == "failed"]  # fmt: skip
+
+    assert not failed()
+    monkeypatch.setattr(*place, wrong)
+    ((name, note),) = failed()
+    assert name == stage and numbers in note
