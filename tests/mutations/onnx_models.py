@@ -234,6 +234,12 @@ _GRAPHS |= {
         ("Loop", "_ go p q", "r s", {"body": _body("i c a b", "c2 b2 a2", [
             ("Add", "a half", "a2"), ("Identity", "b", "b2"), ("ReduceSum", "a2", "t"),
             ("Squeeze", "t", "u"), ("Less", "u most", "c2")], "ib")})]),
+    # Three values go round: each is copied to where another one is still read.
+    "loop_rotates": (_M, {"go": np.array(True), "half": _s(0.3), "most": _s(30.0)}, [
+        ("Mul", "x half", "p"), ("Sub", "x p", "q"), ("Add", "x p", "o"),
+        ("Loop", "_ go p q o", "r s t", {"body": _body("i c a b d", "c2 b2 d2 a2", [
+            ("Identity", "a", "a2"), ("Identity", "b", "b2"), ("Add", "d half", "d2"),
+            ("ReduceSum", "d2", "t"), ("Squeeze", "t", "u"), ("Less", "u most", "c2")], "ib")})]),
     "scan": ({"x": ("f", 4, 3), "h": ("f", 3)}, {}, [
         ("Scan", "h x", "last all", {"num_scan_inputs": 1, "body": _body("a b", "c d", [
             ("Add", "a b", "s"), ("Tanh", "s", "c"), ("Mul", "c b", "d")])})]),

@@ -36,6 +36,8 @@ class _Function(nn.Module):
 
 def models(names: Sequence[str] = ()) -> Iterator[Spec]:
     """Every model (``names``: these) in evaluation mode, weights and inputs of its own seed."""
+    from tests.mutations import edge_models  # noqa: F401  (it enters its models)
+
     for number, (name, make) in enumerate(_ALL.items()):
         if names and name not in names:
             continue
@@ -52,48 +54,48 @@ def models(names: Sequence[str] = ()) -> Iterator[Spec]:
 _ALL: dict[str, Callable[[], tuple]] = {}
 
 
-def _model(make: Callable[[], tuple]) -> Callable[[], tuple]:
+def corpus_model(make: Callable[[], tuple]) -> Callable[[], tuple]:
     _ALL[make.__name__.strip("_")] = make
     return make
 
 
-def _r(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape).to(dtype)
 
 
-def _i(high: int, *shape: int) -> torch.Tensor:
+def signed(high: int, *shape: int) -> torch.Tensor:
     return torch.randint(-high, high, shape)
 
 
 # -- networks --------------------------------------------------------------------------------------
 
 
-@_model
+@corpus_model
 def conv_bn_relu():
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()), (
-        _r(2, 3, 7, 9),)  # fmt: skip
+        drawn(2, 3, 7, 9),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def conv_strided():
     return nn.Sequential(nn.Conv2d(4, 6, 3, stride=2, bias=False), nn.ReLU(),
                          nn.Conv2d(6, 5, (1, 3), stride=(1, 2), padding=(0, 1))), (
-        _r(1, 4, 11, 9),)  # fmt: skip
+        drawn(1, 4, 11, 9),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def conv_pointwise():
-    return nn.Sequential(nn.Conv2d(40, 33, 1), nn.SiLU()), (_r(1, 40, 5, 6),)
+    return nn.Sequential(nn.Conv2d(40, 33, 1), nn.SiLU()), (drawn(1, 40, 5, 6),)
 
 
-@_model
+@corpus_model
 def conv_depthwise():
     return nn.Sequential(nn.Conv2d(6, 6, 3, groups=6, padding=1),
                          nn.Conv2d(6, 4, 3, groups=2, dilation=2, padding=2)), (
-        _r(1, 6, 8, 7),)  # fmt: skip
+        drawn(1, 6, 8, 7),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def conv_one_and_three():
     class M(nn.Module):
         def __init__(self):
@@ -103,15 +105,15 @@ def conv_one_and_three():
         def forward(self, x, y):
             return self.a(x), self.b(y)
 
-    return M(), (_r(2, 3, 14), _r(1, 2, 3, 4, 5))
+    return M(), (drawn(2, 3, 14), drawn(1, 2, 3, 4, 5))
 
 
-@_model
+@corpus_model
 def conv_transposed():
-    return nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1), (_r(1, 3, 5, 4),)
+    return nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1), (drawn(1, 3, 5, 4),)
 
 
-@_model
+@corpus_model
 def conv_residual():
     class M(nn.Module):
         def __init__(self):
@@ -123,10 +125,10 @@ def conv_residual():
         def forward(self, x):
             return torch.relu(x + self.m(self.b(torch.relu(self.n(self.a(x))))))
 
-    return M(), (_r(1, 16, 6, 6),)
+    return M(), (drawn(1, 16, 6, 6),)
 
 
-@_model
+@corpus_model
 def pools():
     def run(x):
         return (
@@ -137,42 +139,43 @@ def pools():
             F.adaptive_max_pool2d(x, (3, 2)),
         )
 
-    return run, (_r(2, 3, 8, 7),)
+    return run, (drawn(2, 3, 8, 7),)
 
 
-@_model
+@corpus_model
 def pool_ceil_and_indices():
     return lambda x: (*F.max_pool2d(x, 2, 2, ceil_mode=True, return_indices=True),
-                      F.lp_pool2d(x, 2, 2), F.avg_pool1d(x[0], 3)), (_r(1, 2, 7, 5),)  # fmt: skip
+                      F.lp_pool2d(x, 2, 2), F.avg_pool1d(x[0], 3)), (
+        drawn(1, 2, 7, 5),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def upsample():
     return lambda x: (F.interpolate(x, scale_factor=2.0, mode="nearest"),
                       F.interpolate(x, (7, 5), mode="bilinear", align_corners=False),
                       F.interpolate(x, (5, 9), mode="bilinear", align_corners=True)), (
-        _r(1, 2, 4, 3),)  # fmt: skip
+        drawn(1, 2, 4, 3),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def mlp():
     return nn.Sequential(nn.Linear(20, 33), nn.GELU(), nn.Linear(33, 17), nn.Tanh(),
-                         nn.Linear(17, 5), nn.Softmax(-1)), (_r(6, 20),)  # fmt: skip
+                         nn.Linear(17, 5), nn.Softmax(-1)), (drawn(6, 20),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def layer_norms():
     return nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 24), nn.LayerNorm((3, 24))), (
-        _r(2, 3, 24),)  # fmt: skip
+        drawn(2, 3, 24),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def group_norms():
     return nn.Sequential(nn.GroupNorm(2, 6), nn.InstanceNorm2d(6, affine=True),
-                         nn.LocalResponseNorm(3)), (_r(2, 6, 4, 5),)  # fmt: skip
+                         nn.LocalResponseNorm(3)), (drawn(2, 6, 4, 5),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def attention():
     class M(nn.Module):
         def __init__(self):
@@ -184,35 +187,36 @@ def attention():
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             return self.out(y.transpose(1, 2).reshape(2, 6, 16))
 
-    return M(), (_r(2, 6, 16),)
+    return M(), (drawn(2, 6, 16),)
 
 
-@_model
+@corpus_model
 def attention_by_hand():
     def run(q, k, v, mask):
         scores = q @ k.transpose(-1, -2) / math.sqrt(8) + mask
         return torch.softmax(scores, -1) @ v
 
-    return run, (_r(2, 2, 5, 8), _r(2, 2, 7, 8), _r(2, 2, 7, 8), _r(5, 7))
+    return run, (drawn(2, 2, 5, 8), drawn(2, 2, 7, 8), drawn(2, 2, 7, 8), drawn(5, 7))
 
 
-@_model
+@corpus_model
 def attention_masked():
     return lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m, scale=0.3), (
-        _r(1, 2, 5, 4), _r(1, 2, 6, 4), _r(1, 2, 6, 3), torch.rand(5, 6) > 0.3)  # fmt: skip
+        drawn(1, 2, 5, 4), drawn(1, 2, 6, 4), drawn(1, 2, 6, 3),
+        torch.rand(5, 6) > 0.3)  # fmt: skip
 
 
-@_model
+@corpus_model
 def rotary():
     def run(x, cos, sin):
         half = x.shape[-1] // 2
         turned = torch.cat((-x[..., half:], x[..., :half]), -1)
         return x * cos + turned * sin
 
-    return run, (_r(1, 2, 5, 8), _r(5, 8), _r(5, 8))
+    return run, (drawn(1, 2, 5, 8), drawn(5, 8), drawn(5, 8))
 
 
-@_model
+@corpus_model
 def written_out_norms():
     def run(x, w, b):
         mean = x.mean(-1, keepdim=True)
@@ -220,19 +224,19 @@ def written_out_norms():
         rms = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w
         return (x - mean) / torch.sqrt(var + 1e-5) * w + b, rms
 
-    return run, (_r(3, 4, 10), _r(10), _r(10))
+    return run, (drawn(3, 4, 10), drawn(10), drawn(10))
 
 
-@_model
+@corpus_model
 def written_out_softmax():
     def run(x):
         e = torch.exp(x - x.max(-1, keepdim=True).values)
         return e / e.sum(-1, keepdim=True), torch.log(torch.exp(x).sum(1, keepdim=True))
 
-    return run, (_r(3, 4, 9),)
+    return run, (drawn(3, 4, 9),)
 
 
-@_model
+@corpus_model
 def written_out_activations():
     def run(x):
         gelu = 0.5 * x * (1 + torch.erf(x / math.sqrt(2.0)))
@@ -242,42 +246,43 @@ def written_out_activations():
                 torch.clamp(x, 0.0, 6.0), torch.maximum(x, torch.zeros_like(x)),
                 x * torch.clamp(x + 3, 0, 6) / 6, x / (1 + x.abs()))  # fmt: skip
 
-    return run, (_r(4, 13),)
+    return run, (drawn(4, 13),)
 
 
-@_model
+@corpus_model
 def activations():
     return lambda x: (F.relu(x), F.relu6(x), F.elu(x, 0.7), F.selu(x), F.celu(x, 0.6), F.silu(x),
                       F.mish(x), F.gelu(x), F.gelu(x, approximate="tanh"), F.hardtanh(x, -0.4, 0.6),
                       F.hardswish(x), F.hardsigmoid(x), F.leaky_relu(x, 0.2), F.softplus(x, 2.0),
                       F.logsigmoid(x), F.softsign(x), F.tanhshrink(x), F.softshrink(x, 0.3),
-                      F.hardshrink(x, 0.4), F.threshold(x, 0.1, -1.0)), (2 * _r(3, 9),)  # fmt: skip
+                      F.hardshrink(x, 0.4), F.threshold(x, 0.1, -1.0)), (
+        2 * drawn(3, 9),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def gates():
     return lambda x, w: (F.glu(x), F.prelu(x, w), torch.softmax(x, 1), F.log_softmax(x, 0),
                          F.softmin(x, -1), torch.logsumexp(x, 1), F.normalize(x, dim=1)), (
-        _r(3, 8), torch.rand(8))  # fmt: skip
+        drawn(3, 8), torch.rand(8))  # fmt: skip
 
 
-@_model
+@corpus_model
 def lstm():
-    return nn.LSTM(5, 4, batch_first=True, bidirectional=True), (_r(2, 3, 5),)
+    return nn.LSTM(5, 4, batch_first=True, bidirectional=True), (drawn(2, 3, 5),)
 
 
-@_model
+@corpus_model
 def gru():
-    return nn.GRU(5, 4, 2), (_r(3, 2, 5),)
+    return nn.GRU(5, 4, 2), (drawn(3, 2, 5),)
 
 
-@_model
+@corpus_model
 def encoder():
     return nn.TransformerEncoderLayer(12, 3, 20, batch_first=True, norm_first=True), (
-        _r(2, 4, 12),)  # fmt: skip
+        drawn(2, 4, 12),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def unet():
     class M(nn.Module):
         def __init__(self):
@@ -291,21 +296,21 @@ def unet():
             c = F.interpolate(F.relu(self.c(b)), scale_factor=2.0)
             return self.d(torch.cat((a, c), 1)), b.mean((2, 3))
 
-    return M(), (_r(1, 2, 8, 8),)
+    return M(), (drawn(1, 2, 8, 8),)
 
 
 # -- elementwise -----------------------------------------------------------------------------------
 
 
-@_model
+@corpus_model
 def unary_floats():
     return lambda x: (x.exp(), x.expm1(), x.exp2(), x.abs().log(), x.abs().log2(), x.abs().log10(),
                       x.abs().log1p(), x.abs().sqrt(), x.abs().rsqrt(), x.reciprocal(), -x, x.abs(),
                       x.sign(), x.floor(), x.ceil(), x.round(), x.trunc(), x.frac(), x.erf(),
-                      x.erfc(), x.sigmoid(), x.square()), (1.7 * _r(5, 7),)  # fmt: skip
+                      x.erfc(), x.sigmoid(), x.square()), (1.7 * drawn(5, 7),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def trigonometry():
     def run(x):
         u = torch.tanh(x)
@@ -313,145 +318,148 @@ def trigonometry():
                 x.asinh(), (x.abs() + 1).acosh(), u.atanh(), torch.atan2(x, u),
                 torch.sinc(x))  # fmt: skip
 
-    return run, (_r(4, 6),)
+    return run, (drawn(4, 6),)
 
 
-@_model
+@corpus_model
 def binary_floats():
     return lambda x, y: (x + y, x - y, x * y, x / y, x.abs() ** y, torch.maximum(x, y),
                          torch.minimum(x, y), torch.fmod(x, y), torch.remainder(x, y),
                          torch.floor_divide(x, y), torch.add(x, y, alpha=0.5),
                          torch.addcmul(x, y, x, value=0.3), torch.lerp(x, y, 0.25),
                          torch.copysign(x, y), torch.logaddexp(x, y), x.fmax(y)), (
-        _r(3, 5), _r(5))  # fmt: skip
+        drawn(3, 5), drawn(5))  # fmt: skip
 
 
-@_model
+@corpus_model
 def integers():
     return lambda x, y: (x + y, x - y, x * y, x // 3, x % 5, x & y, x | y, x ^ y, ~x, x << 2,
                          x >> 1, torch.maximum(x, y), x.abs(), x.sign(), x.clamp(-3, 4),
                          torch.div(x, 4, rounding_mode="trunc"), torch.bitwise_not(y),
                          x.sum(), x.prod(1), x.amax(0)), (
-        _i(9, 3, 5), _i(9, 3, 5))  # fmt: skip
+        signed(9, 3, 5), signed(9, 3, 5))  # fmt: skip
 
 
-@_model
+@corpus_model
 def comparisons():
     return lambda x, y: (x < y, x <= y, x > y, x >= y, x == y, x != y, torch.isnan(x / x),
                          torch.isinf(x), torch.isfinite(x), torch.where(x > y, x, y),
                          torch.logical_and(x > 0, y > 0), (x > 0) | (y > 0), (x > 0) ^ (y > 0),
                          ~(x > 0), x.clamp(-0.5, 0.5), x.clamp(min=0.1), x.clip(max=0.2),
                          torch.isclose(x, y), x.masked_fill(x > 0, 7.0)), (
-        _r(3, 4).round(), _r(3, 4).round())  # fmt: skip
+        drawn(3, 4).round(), drawn(3, 4).round())  # fmt: skip
 
 
-@_model
+@corpus_model
 def casts():
     return lambda x, i: (x.to(torch.int32), x.to(torch.float64) * 1.1, x.half() + 1, x.bfloat16(),
                          i.float() / 3, (x > 0).float(), i.bool(), i.to(torch.uint8), x.long(),
-                         i.to(torch.int8)), (5 * _r(3, 6), _i(200, 3, 6))  # fmt: skip
+                         i.to(torch.int8)), (5 * drawn(3, 6), signed(200, 3, 6))  # fmt: skip
 
 
-@_model
+@corpus_model
 def narrow():
     return lambda a, b: (a @ b, a.sum(0), torch.softmax(a, -1), a.exp() * 2, F.layer_norm(a, (12,)),
-                         a.amax(1)), (_r(5, 12, dtype=torch.bfloat16),
-                                      _r(12, 7, dtype=torch.bfloat16))  # fmt: skip
+                         a.amax(1)), (drawn(5, 12, dtype=torch.bfloat16),
+                                      drawn(12, 7, dtype=torch.bfloat16))  # fmt: skip
 
 
-@_model
+@corpus_model
 def halves():
     return lambda a, b: (a @ b, a.mean(1), F.gelu(a), a / 3), (
-        _r(4, 9, dtype=torch.float16), _r(9, 6, dtype=torch.float16))  # fmt: skip
+        drawn(4, 9, dtype=torch.float16), drawn(9, 6, dtype=torch.float16))  # fmt: skip
 
 
-@_model
+@corpus_model
 def doubles():
     return lambda a, b: (a @ b, a.sum(1), a.exp(), a.sin(), a.tanh(), a.abs().log(), a.var(0),
                          F.gelu(a), a.abs().pow(0.3)), (
-        _r(4, 9, dtype=torch.float64), _r(9, 6, dtype=torch.float64))  # fmt: skip
+        drawn(4, 9, dtype=torch.float64), drawn(9, 6, dtype=torch.float64))  # fmt: skip
 
 
-@_model
+@corpus_model
 def complex_numbers():
-    return lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2), (_r(2, 8),)
+    return lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2), (drawn(2, 8),)
 
 
 # -- reductions ------------------------------------------------------------------------------------
 
 
-@_model
+@corpus_model
 def reductions():
     return lambda x: (x.sum(), x.sum(0), x.sum((0, 2)), x.mean(1, keepdim=True), x.amax(-1),
                       x.amin((1, 2)), x.prod(2), x.var(1), x.std((0, 2), correction=0),
                       x.argmax(1), x.argmin(), (x > 0).any(1), (x > -3).all(),
                       x.norm(dim=1), torch.var_mean(x, 2), x.abs().sum(-1)), (
-        _r(3, 5, 7),)  # fmt: skip
+        drawn(3, 5, 7),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def long_reductions():
     return lambda x, y: (x.sum(1), x.amax(1), y.sum(0), y.mean((0, 1)), x.logsumexp(1)), (
-        _r(2, 5000), _r(300, 3))  # fmt: skip
+        drawn(2, 5000), drawn(300, 3))  # fmt: skip
 
 
-@_model
+@corpus_model
 def row_kernels():
     return lambda x: (torch.softmax(x, -1), F.layer_norm(x, (70,)), x.sum(-1), x.sum(0)), (
-        _r(37, 70),)  # fmt: skip
+        drawn(37, 70),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def scans():
-    return lambda x: (x.cumsum(1), x.cumsum(0), x.cumprod(1), x.flip(1).cumsum(1)), (_r(4, 300),)
+    return lambda x: (x.cumsum(1), x.cumsum(0), x.cumprod(1), x.flip(1).cumsum(1)), (drawn(4, 300),)
 
 
-@_model
+@corpus_model
 def sorting():
     return lambda x: (*x.sort(1), *x.topk(3, 1), x.argsort(0, descending=True),
                       torch.topk(x, 2, 0, largest=False)[0]), (
-        _r(4, 9).round(decimals=1),)  # fmt: skip
+        drawn(4, 9).round(decimals=1),)  # fmt: skip
 
 
 # -- products --------------------------------------------------------------------------------------
 
 
-@_model
+@corpus_model
 def product_small():
     return lambda a, b, c: (a @ b, (a @ b).t() @ a, torch.relu(a @ b + c)), (
-        _r(3, 5), _r(5, 4), _r(4))  # fmt: skip
+        drawn(3, 5), drawn(5, 4), drawn(4))  # fmt: skip
 
 
-@_model
+@corpus_model
 def product_tiles():
-    return lambda a, b, c: torch.relu(a @ b + c), (_r(65, 70), _r(70, 83), _r(83))
+    return lambda a, b, c: torch.relu(a @ b + c), (drawn(65, 70), drawn(70, 83), drawn(83))
 
 
-@_model
+@corpus_model
 def product_long():
-    return lambda a, b: a @ b, (_r(9, 600), _r(600, 33))
+    return lambda a, b: a @ b, (drawn(9, 600), drawn(600, 33))
 
 
-@_model
+@corpus_model
 def product_batched():
     return lambda a, b: (torch.bmm(a, b), torch.einsum("bij,bjk->bki", a, b),
                          torch.einsum("bij,bkj->ik", a, a), a.transpose(1, 2) @ a), (
-        _r(3, 6, 10), _r(3, 10, 9))  # fmt: skip
+        drawn(3, 6, 10), drawn(3, 10, 9))  # fmt: skip
 
 
-@_model
+@corpus_model
 def product_vectors():
     return lambda a, b, c: (a @ b, b @ b, torch.outer(b, c), torch.addmm(c, a, a.t()),
                             torch.baddbmm(c, a[None], a.t()[None], alpha=2.0, beta=0.5)), (
-        _r(6, 40), _r(40), _r(6))  # fmt: skip
+        drawn(6, 40), drawn(40), drawn(6))  # fmt: skip
 
 
-@_model
+@corpus_model
 def product_integers():
-    return lambda a, b: (a @ b, (a.to(torch.int32) @ b.to(torch.int32))), (_i(9, 4, 7), _i(9, 7, 3))
+    return lambda a, b: (a @ b, (a.to(torch.int32) @ b.to(torch.int32))), (
+        signed(9, 4, 7),
+        signed(9, 7, 3),
+    )
 
 
-@_model
+@corpus_model
 def product_epilogue():
     class M(nn.Module):
         def __init__(self):
@@ -461,31 +469,32 @@ def product_epilogue():
         def forward(self, x):
             return x + self.b(F.gelu(self.a(x)))
 
-    return M(), (_r(20, 48),)
+    return M(), (drawn(20, 48),)
 
 
 # -- shapes ----------------------------------------------------------------------------------------
 
 
-@_model
+@corpus_model
 def shapes():
     return lambda x: (x.reshape(6, 4), x.transpose(0, 2).reshape(-1), x.permute(2, 0, 1),
                       x[1:, ::2],
                       x.flip(0), x.unsqueeze(1).expand(2, 5, 3, 4), x.repeat(1, 2, 1),
                       torch.cat((x, x * 2), 1), torch.stack((x, x)), x.roll(1, 2),
                       F.pad(x, (1, 2, 0, 1), value=0.5), x.split(2, 1)[1], x.chunk(2, 2)[0],
-                      x.squeeze(), x.flatten(1), x.unbind(0)[1]), (_r(2, 3, 4),)  # fmt: skip
+                      x.squeeze(), x.flatten(1), x.unbind(0)[1]), (drawn(2, 3, 4),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def pads():
     return lambda x: (F.pad(x, (2, 1), mode="reflect"), F.pad(x, (1, 2), mode="replicate"),
                       F.pad(x, (2, 2), mode="circular"), F.pad(x, (-1, 1)), x.tril(), x.triu(1),
                       x.diagonal(), torch.diag_embed(x), x.unfold(1, 3, 2),
-                      F.unfold(x[None, :, None, :].expand(1, 4, 3, 6), 2)), (_r(4, 6),)  # fmt: skip
+                      F.unfold(x[None, :, None, :].expand(1, 4, 3, 6), 2)), (
+        drawn(4, 6),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def indexing():
     def run(x, i):
         y = x.clone()
@@ -498,10 +507,10 @@ def indexing():
                 torch.take_along_dim(x, i[:, None], 0), x[:, i], x.index_copy(0, i, x[:3] * 3),
                 x.index_put((i, i), x[0, :3], accumulate=True))  # fmt: skip
 
-    return run, (_r(4, 5), torch.tensor([2, 0, 3]))
+    return run, (drawn(4, 5), torch.tensor([2, 0, 3]))
 
 
-@_model
+@corpus_model
 def embedding():
     class M(nn.Module):
         def __init__(self):
@@ -514,43 +523,43 @@ def embedding():
     return M(), (torch.randint(0, 11, (2, 5)),)
 
 
-@_model
+@corpus_model
 def creation():
     return lambda x: (torch.arange(5) + x[0, 0].long(), torch.full_like(x, 3) * x, x + torch.eye(4),
                       torch.linspace(0, 1, 4) * x, torch.zeros(4, 4) + x, torch.ones_like(x) - x,
                       torch.tril(torch.ones(4, 4)) * x, torch.arange(0, 8, 2) * x), (
-        _r(4, 4),)  # fmt: skip
+        drawn(4, 4),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def meshes():
     return lambda x, y: (*torch.meshgrid(x, y, indexing="ij"), torch.cdist(x[:, None], y[:, None]),
                          torch.cross(x[None], x[None], dim=1), torch.kron(x[None], y[None]),
                          torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0]))), (
-        _r(3), _r(4))  # fmt: skip
+        drawn(3), drawn(4))  # fmt: skip
 
 
 # -- rules -----------------------------------------------------------------------------------------
 
 
-@_model
+@corpus_model
 def algebra():
     return lambda x, y: (x * 1.0 + 0.0, x / 1.0 - 0.0, x.neg().neg(), x**1, x**2, x / 4.0, x + (-y),
                          x - (-y), x.abs().abs(), (-x).abs(), torch.relu(torch.relu(x)),
                          torch.where(torch.ones_like(x, dtype=torch.bool), x, y),
                          torch.where(x > y, x, x), ~(~(x > y)), x.expand(3, 5).contiguous(),
-                         1.0 * y, 0.0 + y, (x + 1) + 2), (_r(3, 5), _r(3, 5))  # fmt: skip
+                         1.0 * y, 0.0 + y, (x + 1) + 2), (drawn(3, 5), drawn(3, 5))  # fmt: skip
 
 
-@_model
+@corpus_model
 def algebra_of_integers():
     return lambda x, y: (x * 1 + 0, x // 1, x.neg().neg(), torch.maximum(x, x), torch.minimum(y, y),
                          torch.bitwise_and(x, x), torch.clamp(x, min=-(2**63)), x * 2 * 3,
                          torch.bitwise_xor(x, y), x.sum(1, keepdim=True), x.to(torch.int64)), (
-        _i(9, 3, 4), _i(9, 3, 4))  # fmt: skip
+        signed(9, 3, 4), signed(9, 3, 4))  # fmt: skip
 
 
-@_model
+@corpus_model
 def shape_algebra():
     def run(x):
         a = x.transpose(0, 1).transpose(0, 1) + 1
@@ -564,10 +573,10 @@ def shape_algebra():
         i = torch.cat((torch.cat((x, x), 0), x), 0).permute(0, 2, 1).reshape(6, 12)
         return a, b, c, d, e, f, g, h, i, x.reshape(6, 4).sum(1), x.permute(2, 1, 0).amax(0)
 
-    return run, (_r(2, 3, 4),)
+    return run, (drawn(2, 3, 4),)
 
 
-@_model
+@corpus_model
 def shared_work():
     def run(x):
         a, b = torch.exp(x) + 1, torch.exp(x) + 1
@@ -575,17 +584,18 @@ def shared_work():
         unused = torch.sin(x) @ torch.ones(3, 3)  # noqa: F841
         return a * b, c, (x + x) * (x + x), torch.sum(x) - torch.sum(x)
 
-    return run, (_r(4, 3),)
+    return run, (drawn(4, 3),)
 
 
-@_model
+@corpus_model
 def fold_norms():
     return nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4),
                          nn.ConvTranspose2d(4, 3, 2), nn.BatchNorm2d(3), nn.Flatten(1),
-                         nn.Linear(3 * 5 * 5, 6), nn.BatchNorm1d(6)), (_r(2, 3, 4, 4),)  # fmt: skip
+                         nn.Linear(3 * 5 * 5, 6), nn.BatchNorm1d(6)), (
+        drawn(2, 3, 4, 4),)  # fmt: skip
 
 
-@_model
+@corpus_model
 def fused_chain():
     def run(x, y, b):
         a = torch.sigmoid(x * y + b)
@@ -593,46 +603,46 @@ def fused_chain():
         m = (a - s).amax(-1, keepdim=True)
         return (a - m).exp() / s, (a * a).mean(0), a.t().contiguous() + x.t()
 
-    return run, (_r(17, 20), _r(17, 20), _r(20))
+    return run, (drawn(17, 20), drawn(17, 20), drawn(20))
 
 
-@_model
+@corpus_model
 def broadcasts():
     return lambda x, y, z: (x.t()[:, :, None] + y, (x * z).sum(0), y.expand(4, 3, 5) * z,
                             x[:, :, None] * z.mean(), (x[..., None] - y).amax(1)), (
-        _r(4, 3), _r(1, 5), _r(1))  # fmt: skip
+        drawn(4, 3), drawn(1, 5), drawn(1))  # fmt: skip
 
 
-@_model
+@corpus_model
 def saturated():
     return lambda x, y: ((x * y + x * 2).transpose(0, 1).reshape(-1), (x + y) - y,
                          torch.exp(x) * torch.exp(y), (x @ y.t()).t()), (
-        _r(4, 5), _r(4, 5)), ("--insert", "saturate"), (CHECK,)  # fmt: skip
+        drawn(4, 5), drawn(4, 5)), ("--insert", "saturate"), (CHECK,)  # fmt: skip
 
 
-@_model
+@corpus_model
 def widened():
-    return lambda x, y: (x.sum(1), x.mean(), x @ y), (_r(4, 70), _r(70, 3)), (
+    return lambda x, y: (x.sum(1), x.mean(), x @ y), (drawn(4, 70), drawn(70, 3)), (
         "--insert", "widen_sums", "--insert", "round_correctly"), (CHECK,)  # fmt: skip
 
 
-@_model
+@corpus_model
 def rematerialised():
-    return lambda x: (x.exp(), (x.exp().sin() @ x).tanh() * x.exp()), (_r(12, 12),), (
+    return lambda x: (x.exp(), (x.exp().sin() @ x).tanh() * x.exp()), (drawn(12, 12),), (
         "--insert", "rematerialise@after:outline_kernels"), (CHECK,)  # fmt: skip
 
 
-@_model
+@corpus_model
 def narrow_vectors():
     return nn.Sequential(nn.Conv2d(5, 9, 3), nn.ReLU(), nn.Flatten(1), nn.Linear(9 * 9, 7)), (
-        _r(2, 5, 5, 5),), ("--target-option", "vector_width=8", "--target-option", "tiles=small"
+        drawn(2, 5, 5, 5),), ("--target-option", "vector_width=8", "--target-option", "tiles=small"
         ), (CHECK,)  # fmt: skip
 
 
 # -- losses ----------------------------------------------------------------------------------------
 
 
-@_model
+@corpus_model
 def losses():
     return lambda x, t, c: (F.mse_loss(x, t), F.l1_loss(x, t, reduction="sum"), F.huber_loss(x, t),
                             F.smooth_l1_loss(x, t, beta=0.5), F.cross_entropy(x, c),
@@ -642,22 +652,22 @@ def losses():
                             F.binary_cross_entropy_with_logits(x, t.sigmoid()),
                             F.cosine_similarity(x, t), F.soft_margin_loss(x, t.sign()),
                             F.pairwise_distance(x, t), F.poisson_nll_loss(x, t.abs())), (
-        _r(4, 5), _r(4, 5), torch.tensor([1, 0, 4, 2]))  # fmt: skip
+        drawn(4, 5), drawn(4, 5), torch.tensor([1, 0, 4, 2]))  # fmt: skip
 
 
-@_model
+@corpus_model
 def bits_of_integers():
     """Beside what rules of booleans and zeros are about."""
-    return lambda x: (x & 1, x | 1, x & -1, x | 0, x ^ 0, x ^ 1, x & 0), (_i(9, 3, 5),)
+    return lambda x: (x & 1, x | 1, x & -1, x | 0, x ^ 0, x ^ 1, x & 0), (signed(9, 3, 5),)
 
 
-@_model
+@corpus_model
 def conv_transposed_wide():
     """More channels than a chunk of them."""
-    return nn.ConvTranspose2d(70, 2, 2, stride=2), (_r(1, 70, 3, 4),)
+    return nn.ConvTranspose2d(70, 2, 2, stride=2), (drawn(1, 70, 3, 4),)
 
 
-@_model
+@corpus_model
 def conv_transposed_whole():
     return nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1), (
-        _r(1, 3, 5, 4),), ("--skip", "split_strided_convolutions")  # fmt: skip
+        drawn(1, 3, 5, 4),), ("--skip", "split_strided_convolutions")  # fmt: skip

@@ -1,0 +1,115 @@
+"""Torch modules that nearly have the form that a rule or a branch of ours is for, and those whose
+sizes or numbers reach a case that ordinary ones do not."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from tests.mutations.torch_models import corpus_model, drawn
+
+
+@corpus_model
+def nearly_activations():
+    def run(x):
+        return (x * torch.clamp(x + 3, 0, 5) / 6, torch.clamp(x + 3, 0, 6) / 5,
+                x * torch.clamp(x + 3, 0, 6) / 5, torch.clamp(0.2 * x + 0.5, 0, 2),
+                torch.clamp(0.2 * x + 0.5, -1, 1), x * torch.sigmoid(1.5 * x),
+                0.5 * x * (1 + torch.erf(x / 1.3)), 0.25 * x * (1 + torch.erf(x / math.sqrt(2.0))),
+                0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.05 * x**3))),
+                x / (2 + x.abs()), x / (1 + (2 * x).abs()), torch.where(x > 0, x, 1.5 * x),
+                torch.where(x > 0.1, x, 0.2 * x), torch.maximum(x, torch.full_like(x, 0.1)),
+                torch.maximum(x, -0.5 * x), torch.where(x > 0, x, 0.3 * torch.expm1(2 * x)),
+                x * torch.tanh(F.softplus(x, beta=2.0)), torch.log(2 + torch.exp(x)),
+                torch.where(x > 1, x, torch.log1p(torch.exp(x))), 1 / (1 + torch.exp(-2 * x)),
+                torch.clamp(torch.clamp(x, max=0.2), min=0.4))  # fmt: skip
+
+    return run, (drawn(4, 13),)
+
+
+@corpus_model
+def nearly_norms():
+    """Other axes, other counts, no epsilon."""
+
+    def run(x, w):
+        mean = x.mean(-1, keepdim=True)
+        spread = ((x - mean) ** 2).sum(-1, keepdim=True) / 9
+        e = torch.exp(x - x.amax(1, keepdim=True))
+        return ((x - mean) / torch.sqrt(spread + 1e-5) * w,
+                (x - x.mean(1, keepdim=True)) / torch.sqrt(spread + 1e-5),
+                x * torch.rsqrt((x * x).mean(1, keepdim=True) + 1e-6) * w,
+                x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6),
+                e / e.sum(2, keepdim=True), e / e.amax(1, keepdim=True),
+                torch.log(e.sum(1, keepdim=True)))  # fmt: skip
+
+    return run, (drawn(3, 4, 10), drawn(10))
+
+
+@corpus_model
+def nearly_rotary():
+    """Halves of another axis, put together along another one, in another order, of other sizes."""
+
+    def run(x, cos, sin):
+        half = x.shape[-1] // 2
+        low, high = x[..., :half], x[..., half:]
+        first, second = x[..., :4, :], x[..., 4:, :]
+        turned = (torch.cat((-second, first), -2), torch.cat((high, -low), -1),
+                  torch.cat((-low, high), -1), torch.cat((-x[..., 3:], x[..., :3]), -1),
+                  torch.cat((-high, low), -2).reshape(x.shape))  # fmt: skip
+        return [x * cos + each * sin for each in turned]
+
+    return run, (drawn(1, 2, 8, 8), drawn(8, 8), drawn(8, 8))
+
+
+@corpus_model
+def nearly_one_hot():
+    def run(i, x):
+        row, column = torch.arange(5), torch.arange(3)
+        return ((i[:, None] == row + 1).float(), (i[:, None] == 2 * row).float(),
+                (i[None, :] == column[:, None]).float(), (i[:, None] != row).float(),
+                torch.where(i[:, None] == row, x, 2 * x).sum(1))  # fmt: skip
+
+    return run, (torch.tensor([2, 0, 3]), drawn(3, 5))
+
+
+@corpus_model
+def distances():
+    """Of every order that has a form of its own, and of one that has none."""
+    orders = (0.0, 1.0, 2.0, 3.0, math.inf)
+
+    def run(x, y):
+        return (*(torch.cdist(x, y, p=p) for p in orders), *(F.pdist(x, p) for p in orders),
+                *(torch.linalg.vector_norm(x, p, dim=1) for p in (*orders, -math.inf, 0.5)),
+                torch.linalg.matrix_norm(x), torch.linalg.matrix_norm(x, 1),
+                torch.linalg.matrix_norm(x, math.inf))  # fmt: skip
+
+    return run, (drawn(4, 3), drawn(5, 3))
+
+
+@corpus_model
+def powers_of_doubles():
+    """Every pair of numbers that pow has a case for."""
+    bases = (1.0, 0.0, -0.0, -1.0, 2.0, -2.0, 0.5, -1.7, math.inf, -math.inf, math.nan)
+    exponents = (0.0, 1.0, 2.0, 3.0, -1.0, -2.0, 0.5, -0.5, 1.3, math.inf, -math.inf, math.nan)
+    given = (torch.tensor(bases, dtype=torch.float64), torch.tensor(exponents, dtype=torch.float64))
+    return lambda x, y: (x[:, None] ** y[None, :], torch.atan2(x[:, None], y[None, :])), given
+
+
+@corpus_model
+def many_hits():
+    """More updates of one row than a chunk of a sum has, and more rows than are hit."""
+
+    def run(x, i, y):
+        return (x.index_add(0, i, y), x.scatter_add(0, i[:, None].expand(700, 2), y),
+                x.index_put((i,), y, accumulate=True))  # fmt: skip
+
+    return run, (drawn(5, 2), torch.randint(1, 3, (700,)), drawn(700, 2))
+
+
+@corpus_model
+def scans_of_zeros():
+    """A running sum of -0 is -0."""
+    return lambda x: ((-0.0 * x).cumsum(1), (0.0 * x.abs()).neg().cumsum(0), x.cumsum(0)), (
+        drawn(3, 20).abs(),)  # fmt: skip
