@@ -9,6 +9,9 @@ that with ``--against``, wrong gradients by ``workbench train --check``.  Surviv
 their edit; why one is no fault is written in ``equivalent.toml``.  What changes nothing of what is
 compiled or computed is counted apart, and another is drawn for it.  The corpus is traced once for
 each state of the sources, which takes some minutes.  Exits with 1 where a mutation survived.
+
+The output is written as mutations are tried.  Where it holds some of the same seed, count, sources
+and corpus already, the run goes on from there.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.mutations import classes, judge, score, server, session
 from tests.mutations.classes import CLASSES
@@ -50,19 +54,44 @@ def main() -> int:
     quotas = classes.quotas(given.count, tuple(names))
     if given.list:
         return _listed(run, coverage, given.seed, quotas)
-    started = time.monotonic()
-    rows = []
-    for row in run.run(coverage, given.seed, quotas):
+    rows, before = _kept(given, run)
+    started = time.monotonic() - before
+
+    def result() -> dict[str, Any]:
+        found = score.result(rows, given.seed, given.count, run, time.monotonic() - started)
+        if given.output:
+            given.output.write_text(json.dumps(found, indent=1) + "\n")
+        return found
+
+    for row in run.run(coverage, given.seed, quotas, tuple(rows)):
         rows.append(row)
-        with (given.work / "rows.jsonl").open("a") as kept:
-            kept.write(json.dumps(row) + "\n")
         print(f"{len(rows):4} {row['outcome']:10} {row['class']:12} {row['seconds']:5.1f} s "
               f"{row['file']}:{row['line']}", file=sys.stderr, flush=True)  # fmt: skip
-    found = score.result(rows, given.seed, given.count, run, time.monotonic() - started)
-    if given.output:
-        given.output.write_text(json.dumps(found, indent=1) + "\n")
+        if len(rows) % EVERY == 0:
+            result()
+    found = result()
     print(score.text(found))
     return int(found["whole"]["score"] != 1)
+
+
+#: Rows after which the output is written.
+EVERY = 10
+
+
+def _kept(given: argparse.Namespace, run: session.Session) -> tuple[list[dict[str, Any]], float]:
+    """The rows of an output that this run goes on from, and the seconds that they took."""
+    if given.output is None or not given.output.exists():
+        return [], 0.0
+    held = json.loads(given.output.read_text())
+    same = score.made_of(run) | {"seed": given.seed, "count": given.count}
+    if any(held.get(name) != value for name, value in same.items()):
+        return [], 0.0
+    known = judge.Arguments()
+    rows = held["mutations"]
+    for row in rows:  # arguments may have come since
+        if row["outcome"] in (judge.SURVIVED, judge.EQUIVALENT_SITE):
+            row["outcome"], row["argument"] = known.of(row)
+    return rows, held["seconds"]
 
 
 def _planted(given: argparse.Namespace) -> int:

@@ -20,14 +20,19 @@ def result(rows: Sequence[dict], seed: int, count: int, session: Any, seconds: f
         by_class[row["class"]].append(row)
     left_out = Counter(r["outcome"] for r in rows if r not in counted(rows))
     return {
-        "seed": seed, "count": count, "commit": _commit(), "contract": _contract(),
-        "sources": session.digest, "jobs": session.jobs, "corpus": len(session.entries),
+        "seed": seed, "count": count, **made_of(session), "commit": _commit(),
+        "contract": _contract(), "jobs": session.jobs, "models": len(session.entries),
         "not_green": session.dropped, "train_flags": session.flags, "left_out": dict(left_out),
         "seconds": round(seconds), "seconds_per_mutation": round(seconds / max(len(rows), 1), 2),
         "whole": score([r for found in by_class.values() for r in found]),
         "classes": {name: score(found) for name, found in by_class.items()},
         "mutations": list(rows),
     }  # fmt: skip
+
+
+def made_of(session: Any) -> dict[str, str]:
+    """What the outcomes depend on: digests of the sources and of the corpus."""
+    return {"sources": session.digest, "corpus": tree.corpus_digest()}
 
 
 def counted(rows: Sequence[dict]) -> list[dict]:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.mutations import judge, server, sites, tree
+from tests.mutations import judge, score, server, sites, tree
 from tests.mutations.classes import AGAINST, CHECK, CLASSES, TRAIN
 from tests.mutations.corpus import Entry, words
 from tests.mutations.operators import Mutation, function_at
@@ -127,8 +127,9 @@ class Session:
     # -- mutants -----------------------------------------------------------------------------------
 
     def run(self, coverage: sites.Coverage, seed: int, quotas: dict[str, int],
-            ) -> Iterator[dict[str, Any]]:  # fmt: skip
-        """Try mutants until every class has its quota of those that change something.
+            done: Sequence[dict[str, Any]] = ()) -> Iterator[dict[str, Any]]:  # fmt: skip
+        """Try mutants until every class has its quota of those that change something; ``done``:
+        rows of the same seed and sources, which count and are not tried again.
 
         A mutant that its command lets pass is compiled on more models, beside the clean sources.
         Where it changes no module, no kernel and no result of any of them, it is no fault that this
@@ -137,8 +138,9 @@ class Session:
         """
         orders = {n: sites.drawn(CLASSES[n], self.base, coverage, seed) for n in quotas}
         left = Counter(quotas)
+        left.subtract(row["class"] for row in score.counted(done))
         queue: deque[server.Task] = deque()
-        taken: set[tuple[str, int, int, str]] = set()
+        taken: set[tuple[str, int, int, str]] = {(row["file"], *row["edit"]) for row in done}
         known = judge.Arguments()
         clean: dict[str, dict[str, Any] | None] = {}
         waiting: list[Trial] = []
@@ -166,20 +168,22 @@ class Session:
             else:
                 yield self._ended(trial, known, more)
 
-        while any(left.values()):  # classes take turns, so that a run that is stopped has all
+        while any(
+            n > 0 for n in left.values()
+        ):  # classes take turns, so that a run that is stopped has all
             for name in quotas:
-                if left[name]:
+                if left[name] > 0:
                     left[name] -= 1
                     more(name)
-        for done in server.run(queue, self.jobs):
-            trial, step = done.key
+        for ended in server.run(queue, self.jobs):
+            trial, step = ended.key
             if step == "clean":
-                clean[trial] = done.said[0] if done.said else {"kind": "none"}
+                clean[trial] = ended.said[0] if ended.said else {"kind": "none"}
             elif step == "probe":
-                trial.probed = done.said
+                trial.probed = ended.said
                 waiting.append(trial)
             else:
-                trial.tried(done)
+                trial.tried(ended)
                 if step == "try" and trial.row["outcome"] == judge.SURVIVED:
                     probe(trial)
                 else:
