@@ -76,10 +76,7 @@ class AttributeParser(Tokens):
 
     def _tensor(self, shape, element, rest):
         facts = _facts(rest) if rest else {}
-        order = facts.get("order")
-        if order is not None and sorted(order) != list(range(len(shape))):
-            raise ValueError("order is no permutation of the axes")
-        return tensor(_named(shape, facts.get("dims")), element, order)
+        return tensor(_named(shape, facts.get("dims")), element, facts.get("order"))
 
     def _memref(self, shape, element, rest):
         match = _STRIDED.match(rest or "")
@@ -99,8 +96,6 @@ class AttributeParser(Tokens):
         shape = _named(shape, facts.get("dims"))
         if strides is None:
             strides, offset = row_major(shape), 0
-        if len(strides) != len(shape):
-            raise ValueError("as many strides as dimensions are needed")
         steps = _named(strides, facts.get("strides"))
         return buffer(shape, element, steps, _named([offset], (facts.get("offset"),))[0], space)
 

@@ -298,13 +298,18 @@ def _tensor(shape, dtype_, order):
 
 
 def tensor(shape, dtype_, order=None) -> TensorType:
-    """The interned tensor type; a row-major ``order`` is normalised to None."""
+    """The interned tensor type; a row-major ``order`` is normalised to None.
+
+    ValueError for a negative size and for an order that is no permutation of the axes.
+    """
     shape = tuple(d if isinstance(d, str) else int(d) for d in shape)
     if any(isinstance(d, int) and d < 0 for d in shape):
         raise ValueError(f"negative dimension in shape {shape}")
     if order is not None:
-        order = tuple(order)
-        if order == tuple(range(len(shape))):
+        order, axes = tuple(order), tuple(range(len(shape)))
+        if tuple(sorted(order)) != axes:
+            raise ValueError(f"order {order} is no permutation of {len(shape)} axes")
+        if order == axes:
             order = None
     return _tensor(shape, dtype(dtype_), order)
 
@@ -335,9 +340,12 @@ def ordered_strides(shape, order) -> tuple[int, ...]:
 
 
 def buffer(shape, dtype_, strides=None, offset=0, space="dram") -> BufferType:
-    """The interned buffer type; ``strides`` default to dense row-major (static shapes only)."""
+    """The interned buffer type; ``strides`` default to dense row-major (static shapes only).
+    ValueError where they are not as many as the dimensions."""
     shape = tuple(shape)
     strides = row_major(shape) if strides is None else tuple(strides)
+    if len(strides) != len(shape):
+        raise ValueError(f"{len(strides)} strides for {len(shape)} dimensions")
     return _buffer(shape, dtype(dtype_), strides, offset, space)
 
 

@@ -81,6 +81,12 @@ def test_negative_sizes_are_refused():
         tensor((2, -1), "f32")
 
 
+@pytest.mark.parametrize("order", [(0, 0), (0,), (0, 1, 2), (1, 2), (-1, 0)])
+def test_an_order_is_a_permutation_of_the_axes(order):
+    with pytest.raises(ValueError, match="is no permutation of 2 axes"):
+        tensor((2, 3), "f32", order)
+
+
 @given(st.lists(st.integers(1, 5), max_size=4).flatmap(
     lambda shape: st.tuples(st.just(shape), st.permutations(range(len(shape))))))  # fmt: skip
 def test_ordered_strides_are_those_of_a_transposed_numpy_array(case):

@@ -49,8 +49,12 @@ class Kind:
         return sorted(p for p in found if p.rsplit("/", 1)[-1] not in _LEFT_OUT)
 
 
-#: Files that decide no value: declarations of interfaces, texts, explanations.
-_LEFT_OUT = {"__init__.py", "document.py", "verify.py", "hooks.py", "spelling.py", "problem.py"}
+#: Files that decide no value: declarations of interfaces, texts, explanations, and which calls of a
+#: compiled model are refused (a compile makes none).
+_LEFT_OUT = {"__init__.py", "document.py", "verify.py", "hooks.py", "spelling.py", "problem.py",
+             "positions.py"}  # fmt: skip
+#: Tables that are made when they are imported, and the pass that reads them.
+READ_BY = {"core_compiler/ops/lowerings.py": "outline_kernels"}
 
 CLASSES = {
     kind.name: kind

@@ -113,3 +113,39 @@ def scans_of_zeros():
     """A running sum of -0 is -0."""
     return lambda x: ((-0.0 * x).cumsum(1), (0.0 * x.abs()).neg().cumsum(0), x.cumsum(0)), (
         drawn(3, 20).abs(),)  # fmt: skip
+
+
+@corpus_model
+def activations_on_edges():
+    """On every number at which they change their form, and on those that are none."""
+    values = (0.0, -0.0, 0.1, -0.1, 0.3, -0.3, 0.4, -0.4, 0.5, 1.0, -1.0, 3.0, -3.0, 6.0, 2.5, -2.5,
+              10.0, 20.0, -20.0, 100.0, -100.0, math.inf, -math.inf, math.nan)  # fmt: skip
+
+    def run(x):
+        return (F.relu(x), F.relu6(x), F.elu(x, 0.7), F.selu(x), F.celu(x, 0.6), F.silu(x),
+                F.hardtanh(x, -0.4, 0.5), F.hardswish(x), F.hardsigmoid(x), F.leaky_relu(x, 0.2),
+                F.softplus(x), F.softplus(x, 2.0, 20.0), F.logsigmoid(x), F.softshrink(x, 0.3),
+                F.hardshrink(x, 0.4), F.threshold(x, 0.1, -1.0), F.threshold(x, 1.0, 5.0),
+                x.clamp(-0.1, 0.3), x.clamp(min=0.5), x.clamp(max=-0.1), x.sign(), x.round(),
+                x.trunc(), x.frac(), x.heaviside(x), x.copysign(-x.abs()), x.nan_to_num(1.0),
+                x.isfinite(), x.isinf(), x.isnan(), torch.where(x >= 0.1, x, -x),
+                torch.where(x < -2.5, 1.0, x), x.sigmoid(), x.tanh(), x.erf(), x.exp(), x.log1p(),
+                x.sqrt(), x.square(), x.reciprocal())  # fmt: skip
+
+    return run, (torch.tensor(values).reshape(4, 6),)
+
+
+@corpus_model
+def odd_lengths():
+    """Sums that end a number or two before a whole vector, or behind one."""
+    lengths = (1, 7, 8, 9, 15, 17, 30, 31, 33, 62, 63, 65, 93, 95)
+    return lambda x: [f for n in lengths for f in (x[:, :n].sum(1), x[:, :n].amax(1))], (
+        drawn(3, 95),)  # fmt: skip
+
+
+@corpus_model
+def odd_rows():
+    lengths = (1, 3, 31, 62, 63)
+    return lambda x: [f for n in lengths for f in (
+        torch.softmax(x[:, :n], 1), F.layer_norm(x[:, :n], (n,)), x[:, :n].argmax(1),
+        x[:, :n].cumsum(1))], (drawn(3, 63),)  # fmt: skip

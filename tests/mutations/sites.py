@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.mutations.classes import Kind
+from tests.mutations.classes import READ_BY, Kind
 from tests.mutations.operators import Mutation, mutations
 
 
@@ -77,6 +77,7 @@ class Coverage:
         if not usable:
             return None
         passes = {p[5:] for n in usable for p in found[n] if p.startswith("pass:")}
+        passes |= {READ_BY[file]} if file in READ_BY else set()
         return Site(kind, file, mutation, tuple(usable), tuple(sorted(passes)))
 
     def _ordered(self, names: Sequence[str], command: str, file: str) -> list[str]:
