@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -33,6 +34,16 @@ def as_numpy(given: Any) -> np.ndarray:
         bits, kind = _NARROW[name]
         return held.view(getattr(torch, bits)).numpy().view(kind)
     return held.numpy()
+
+
+def strided(flat: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """A view of ``flat`` with this shape, ``strides`` counted in elements; of any dtype (NumPy's
+    own function takes no array of float8_e5m2)."""
+    item = flat.itemsize
+    plain = flat.view(f"u{item}") if item in (1, 2, 4, 8) else flat
+    view = np.lib.stride_tricks.as_strided(plain, tuple(shape), [s * item for s in strides],
+                                           writeable=flat.flags.writeable)  # fmt: skip
+    return view.view(flat.dtype)
 
 
 def numbers(given: Any) -> np.ndarray:

@@ -8,10 +8,11 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from core_compiler.arrays import strided
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.memory import loops
 from core_compiler.errors import InternalError
@@ -48,13 +49,12 @@ class BufferMachine:
         #: The loops around the op at hand that are in a second or later iteration.
         self.again: set[int] = set()
         left: dict[int, int] = {}  # iterations of the counted loops
-        at = asked = 0
+        at = asked = repeated = 0
         while at < len(ops):
             op = ops[at]
             if op.kind == TEST:
                 asked += 1
-                if 0 < self.evaluator.asked < asked:
-                    raise InternalError("a loop goes on after the reference has left it")
+                self._bound(asked)
                 go = bool(self.array(op.operands[0]).item())
                 at = at + 1 if go else self._after(*extents[op["loop"]])
             elif op.kind == LOOP and "trips" in op.attributes:
@@ -63,6 +63,9 @@ class BufferMachine:
             elif op.kind == REPEAT:
                 begin, end = extents[op["loop"]]
                 self.again.add(op["loop"])
+                if "trips" not in ops[begin].attributes:
+                    repeated += 1
+                    self._bound(repeated)
                 left[op["loop"]] = left.get(op["loop"], 0) - 1
                 at = self._after(begin, end) if left[op["loop"]] == 0 else begin + 1
             else:
@@ -71,13 +74,18 @@ class BufferMachine:
                 at += 1
         return [self.outputs[v] for v in self.module.main.outputs]
 
+    def _bound(self, rounds: int) -> None:
+        """InternalError where loops that a condition ends have had more rounds than in the
+        reference."""
+        if 0 < self.evaluator.asked < rounds:
+            raise InternalError("a loop goes on after the reference has left it")
+
     def array(self, value: Value) -> np.ndarray:
         """A buffer's contents as an array of its logical shape (a view, not a copy)."""
         kind: BufferType = value.type
         flat = self.memory[value].view(kind.dtype.numpy)
-        shape: Any = kind.shape  # a plan's buffers are static
-        strides: list[Any] = [s * kind.dtype.bytes for s in kind.strides]
-        return np.lib.stride_tricks.as_strided(flat, shape, strides)
+        shape, strides = cast("Any", (kind.shape, kind.strides))  # a plan's buffers are static
+        return strided(flat, shape, strides)
 
     def _fill(self, value: Value, array: np.ndarray) -> None:
         self.array(value)[...] = array

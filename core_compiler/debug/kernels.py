@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import strided
 from core_compiler.debug.check import differing, numbers, same_bits, worst_error
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.ir import Module, Op, Value, as_array
@@ -149,5 +150,4 @@ class _Contents:
     def __getitem__(self, value: Value) -> np.ndarray:
         kind = value.type
         flat = self.bytes[value].view(kind.dtype.numpy)
-        strides = [s * kind.dtype.bytes for s in kind.strides]
-        return np.lib.stride_tricks.as_strided(flat, kind.shape, strides)
+        return strided(flat, kind.shape, kind.strides)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import strided
 from core_compiler.debug import hurtful
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.extents import (
@@ -130,7 +131,7 @@ class LaunchCase:
 
     def hold(self, value: Value, array: np.ndarray) -> None:
         """Let a buffer that the launch reads hold a tensor."""
-        _view(self.memory[value], value.type)[...] = array
+        _tensor(self.memory[value], value.type)[...] = array
 
     def extents(self) -> str:
         """What was made smaller, for people."""
@@ -187,13 +188,14 @@ class LaunchCase:
         """The results by the launch's region, as they would lie in memory."""
         reads = self.launch["reads"]
         arrays = [
-            np.array(_view(self.memory[v], v.type), order="C") for v in self.launch.operands[:reads]
+            np.array(_tensor(self.memory[v], v.type), order="C")
+            for v in self.launch.operands[:reads]
         ]
         results = evaluator.block(self.launch.regions[0], arrays)
         made = {}
         for value, array in zip(self.launch.operands[reads:], results, strict=True):
             flat = np.zeros_like(self.memory[value])
-            _view(flat, value.type)[...] = array
+            _tensor(flat, value.type)[...] = array
             made[value] = flat
         return [made[self.buffers[i]] for i in self.outputs]
 
@@ -242,9 +244,9 @@ def _any_integers(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return np.where(random.random(array.shape) < 0.5, wide.astype(array.dtype), array)
 
 
-def _view(flat: np.ndarray, kind: Any) -> np.ndarray:
-    strides = [s * flat.itemsize for s in kind.strides]
-    return np.lib.stride_tricks.as_strided(flat, kind.shape, strides)
+def _tensor(flat: np.ndarray, kind: Any) -> np.ndarray:
+    """The tensor that a buffer's memory holds."""
+    return strided(flat, kind.shape, kind.strides)
 
 
 def states(scheduled) -> list[tuple[Function, dict[str, Function]]]:

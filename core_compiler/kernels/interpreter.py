@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import strided
 from core_compiler.errors import InternalError
 from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
@@ -199,12 +200,7 @@ def _view(array: np.ndarray, kind: BufferType, named: dict[str, int]) -> np.ndar
         high = offset + sum(max(e, 0) for e in ends)
         if low < 0 or high >= flat.size:
             raise KernelFault(f"{kind} spans [{low}, {high}] of {flat.size} elements")
-    item = flat.itemsize
-    base = (flat[offset:] if 0 not in shape else flat[:0]).view(f"u{item}")
-    view = np.lib.stride_tricks.as_strided(
-        base, shape, [s * item for s in strides], writeable=array.flags.writeable
-    )
-    return view.view(array.dtype)
+    return strided(flat[offset:] if 0 not in shape else flat[:0], shape, strides)
 
 
 # -- scalar meaning --------------------------------------------------------------------------------

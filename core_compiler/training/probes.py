@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import strided
 from core_compiler.ir import Module, Op, Origin, Rewrite, Value, dtype
 from core_compiler.kernels.lowering import GROUP
 from core_compiler.passes.outline_kernels import LAUNCH, OutlineKernels
@@ -60,8 +61,7 @@ class Probe:
     def view(self, memory: np.ndarray) -> np.ndarray:
         """The value in its bytes."""
         kind = dtype(self.dtype).numpy
-        strides = [s * kind.itemsize for s in self.strides]
-        return np.lib.stride_tricks.as_strided(memory.view(kind), self.shape, strides)
+        return strided(memory.view(kind), self.shape, self.strides)
 
 
 @dataclass(frozen=True)

@@ -223,6 +223,17 @@ def _condition_stays_true(patch) -> None:
     patch.setattr(simplify_loops, "_carrying", wrong)
 
 
+def _condition_left_out(patch) -> None:
+    right = bufferize.Bufferize.run
+
+    def wrong(self, module, context):
+        made = right(self, module, context)
+        ops = [o for o in made.main.body.ops if o.kind != bufferize.TEST]
+        return made.with_main(made.main.body.with_(ops=tuple(ops)))
+
+    patch.setattr(bufferize.Bufferize, "run", wrong)
+
+
 def _sum_without_its_tail(patch) -> None:
     right = simd._LanesInVectors._group
 
@@ -425,6 +436,7 @@ def _nothing_logged(patch) -> None:
         (_state_erased, counted, "bufferize", "rewrite"),
         (_counter_erased, while_below, "bufferize", "results"),
         (_condition_stays_true, while_below, "simplify_loops", "results"),
+        (_condition_left_out, while_below, "bufferize", "results"),
         (_sum_without_its_tail, compared, "schedule_kernels", "schedule"),
         (_adds_up_in_i32, counting, "outline_kernels", "loops"),
         (_one_name_for_two, chosen, "outline_kernels", "results"),

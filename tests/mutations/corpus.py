@@ -60,9 +60,9 @@ def _aten(target: Any) -> str:
 def _onnx_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
     import onnx
 
-    from tests.mutations import onnx_models
+    from tests.mutations import onnx_models, onnx_suite
 
-    for name, model in onnx_models.models():
+    for name, model in (*onnx_models.models(), *onnx_suite.models(names)):
         if names and name not in names:
             continue
         path = folder / f"{name}.onnx"

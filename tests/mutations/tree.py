@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 _PACKAGES = ("core_compiler", "workbench", "sample_models")
 _HARNESS = "tests/mutations"
 #: The files of the harness that the corpus is made by.
-CORPUS = ("torch_models.py", "edge_models.py", "onnx_models.py", "training_tasks.py")
+CORPUS = ("torch_models.py", "edge_models.py", "onnx_models.py", "onnx_suite.py",
+          "training_tasks.py")  # fmt: skip
 
 
 def digest(root: Path = ROOT, files: Sequence[str] = ()) -> str:

@@ -1,0 +1,146 @@
+"""Single nodes of ONNX's own test suite, several of an op in one graph: the attributes and forms
+that nobody here thought of."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+#: Nodes of one op in one graph, and in all graphs of one op.
+EACH, MOST = 12, 16
+#: What is put together: op types, the graphs of each named after the first.
+FAMILIES = (
+    ("Cast", "CastLike"), ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+    ("QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger"), ("Resize", "Upsample"),
+    ("LSTM",), ("GRU",), ("RNN",), ("Einsum",), ("MatMul", "Gemm"), ("BatchNormalization",),
+    ("LayerNormalization", "RMSNormalization"), ("GroupNormalization", "InstanceNormalization"),
+    ("LpNormalization", "MeanVarianceNormalization", "LRN"), ("ReduceMax", "ReduceMin"),
+    ("ReduceSum", "ReduceMean", "ReduceProd"), ("ReduceL1", "ReduceL2", "ReduceSumSquare"),
+    ("ReduceLogSum", "ReduceLogSumExp"), ("ArgMax",), ("ArgMin",), ("MaxPool",), ("AveragePool",),
+    ("LpPool", "GlobalAveragePool", "GlobalMaxPool"), ("Pad",), ("Slice",), ("Gather",),
+    ("GatherElements", "GatherND"), ("ScatterElements",), ("ScatterND",), ("OneHot", "EyeLike"),
+    ("Scan", "Loop", "If"), ("PRelu", "LeakyRelu", "Celu", "Elu", "Selu", "ThresholdedRelu"),
+    ("IsInf", "IsNaN", "Sign"), ("Pow", "Mod"), ("Softmax", "LogSoftmax", "Hardmax"),
+    ("CumSum", "TopK"), ("Trilu", "Tile", "Expand"), ("Squeeze", "Unsqueeze", "Flatten"),
+    ("Split", "Concat"), ("BitShift", "BitwiseAnd", "BitwiseNot"), ("Conv",), ("ConvTranspose",),
+    ("Gelu", "HardSigmoid", "HardSwish", "Mish", "Swish", "Softplus", "Shrink"),
+    ("DepthToSpace", "SpaceToDepth"), ("DFT", "STFT"), ("Clip", "Max", "Min"),
+    ("RotaryEmbedding",), ("Attention",), ("NegativeLogLikelihoodLoss",),
+    ("SoftmaxCrossEntropyLoss",), ("AffineGrid", "GridSample"), ("Col2Im", "CenterCropPad"),
+    ("Round", "Reciprocal", "Where"), ("Reshape", "Shape", "Range", "ConstantOfShape"),
+    ("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix"),
+)  # fmt: skip
+#: The opset of cases that onnxruntime does not know in their own, and the first that is read here
+#: in all forms.
+NEWEST, OLDEST = 21, 9
+#: Inputs that are read when a model is imported.
+_READ = frozenset({"roi", "scales"})
+
+
+def models(names: Sequence[str] = ()) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Name and model of each graph (``names``: of these)."""
+    if names and not any(name.startswith("suite_") for name in names):
+        return
+    for family in FAMILIES:
+        for opset, cases in sorted(_cases(family).items()):
+            for place in range(0, len(cases), EACH):
+                name = f"suite_{family[0].lower()}_{opset}_{place // EACH}"
+                if not names or name in names:
+                    yield name, _joined(name, cases[place : place + EACH])
+
+
+def _cases(family: Sequence[str]) -> dict[int, list[Any]]:
+    """The cases of a family by the opset of their model."""
+    found: dict[int, list[Any]] = defaultdict(list)
+    for kind in family:
+        for case in _suite().get(kind, ()):
+            if _runs(case):
+                found[case.model.opset_import[0].version].append(case)
+    return found
+
+
+def _runs(case: Any) -> bool:
+    """Whether onnxruntime executes a case; where it does not know its opset yet, it is made one of
+    :data:`NEWEST`."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    names = [value.name for value in case.model.graph.input]
+    given = dict(zip(names, map(_as_array, case.data_sets[0][0]), strict=False))
+    opset = case.model.opset_import[0]
+    for version in (opset.version, NEWEST):
+        opset.version = min(opset.version, version)
+        try:
+            session = onnxruntime.InferenceSession(case.model.SerializeToString(), options)
+            session.run(None, given)
+        except Exception:  # it has a dozen kinds of them for this
+            continue
+        return opset.version >= OLDEST
+    return False
+
+
+def _as_array(given: Any) -> np.ndarray:
+    return numpy_helper.to_array(given) if isinstance(given, TensorProto) else np.asarray(given)
+
+
+@functools.cache
+def _suite() -> dict[str, list[Any]]:
+    """The cases of single nodes by op type: few of each, spread over the suite's order."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        every = collect_testcases(None)  # type: ignore[arg-type]
+    found: dict[str, list[Any]] = defaultdict(list)
+    for case in sorted(every, key=lambda case: case.name):
+        if len(case.model.graph.node) == 1 and _fits(case):
+            found[case.model.graph.node[0].op_type].append(case)
+    return {kind: cases[:: -(-len(cases) // MOST)] for kind, cases in found.items()}
+
+
+def _fits(case: Any) -> bool:
+    """Whether a case has tensors of numbers only."""
+    model = case.model
+    values = (*model.graph.input, *model.graph.output)
+    kinds = [v.type.tensor_type.elem_type for v in values]
+    return len(model.opset_import) == 1 and not model.functions and (
+        all(v.type.HasField("tensor_type") for v in values) and TensorProto.STRING not in kinds
+    )  # fmt: skip
+
+
+def _joined(name: str, cases: Sequence[Any]) -> onnx.ModelProto:
+    """The cases side by side.  Floats are inputs, but for what is read at the import; all others
+    are constants, as positions and sizes have to fit."""
+    from onnx.compose import add_prefix_graph
+
+    nodes, inputs, outputs, constants = [], [], [], []
+    for number, case in enumerate(cases):
+        graph = add_prefix_graph(case.model.graph, f"n{number}_")
+        arrays = case.data_sets[0][0]
+        nodes += graph.node
+        constants += graph.initializer
+        outputs += [helper.make_empty_tensor_value_info(o.name) for o in graph.output]
+        for value, own, array in zip(graph.input, case.model.graph.input, arrays, strict=False):
+            is_float = value.type.tensor_type.elem_type in (TensorProto.FLOAT, TensorProto.DOUBLE)
+            if is_float and np.ndim(array) and own.name not in _READ:
+                inputs.append(helper.make_tensor_value_info(
+                    value.name, value.type.tensor_type.elem_type, np.shape(array)))  # fmt: skip
+            else:
+                held = TensorProto()
+                held.CopyFrom(array if isinstance(array, TensorProto) else
+                              numpy_helper.from_array(_as_array(array)))  # fmt: skip
+                held.name = value.name
+                constants.append(held)
+    model = cases[0].model
+    return helper.make_model(
+        helper.make_graph(nodes, name, inputs, outputs, constants),
+        opset_imports=model.opset_import, ir_version=model.ir_version,
+    )  # fmt: skip
