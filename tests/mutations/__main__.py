@@ -2,13 +2,15 @@
 
     python -m tests.mutations --seed N [--count 400] [--classes rules,schedules] [--jobs 2]
                               [-o tests/results/mutations.json] [--list]
+    python -m tests.mutations --again tests/results/mutations.json
 
 Sites are drawn by the seed from those that the corpus of the class executes.  Faults of the
 compiler must be caught by ``workbench compile --check``, wrong translations and meanings of ops by
 that with ``--against``, wrong gradients by ``workbench train --check``.  Survivors are listed with
 their edit; why one is no fault is written in ``equivalent.toml``.  What changes nothing of what is
 compiled or computed is counted apart, and another is drawn for it.  The corpus is traced once for
-each state of the sources, which takes some minutes.  Exits with 1 where a mutation survived.
+each state of the sources, which takes some minutes.  ``--again`` tries once more what a recorded
+run did not see, or blamed on another pass.  Exits with 1 where a mutation survived.
 
 The output is written as mutations are tried.  Where it holds some of the same seed, count, sources
 and corpus already, the run goes on from there.
@@ -21,6 +23,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--planted", metavar="CLASSES", help="try the planted faults of these instead"
+    )
+    parser.add_argument(
+        "--again", metavar="FILE", type=Path, help="try what a run has not seen once more"
     )
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--classes", default="", help=f"of {', '.join(CLASSES)}")
@@ -55,6 +61,10 @@ def main() -> int:
     if given.list:
         return _listed(run, coverage, given.seed, quotas)
     rows, before = _kept(given, run)
+    orders = run.drawn(coverage, given.seed, quotas)
+    if given.again:
+        missed = score.missed(json.loads(given.again.read_text())["mutations"])
+        orders, quotas = run.same(coverage, missed), Counter(row["class"] for row in missed)
     started = time.monotonic() - before
 
     def result() -> dict[str, Any]:
@@ -63,7 +73,7 @@ def main() -> int:
             given.output.write_text(json.dumps(found, indent=1) + "\n")
         return found
 
-    for row in run.run(coverage, given.seed, quotas, tuple(rows)):
+    for row in run.run(orders, quotas, tuple(rows)):
         rows.append(row)
         print(f"{len(rows):4} {row['outcome']:10} {row['class']:12} {row['seconds']:5.1f} s "
               f"{row['file']}:{row['line']}", file=sys.stderr, flush=True)  # fmt: skip

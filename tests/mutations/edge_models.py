@@ -8,7 +8,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from tests.mutations.torch_models import corpus_model, drawn
+from tests.mutations.torch_models import corpus_model, drawn, signed
 
 
 @corpus_model
@@ -149,3 +149,32 @@ def odd_rows():
     return lambda x: [f for n in lengths for f in (
         torch.softmax(x[:, :n], 1), F.layer_norm(x[:, :n], (n,)), x[:, :n].argmax(1),
         x[:, :n].cumsum(1))], (drawn(3, 63),)  # fmt: skip
+
+
+@corpus_model
+def views_of_pairs():
+    """Reshapes of what a convolution lays out with its channels last, with axes of 2 and of 1."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix = torch.nn.Conv2d(3, 4, 1)
+
+        def forward(self, x):
+            y = self.mix(x)
+            return (y.reshape(2, 2, 2, 4, 2), y.flatten(2), y.flatten(1), y.unsqueeze(2),
+                    y[:, :, 0], y.reshape(2, 4, 2, 2, 2), y.reshape(2, 4, 4, 1, 2),
+                    y.reshape(2, 2, 2, 8),
+                    y.permute(0, 2, 3, 1).reshape(16, 4), y.permute(0, 3, 1, 2).flatten(2),
+                    y.transpose(2, 3).reshape(2, 4, 2, 2, 2), y.reshape(4, 2, 4, 2))  # fmt: skip
+
+    return Net(), (drawn(2, 3, 4, 2),)
+
+
+@corpus_model
+def truths():
+    """What any and all take for true, of floats and of integers."""
+    return lambda x, i: (x.any(1), x.all(1), i.any(0), i.all(1), x.any(), i.all(), (x > 0).all(0),
+                         torch.logical_and(x, i), torch.logical_not(x), x.bool(), i.bool(),
+                         torch.count_nonzero(x, 1), x.nonzero_static(size=4)), (
+        drawn(3, 5) * (torch.rand(3, 5) > 0.4), signed(2, 3, 5))  # fmt: skip

@@ -169,11 +169,13 @@ _GRAPHS: dict[str, tuple] = {
     "gathers": ({"x": ("f", 3, 4)}, {
         "i": _i(2, 0), "ie": np.array([[0, 1], [2, -1]], np.int64), "u": _w(2, 4), "v": _w(2, 2),
         "nd": np.array([[0, 1], [2, 3]], np.int64), "un": _w(2), "d": np.array(5, np.int64),
+        "neg": np.array([[0, -1], [-2, 3]], np.int64), "last": _i(-1, 0),
         "onoff": np.array([0.0, 2.0], np.float32)}, [
         ("Gather", "x i", "a", {"axis": 1}), ("GatherElements", "x ie", "b", {"axis": 1}),
         ("GatherND", "x nd", "c"), ("ScatterElements", "x ie v", "e", {"axis": 0}),
         ("ScatterND", "x nd un", "f", {"reduction": "add"}),
         ("OneHot", "i d onoff", "g", {"axis": 0}),
+        ("GatherND", "x neg", "k"), ("ScatterND", "x neg un", "l"), ("Gather", "x last", "m"),
         ("ScatterElements", "x ie v", "h", {"axis": 1, "reduction": "max"})]),
     "top_k": (_M, {"k": _i(2)}, [
         ("TopK", "x k", "a b", {"axis": 1}), ("TopK", "x k", "c d", {"axis": 0, "largest": 0})]),

@@ -40,6 +40,12 @@ def counted(rows: Sequence[dict]) -> list[dict]:
     return [r for r in rows if r["outcome"] not in (judge.INVALID, judge.NO_EFFECT)]
 
 
+def missed(rows: Sequence[dict]) -> list[dict]:
+    """The mutations that were not caught, or blamed on a wrong pass, and have no argument."""
+    good = judge.CAUGHT, judge.EQUIVALENT_SITE
+    return [r for r in counted(rows) if r["outcome"] not in good or r["right"] is False]
+
+
 def score(rows: Sequence[dict]) -> dict[str, Any]:
     """Counts of outcomes.  Of the mutants without an argument that they are no faults, ``score`` is
     the part that was caught with nothing wrong blamed, ``red`` the part that ended with another
@@ -72,10 +78,9 @@ def text(found: dict) -> str:
         lines.append(name.ljust(13) + " ".join(cells))
     lines.append(f"{found['seconds_per_mutation']} s a mutation, {found['seconds']} s in all; "
                  f"not counted: {found['left_out']}")  # fmt: skip
-    for row in counted(found["mutations"]):
-        wrong = row["outcome"] == judge.CAUGHT and row["right"] is False
-        if wrong or row["outcome"] not in (judge.CAUGHT, judge.EQUIVALENT_SITE):
-            lines += _row(row, "wrong pass blamed" if wrong else row["outcome"])
+    for row in missed(found["mutations"]):
+        wrong = row["outcome"] == judge.CAUGHT
+        lines += _row(row, "wrong pass blamed" if wrong else row["outcome"])
     return "\n".join(lines)
 
 

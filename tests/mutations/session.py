@@ -7,8 +7,8 @@ import json
 import shutil
 import sys
 import time
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from tests.mutations.operators import Mutation, function_at
 from tests.mutations.planted import Planted
 from tests.mutations.trial import Trial
 
+#: The sites of each class, in the order in which they are tried.
+Orders = dict[str, Iterator[sites.Site]]
 #: Seconds of processor time after which no further model is tried, at first and again.
 ENOUGH, MORE = 5.0, 30.0
 #: Seconds that a command may take (of a machine that does other things too).
@@ -126,17 +128,33 @@ class Session:
 
     # -- mutants -----------------------------------------------------------------------------------
 
-    def run(self, coverage: sites.Coverage, seed: int, quotas: dict[str, int],
+    def drawn(self, coverage: sites.Coverage, seed: int, names: Iterable[str]) -> Orders:
+        """The sites of classes in the seed's order."""
+        return {n: sites.drawn(CLASSES[n], self.base, coverage, seed) for n in names}
+
+    def same(self, coverage: sites.Coverage, rows: Sequence[dict[str, Any]]) -> Orders:
+        """The sites of the mutations of ``rows``, wherever they are in these sources."""
+        found: dict[str, list[sites.Site]] = defaultdict(list)
+        for row in rows:
+            kind, site = CLASSES[row["class"]], None
+            if (self.base / row["file"]).exists():
+                site = sites.like(kind, self.base, coverage, row)
+            if site is None:
+                _tell(f"NOT HERE: {row['file']}: {row['after']}")
+            else:
+                found[kind.name].append(site)
+        return {name: iter(found[name]) for name in found}
+
+    def run(self, orders: Orders, quotas: Mapping[str, int],
             done: Sequence[dict[str, Any]] = ()) -> Iterator[dict[str, Any]]:  # fmt: skip
-        """Try mutants until every class has its quota of those that change something; ``done``:
-        rows of the same seed and sources, which count and are not tried again.
+        """Try mutants in their orders until every class has its quota of those that change
+        something; ``done``: rows that count and are not tried again.
 
         A mutant that its command lets pass is compiled on more models, beside the clean sources.
         Where it changes no module, no kernel and no result of any of them, it is no fault that this
         corpus has, and another one is drawn.  Where it changes those of a model that the command
         was not tried on, the command is.
         """
-        orders = {n: sites.drawn(CLASSES[n], self.base, coverage, seed) for n in quotas}
         left = Counter(quotas)
         left.subtract(row["class"] for row in score.counted(done))
         queue: deque[server.Task] = deque()

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.mutations.classes import READ_BY, Kind
 from tests.mutations.operators import Mutation, mutations
@@ -116,6 +117,18 @@ def drawn(kind: Kind, root: Path, coverage: Coverage, seed: int) -> Iterator[Sit
         site = chance.choice(lines[place])
         if _parses(site.mutation.applied((root / place[0]).read_text())):
             yield site
+
+
+def like(kind: Kind, root: Path, coverage: Coverage, row: Mapping[str, Any]) -> Site | None:
+    """The site where a mutation that was tried in other sources is in these; None where they have
+    no such line, or no model executes it."""
+    text = (root / row["file"]).read_text()
+    same = [
+        m for m in mutations(text, (row["operator"],))
+        if (m.before(text), m.after(text)) == (row["before"], row["after"])
+    ]  # fmt: skip
+    nearest = min(same, key=lambda m: abs(m.line - row["line"]), default=None)
+    return None if nearest is None else coverage.site(kind, row["file"], nearest, _reads(text))
 
 
 def _parses(text: str) -> bool:

@@ -225,6 +225,28 @@ def test_what_a_survivor_changes_decides_what_is_tried_next(probed, effect, agai
     assert (one.row["outcome"] == judge.NO_EFFECT) == (effect == "nothing")
 
 
+def test_a_mutation_is_found_again_where_its_line_has_moved(tmp_path):
+    file = "core_compiler/passes/a.py"
+    (tmp_path / file).parent.mkdir(parents=True)
+    source = "def f(x):\n    # new\n    return x < 2\n\ndef g(x):\n    return x < 2\n"
+    (tmp_path / file).write_text(source)
+    lines = {"pass:fold": {file: [3, 6]}}
+    seen = sites.Coverage([sites.Traced("m", lines, frozenset(), {"check": 1.0})])
+    kind = classes.CLASSES["rules"]
+    row = {"file": file, "line": 2, "operator": "comparison",
+           "before": "return x < 2", "after": "return x <= 2"}  # fmt: skip
+    found = sites.like(kind, tmp_path, seen, row)
+    assert found is not None and (found.mutation.line, found.passes) == (3, ("fold",))
+    assert sites.like(kind, tmp_path, seen, {**row, "before": "return x < 3"}) is None
+
+
+def test_what_was_missed_is_what_has_no_argument_and_what_another_pass_was_blamed_for():
+    outcomes = (judge.CAUGHT, judge.SURVIVED, judge.EQUIVALENT_SITE, judge.NO_EFFECT, judge.CRASH)
+    rows = [{"outcome": o, "right": None} for o in outcomes]
+    rows.append({"outcome": judge.CAUGHT, "right": False})
+    assert score.missed(rows) == [rows[1], rows[4], rows[5]]
+
+
 # -- the ratchet -----------------------------------------------------------------------------------
 
 
