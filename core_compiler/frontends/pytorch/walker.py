@@ -58,7 +58,8 @@ IGNORED = frozenset({
 #: Torch's ops with graphs as arguments that have a method of :class:`Walker`.
 CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
 #: Those that only set something for a part of the graph that says nothing of values.
-WRAPPERS = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
+AUTOCAST = "wrap_with_autocast"
+WRAPPERS = frozenset({"wrap_with_set_grad_enabled", AUTOCAST})
 #: How deep decompositions of decompositions are followed.
 DEEPEST = 8
 
@@ -91,6 +92,8 @@ class Walker:
         self.unsupported: list[Unsupported] = []
         #: Wrong translations, for which torch's decompositions stand in.
         self.stood_in: list[Unsupported] = []
+        #: Whether the graph at hand stands under torch.autocast.
+        self.autocast = False
         self.sizes = RunTimeSizes()
         #: Stored tensors that something reads, by name; None for those that are made of parts.
         self.stored: dict[str, Dense | Resource | None] = {}
@@ -236,7 +239,8 @@ class Walker:
             self.final = True
             made = self._stand_in(node)
         except (NotSupported, TypeRuleError) as reason:
-            misfit = isinstance(reason, Misfit | TypeRuleError)
+            # (under autocast torch converts what an op is given: its node alone does not say so)
+            misfit = isinstance(reason, Misfit | TypeRuleError) and not self.autocast
             made = self._otherwise(node, Unsupported(called, str(reason), described, misfit))
         except (
             TypeError,
@@ -295,7 +299,9 @@ class Walker:
             return made
         if target in WRAPPERS:
             place = next(i for i, given in enumerate(arguments) if hasattr(given, "graph"))
+            around, self.autocast = self.autocast, self.autocast or target == AUTOCAST
             made = self._walked(arguments[place], arguments[place + 1 :])
+            self.autocast = around
             return tuple(made) if isinstance(made, list) else made
         of_complex = lookup_complex(target, (arguments, keywords), node.meta.get("val"))
         handler = of_complex or lookup(target)
