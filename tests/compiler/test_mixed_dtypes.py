@@ -84,10 +84,15 @@ def _made(name: str, narrow):
     return make(narrow).eval(), x.to(narrow) if halved else x
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize(
-    "narrow", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)], ids=str
-)
+def test_what_torch_converts_under_autocast_is_no_wrong_translation():
+    model, x = Autocast(nn.Linear(3, 2), torch.bfloat16), torch.randn(4, 3)
+    compiled = cc.compile(model, (x,), check=True)
+    assert 0 not in compiled.checks  # checks of the import are of its translations
+    assert compiled.module.main.outputs[0].type.dtype.name == "bf16"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", MODELS)
 def test_it_is_checked_and_computes_what_torch_does(name, narrow):
     model, x = _made(name, narrow)

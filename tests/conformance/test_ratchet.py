@@ -18,6 +18,7 @@ import torch
 from tests.conformance import onnx_nodes, opinfo, opinfo_gradients, outcomes
 from tests.conformance.outcomes import Case, Outcome, Wrong
 from tests.conformance.update import SUITES, run
+from tests.slow import slow_but
 
 #: Every how many of the recorded passes the quick tests run.
 QUICK = {
@@ -65,7 +66,8 @@ def _other_version(suite: str, path: str) -> str:
     return f"{library} {now} is installed, recorded is {had[library]}"
 
 
-@pytest.mark.parametrize("suite", SUITES)  # both paths together: a suite is slow to import
+# Both paths together: a suite is slow to import, ONNX's (which other tests read too) the slowest.
+@pytest.mark.parametrize("suite", slow_but([s for s in SUITES if s != "onnx_nodes"], SUITES))
 def test_a_part_of_the_recorded_passes_still_pass(suite):
     for path in outcomes.PATHS:
         if (suite, path) in QUICK:

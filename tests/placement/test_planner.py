@@ -185,6 +185,7 @@ def test_hard_instances_are_packed_without_a_gap(name):
     assert made.proven and brute_force_overlaps(made.lifetimes, made.offsets) == 0
 
 
+@pytest.mark.slow
 def test_an_instance_without_a_known_optimum_fits_its_published_capacity():
     assert plan(hard("D"), "search", capacity=1048576).peak <= 1048576
 

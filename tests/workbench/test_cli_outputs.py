@@ -17,6 +17,7 @@ import pytest
 from core_compiler.ir.parser import parse
 from core_compiler.record import Recording
 from sample_models import CATALOGUE
+from tests.slow import slow_but
 from tests.workbench.conftest import MODEL
 from workbench.commands import check_machine, printing, show_diff, show_memory
 
@@ -27,8 +28,9 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @pytest.mark.parametrize(
-    ("frontend", "against"), [("torch", "torch"), ("onnx", "onnxruntime"), ("torch", "onnxruntime")]
-)
+    ("frontend", "against"), slow_but([("torch", "torch")], [
+        ("torch", "torch"), ("onnx", "onnxruntime"), ("torch", "onnxruntime")]),
+)  # fmt: skip
 def test_run_agrees_with_the_framework(command, frontend, against):
     pytest.importorskip("torch")
     found = command.json("run", *MODEL, "--frontend", frontend, "--against", against)

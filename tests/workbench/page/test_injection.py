@@ -127,6 +127,7 @@ def test_no_view_of_two_recordings_makes_anything_of_a_name(store, tab):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_the_library_makes_nothing_of_tags_notes_and_names(store, tab):
     page = tab(store.server.url)
     watched = Watched(page.page)

@@ -162,6 +162,7 @@ def test_a_match_by_work_alone_is_a_guess(both, monkeypatch):
     assert two_code.partners_of(a, b, one) == [two_code.Partner(two, 1, 2.0, True)]
 
 
+@pytest.mark.slow
 def test_processor_and_gpu_have_texts_of_their_own_names(two_targets):
     cpu, cuda = Run(two_targets.cpu), Run(two_targets.cuda)
     data = two_code.data(cpu, Sight(), cuda)["two"]
