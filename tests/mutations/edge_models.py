@@ -160,15 +160,18 @@ def views_of_pairs():
             super().__init__()
             self.mix = torch.nn.Conv2d(3, 4, 1)
 
-        def forward(self, x):
-            y = self.mix(x)
-            return (y.reshape(2, 2, 2, 4, 2), y.flatten(2), y.flatten(1), y.unsqueeze(2),
+        def forward(self, x, one):
+            y, z = self.mix(x), self.mix(one)
+            return (z.reshape(4, 4, 2), z.unsqueeze(2), z[0], z.reshape(2, 2, 4, 2),
+                    z.reshape(16, 2), z.reshape(1, 4, 2, 2, 2),
+                    z.permute(0, 2, 3, 1).reshape(4, 2, 4),
+                    y.reshape(2, 2, 2, 4, 2), y.flatten(2), y.flatten(1), y.unsqueeze(2),
                     y[:, :, 0], y.reshape(2, 4, 2, 2, 2), y.reshape(2, 4, 4, 1, 2),
                     y.reshape(2, 2, 2, 8),
                     y.permute(0, 2, 3, 1).reshape(16, 4), y.permute(0, 3, 1, 2).flatten(2),
                     y.transpose(2, 3).reshape(2, 4, 2, 2, 2), y.reshape(4, 2, 4, 2))  # fmt: skip
 
-    return Net(), (drawn(2, 3, 4, 2),)
+    return Net(), (drawn(2, 3, 4, 2), drawn(1, 3, 4, 2))
 
 
 @corpus_model
