@@ -388,6 +388,7 @@ class Alone:
                 self._evaluator, np.random.default_rng(seed)))),
             wide,
             terms=lambda: terms(self._ops_of(made)), constants=constants,
+            stepped=lambda up: self.in_f64(made, stepped(up)),
         ))  # fmt: skip
 
     def in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
@@ -478,6 +479,18 @@ def moved(seed: int) -> Callable[[np.ndarray], np.ndarray]:
         step = random.integers(-1, 2, array.shape)
         # Zeros move by next to nothing, which decides between equals.
         return wide * (1 + epsilon(array.dtype) * step) + (wide == 0) * step * 1e-300
+
+    return move
+
+
+def stepped(up: int) -> Callable[[np.ndarray], np.ndarray]:
+    """What moves an array by an ulp of its own dtype, in f64: all of it up (1) or down (-1)."""
+
+    def move(array: np.ndarray) -> np.ndarray:
+        wide = widened(array)
+        if wide.dtype != np.float64 or not wide.size:
+            return wide
+        return wide + up * np.where(wide == 0, 1e-300, np.abs(wide) * epsilon(array.dtype))
 
     return move
 

@@ -15,6 +15,11 @@ What is rounding is decided in f64.  ``truth`` is what our ops compute in f64 on
 2. *Rounding*.  Our error against the truth is at most 4 times the larger of the framework's, an
    ulp, and the condition times the root of the number of terms that one element adds up.
 
+An element at which an ulp of the operands makes another number altogether (the step of a threshold,
+a tie, a power that is no number beside its integers) excuses itself and no other.  Where ours is
+the framework's number an ulp to either side, and another one at the operands themselves, ours is
+wrong.
+
 The condition is how far the truth moves when every operand moves by up to an ulp of its own dtype,
 the most of 8 seeds: what is ill-conditioned may be far off, and sound.
 """
@@ -36,6 +41,9 @@ MARGIN = 16.0
 #: Of the largest value, and in ulps: where rounding explains more than both, a comparison says
 #: nothing, of what is right as little as of what is wrong.
 VAGUE, VAGUE_ULPS = 2.0**-6, 8
+#: A difference of more than this (of the largest value) is looked at again: elements at which an
+#: ulp of the operands makes another number altogether are to excuse no others.
+JUMP = 2.0**-10
 #: Verdicts, those to look at first.
 VERDICTS = ("differs", "within", "equal", "not_compared")
 
@@ -62,6 +70,7 @@ class Evidence:
     None where it has none.  ``moved(seed)``: our ops in f64 with operands moved by up to an ulp of
     their dtypes.  ``nudged(seed)``: with operands moved by up to an ulp of f64, and the formula's
     constants by their rounding.  ``others()``: the framework on inputs moved by an ulp.
+    ``stepped(up)``: with every operand moved by an ulp of its dtype up (1) or down (-1).
     ``same_algebra``: it is known that both compute the same formula (each of its ops was judged).
     ``terms()``: how many terms the longest sum behind one element adds up.  ``constants``: how far
     numbers in the framework's own kernels may be off in f64.
@@ -75,6 +84,7 @@ class Evidence:
     same_algebra: bool = False
     terms: Callable[[], int] = lambda: 1
     constants: float = 0.0
+    stepped: Callable[[int], Array] | None = None
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -147,6 +157,8 @@ class _Floats:
         self.dtype = theirs.dtype
         self.ulp = epsilon(self.dtype)
         self._condition: float | None = None
+        #: Elements that say nothing; the ops in f64.
+        self.aside, self.truth = np.zeros(theirs.shape, bool), np.zeros(theirs.shape)
 
     def judged(self) -> Judgement:
         if self.evidence.wide is None and self.off.relative <= (GROWTH - 1) * self.ulp:
@@ -158,14 +170,63 @@ class _Floats:
                 return self._within(self.off.relative)
             return self._differs(allowed, "more than the framework differs from itself")
         self.truth = truth
-        self.aside = self._set_aside()
-        if self.aside is None:
+        aside = self._set_aside()
+        if aside is None:
             return self._differs(0.0, "NaN or infinity here, another value there")
-        if not self.evidence.same_algebra:
-            broken = self._algebra()
-            if broken is not None:
-                return broken
-        return self._rounding()
+        self.aside = aside
+        found = self._by_f64()
+        if found.verdict != "within" or self.off.relative <= max(JUMP, VAGUE_ULPS * self.ulp):
+            return found
+        return self._beside_jumps(found)
+
+    def _by_f64(self) -> Judgement:
+        broken = None if self.evidence.same_algebra else self._algebra()
+        return self._rounding() if broken is None else broken
+
+    # -- where an ulp makes another number -------------------------------------------------------
+
+    def _beside_jumps(self, found: Judgement) -> Judgement:
+        """``found``, or what is judged where jumps excuse themselves and no others."""
+        top = float(np.max(np.abs(self.truth), where=np.isfinite(self.truth), initial=0.0))
+        alone = self._alone(JUMP * top)
+        if alone.any():
+            self.off = self._off(~alone)
+            return self._differs(JUMP, "an ulp of the operands to either side ours is what the "
+                                 "framework has, and not here")  # fmt: skip
+        jumps = ~self.aside & self._jumps(VAGUE * top)
+        if not jumps.any():
+            return found
+        self.aside, self._condition = self.aside | jumps, None
+        self.off = self._off(self.aside)
+        return self._by_f64()
+
+    def _alone(self, much: float) -> Array:
+        """Elements at which ours is neither what it is an ulp above nor an ulp below, and theirs is
+        one of the two: no step, but a wrong number of ours."""
+        found = np.zeros(self.truth.shape, bool)
+        if self.evidence.stepped is None:
+            return found
+        here, there = (a.astype(np.float64) for a in (self.ours, self.theirs))
+        with np.errstate(invalid="ignore"):
+            found |= ~self.aside & (np.abs(here - there) > much)
+            sides = [self.evidence.stepped(up) for up in (1, -1)]
+            found &= np.logical_and.reduce([np.abs(side - here) > much for side in sides])
+            return found & np.logical_or.reduce([np.abs(side - there) <= much for side in sides])
+
+    def _jumps(self, much: float) -> Array:
+        """Elements at which an ulp of the operands makes another number, or none."""
+        found = np.zeros(self.truth.shape, bool)
+        measures = [self.evidence.moved, *filter(None, [self.evidence.nudged])]
+        for other in (measure(seed) for measure in measures for seed in range(4 * SEEDS)):
+            with np.errstate(invalid="ignore"):
+                found |= ~(np.abs(other - self.truth) <= much) & (other != self.truth)
+        return found
+
+    def _off(self, aside: Array) -> Distance:
+        """The distance of ours from theirs, some elements left out."""
+        theirs, ours = (np.where(aside, np.zeros((), self.dtype), a)
+                        for a in (self.theirs, self.ours))  # fmt: skip
+        return distance(theirs, ours, self.dtype)
 
     # -- 1: the same formula ---------------------------------------------------------------------
 
@@ -262,10 +323,10 @@ class _Floats:
     def _spread(self) -> float:
         """How far the framework's own results move when its inputs move by an ulp."""
         others = [a for a in self.evidence.others() if a.shape == self.theirs.shape]
-        return max((distance(self.theirs, a).relative for a in others), default=0.0)
+        return max((self._apart(self.theirs, a) for a in others), default=0.0)
 
     def _apart(self, want: Array, got: Array) -> float:
-        if self.aside is not None and self.aside.any():
+        if self.aside.any():
             want, got = (np.where(self.aside, 0.0, a.astype(np.float64)) for a in (want, got))
         return distance(want, got, self.dtype).relative
 

@@ -426,3 +426,54 @@ def test_floats_that_numpy_has_not_are_no_bytes():
         back = one_node("Cast", {"x": narrow}, "y", opset=19, to=TensorProto.FLOAT)
         found = onnx_compared(back, narrow)
         assert (found.verdict, found.left_out) == ("equal", 0)
+
+
+# -- jumps -----------------------------------------------------------------------------------------
+
+
+def judged_beside(theirs, ours, around, other=None):
+    """The verdict on values in f64 that an ulp of the operands up makes ``around``, and one down
+    ``other`` (the same, if not given)."""
+    theirs, ours, up = (np.array(a, np.float64) for a in (theirs, ours, around))
+    down = up if other is None else np.array(other, np.float64)
+    sides = {1: up, -1: down}
+    return judge(theirs, ours, Evidence(
+        lambda: ours, lambda seed: sides[1 if seed % 2 else -1], stepped=sides.__getitem__,
+    ))  # fmt: skip
+
+
+def test_a_jump_excuses_itself_and_no_other_element():
+    nan = float("nan")
+    alike = judged_beside([5.0, 3.0], [5.0, 4.0], [5.0, 3.0], [5.0, 4.0])
+    assert alike.verdict == "within"  # a step between 3 and 4
+    beside = judged_beside([5.0, 3.0], [5.1, 3.0], [5.1, 9.0], [5.1, nan])
+    assert (beside.verdict, beside.distance.index) == ("differs", (0,))
+    both = judged_beside([5.0, 3.0], [5.0, 9.0], [5.0, 3.0], [5.0, 9.0])
+    assert both.verdict == "within"
+
+
+def test_a_wrong_number_where_ours_is_the_framework_s_to_either_side_differs():
+    found = judged_beside([1.0, 4.0], [2.0, 4.0], [1.0, float("nan")])
+    assert (found.verdict, found.distance.index) == ("differs", (0,))
+    assert (found.distance.want, found.distance.got) == (1.0, 2.0)
+    assert "to either side" in found.note
+
+
+def test_a_wrong_special_case_of_a_power_is_seen_beside_those_that_are_no_numbers(monkeypatch):
+    """-1.7 to the 2 is a number, and an ulp beside 2 none."""
+    from core_compiler.frontends.pytorch.aten import table
+
+    x = np.array([[1.0, -1.7, 2.0]])
+    power = torch.tensor([[0.0], [2.0], [1.3], [-2.0]], dtype=torch.float64)
+    assert compared(lambda x: torch.pow(x, power), x=x).verdict in ("within", "equal")
+    right = table.TABLE["pow"]
+
+    def wrong(b, x, y):
+        made = right(b, x, y)
+        wide = b.expand(x, made.type.shape)
+        return b.select(b.eq(wide, b.scalar_like(1, wide)), b.scalar_like(2, made), made)
+
+    monkeypatch.setitem(table.TABLE, "pow", wrong)
+    found = compared(lambda x: torch.pow(x, power), x=x)
+    assert found.verdict == "differs" and found.beyond is not None
+    assert found.beyond.judgement.distance.index == (0, 0)

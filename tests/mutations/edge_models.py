@@ -34,6 +34,8 @@ def nearly_norms():
     """Other axes, other counts, no epsilon."""
 
     def run(x, w):
+        middle = x - x.mean(1, keepdim=True)
+        several = x - x.mean((1, 2), keepdim=True)
         mean = x.mean(-1, keepdim=True)
         spread = ((x - mean) ** 2).sum(-1, keepdim=True) / 9
         e = torch.exp(x - x.amax(1, keepdim=True))
@@ -42,7 +44,11 @@ def nearly_norms():
                 x * torch.rsqrt((x * x).mean(1, keepdim=True) + 1e-6) * w,
                 x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6),
                 e / e.sum(2, keepdim=True), e / e.amax(1, keepdim=True),
-                torch.log(e.sum(1, keepdim=True)))  # fmt: skip
+                torch.log(e.sum(1, keepdim=True)),
+                middle / torch.sqrt((middle**2).mean(1, keepdim=True) + 1e-5) * w,
+                several / torch.sqrt((several**2).mean((1, 2), keepdim=True) + 1e-5),
+                several / torch.sqrt((several**2).mean((0, 1), keepdim=True) + 1e-5),
+                torch.exp(middle) / torch.exp(middle).sum((1, 2), keepdim=True))  # fmt: skip
 
     return run, (drawn(3, 4, 10), drawn(10))
 
