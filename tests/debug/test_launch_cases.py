@@ -59,3 +59,15 @@ def test_a_kernel_that_is_wrong_for_special_numbers_is_found(
     monkeypatch.setattr(*place, wrong)
     ((name, note),) = failed()
     assert name == stage and numbers in note
+
+
+@pytest.mark.parametrize("dtype", ["f8E5M2", "f8E4M3FN", "bf16"])
+def test_tensors_of_narrow_floats_are_checked_in_memory(dtype):
+    """NumPy's own views take no array of f8e5m2."""
+    module = program(
+        lambda b, x: b.cast(b.transpose(x, permutation=(1, 0)), dtype=dtype), "3x4xf32"
+    )
+    given = [np.ones((3, 4), np.float32)]
+    made = compiler.start(module, "cpu", Options(check=True), given).finish()
+    records = [r for found in made.checks.values() for r in found]
+    assert records and all(r.verdict == "bitwise" for r in records)
