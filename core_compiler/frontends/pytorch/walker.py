@@ -300,8 +300,10 @@ class Walker:
         if target in WRAPPERS:
             place = next(i for i, given in enumerate(arguments) if hasattr(given, "graph"))
             around, self.autocast = self.autocast, self.autocast or target == AUTOCAST
-            made = self._walked(arguments[place], arguments[place + 1 :])
-            self.autocast = around
+            try:
+                made = self._walked(arguments[place], arguments[place + 1 :])
+            finally:
+                self.autocast = around
             return tuple(made) if isinstance(made, list) else made
         of_complex = lookup_complex(target, (arguments, keywords), node.meta.get("val"))
         handler = of_complex or lookup(target)
