@@ -19,7 +19,7 @@ import numpy as np
 
 from core_compiler import targets
 from core_compiler.arrays import write_back
-from core_compiler.debug import translations
+from core_compiler.debug import elementary, translations
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.divisions import certain
 from core_compiler.edit_facts import edit_facts
@@ -561,9 +561,18 @@ class Compilation:
         if error is not None:
             self.accumulated[at] = error
             self.observer.figures({f"accumulated_error/{at}": error})
-        if self.next is None:  # nothing is left to check: what stages computed can be gigabytes
+        if self.next is None:
+            self._check_contract()
+            # Nothing is left to check: what stages computed can be gigabytes.
             self._checks = None
             heap.trim()
+
+    def _check_contract(self) -> None:
+        """Check what no stage can show: the functions that its kernels share with the reference."""
+        found = elementary.checks(self.module, self.stages[0].module)
+        if found:
+            self.checks[0] = [*self.checks.get(0, ()), *found]
+            self.observer.check(0, found)
 
 
 class CheckFailed(UserError):

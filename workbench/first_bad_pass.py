@@ -17,7 +17,7 @@ import numpy as np
 
 from core_compiler import compiler
 from core_compiler.compiler import Compilation, Options
-from core_compiler.debug import translations
+from core_compiler.debug import elementary, translations
 from core_compiler.debug.bisect import (
     Finding,
     Looked,
@@ -115,9 +115,10 @@ class Search:
             made, self.inputs, levels=levels(), tolerance=self.tolerance, execute=self.execute,
             progress=progress, looked=looked,
         )  # fmt: skip
-        if found is None:  # a wrong translation that another stands in for moves no number
-            module = self.model.imported.module
-            wrong = translations.checks(self.model.imported.facts, module)
+        if found is None:  # what moves no number: a wrong translation that another stands in for,
+            module = self.model.imported.module  # a function that all stages compute in one way
+            wrong = [*translations.checks(self.model.imported.facts, module),
+                     *elementary.checks(made.module, module)]
             found = of_import(module, wrong[0]) if wrong else None
         data = facts(found, looked, made)
         given = {

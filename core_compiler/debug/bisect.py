@@ -49,6 +49,7 @@ SEEN = {
     "rewrite": CHECKED, "unlogged": CHECKED, "schedule": CHECKED, "results": END_TO_END,
     "loops": CHECKED, "memory": CHECKED, "code": EXECUTED, "kernel": EXECUTED, "program": EXECUTED,
     "translation": CHECKED,
+    "function": CHECKED,
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ VERDICTS = ("bitwise", "within", "unchecked", "failed")
 #: of a launch; a launch of machine code; the linked program; a translation of the import.
 CHECKS = (
     "rewrite", "unlogged", "results", "loops", "schedule", "memory", "code", "kernel", "program",
-    "translation",
+    "translation", "function",
 )  # fmt: skip
 #: How a compile ends.
 STATUSES = ("finished", "failed", "cancelled")

@@ -25,31 +25,32 @@ PRIMITIVE_FUNCTIONS = ("sqrt", "floor", "ceil", "trunc", "round_even", "abs", "n
 BINARY = ("pow", "atan2", "fmod", "remainder")
 
 #: Largest error in ulps of the result: (f32, f64).  f32: unary ones over all 2**32 inputs, binary
-#: ones sampled; f64: sampled.  0 means exact, 0.5 correctly rounded; 0.501 is an f64 result
-#: rounded once.  Measured figures are rounded up; the tests hold them.
+#: ones sampled; f64: sampled (a million numbers and more, most where it errs most).  0 means exact,
+#: 0.5 correctly rounded; 0.501 is an f64 result rounded once.  Measured figures are rounded up; the
+#: tests hold them, and a checked compile those that it uses (``debug.elementary``).
 BOUNDS: dict[str, tuple[float, float]] = {
-    "exp": (0.97, 0.95),
+    "exp": (0.97, 1.0),
     "exp2": (0.9, 0.85),
-    "expm1": (1.8, 1.4),
+    "expm1": (1.8, 1.9),
     "log": (1.13, 0.9),
-    "log2": (1.2, 0.7),
+    "log2": (1.2, 0.77),
     "log10": (1.05, 0.75),
     "log1p": (1.0, 0.9),
-    "tanh": (1.42, 1.2),
-    "sigmoid": (2.5, 2.1),
+    "tanh": (1.42, 1.4),
+    "sigmoid": (2.5, 2.45),
     "erf": (1.06, 1.0),
-    "erfc": (4.23, 3.4),
-    "sin": (0.95, 0.8),
-    "cos": (0.95, 0.8),
+    "erfc": (4.23, 3.9),
+    "sin": (0.95, 0.84),
+    "cos": (0.95, 0.84),
     "tan": (2.5, 2.1),
-    "asin": (2.3, 1.8),
+    "asin": (2.3, 2.1),
     "acos": (1.4, 1.3),
-    "atan": (1.4, 1.3),
-    "sinh": (0.501, 2.4),
-    "cosh": (0.501, 2.7),
+    "atan": (1.4, 1.43),
+    "sinh": (0.501, 2.8),
+    "cosh": (0.501, 2.9),
     "asinh": (0.501, 1.8),
-    "acosh": (0.501, 2.0),
-    "atanh": (0.501, 2.0),
+    "acosh": (0.501, 2.2),
+    "atanh": (0.501, 2.15),
     "cbrt": (0.501, 0.51),
     "rsqrt": (1.5, 1.5),
     "sqrt": (0.5, 0.5),

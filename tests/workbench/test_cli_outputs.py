@@ -173,6 +173,21 @@ def test_a_result_of_another_shape_differs(command, tmp_path, monkeypatch):
     assert beyond["note"] in said and "None there" not in said
 
 
+def test_a_function_beyond_its_stated_error_is_a_failed_check(command, own, monkeypatch):
+    """The reference and the kernels compute it alike, and the framework is near enough."""
+    from core_compiler.debug import elementary
+
+    fault = elementary.Fault(3.0, (0.5,), 1.0, 1.0 + 3 * 2.0**-23)
+    monkeypatch.setattr(elementary, "wrong", lambda name, dtype: fault)
+    words = f"{own}:norms", "--no-import-cache"
+    (row,) = command.json("compile", *words, "--check", code=1)["failures"]
+    assert row["pass"] == "import" and row["line"].endswith("own_verdicts.py:11")
+    assert "is off by 3 ulps; the contract states" in row["note"]
+    found = command.json("bisect", *words, code=1)
+    assert (found["first_bad_pass"], found["note"]) == ("import", row["note"])
+    assert found["model_lines"] == [row["line"]]
+
+
 def test_a_translation_that_torch_stands_in_for_is_a_failed_check(command, own, monkeypatch):
     """Its numbers are right all the same."""
     from core_compiler.frontends.pytorch.aten import table

@@ -1,0 +1,67 @@
+"""Elementary functions that a compile uses, held to the errors that the contract states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core_compiler import compiler
+from core_compiler.debug import elementary
+from core_compiler.ir import Block, Function, Module, Value, WeightStore, tensor
+from core_compiler.kernels.functions import FUNCTIONS
+from core_compiler.kernels.reference import elementwise
+from core_compiler.ops.builder import Builder
+from core_compiler.targets.cpu import CPU
+from workbench import failures
+
+
+@pytest.fixture
+def afresh(monkeypatch, tmp_path):
+    """Nothing is remembered of functions that were tried."""
+    monkeypatch.setenv("COMPILER_WORKBENCH_CACHE", str(tmp_path))
+    elementary.wrong.cache_clear()
+    yield
+    elementary.wrong.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_every_function_keeps_what_it_states(afresh, dtype):
+    faults = {name: elementary.wrong(name, dtype) for name in FUNCTIONS}
+    assert {name: fault for name, fault in faults.items() if fault is not None} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "wrong"),
+    [
+        ("tanh", "f32", lambda x, y: np.where(np.abs(x) < 0.5, y * np.float32(1 + 2.0**-22), y)),
+        ("exp", "f64", lambda x, y: y * (1 + 2.0**-50)),
+        ("sin", "f32", lambda x, y: np.where(np.isinf(x), np.float32(0), y)),
+        ("erf", "f64", lambda x, y: np.where(x == 0, 0.0, y)),
+        ("log", "f32", lambda x, y: np.where(x == 1, np.float32(1e-7), y)),
+        ("fmod", "f32", lambda x, y: np.abs(y)),
+    ],
+)
+def test_errors_beyond_what_is_stated_are_found(afresh, monkeypatch, name, dtype, wrong):
+    """Two ulps for small arguments, four, an infinity, a zero's sign, one place, a sign."""
+    right = elementwise.apply
+    monkeypatch.setattr(elementary, "apply", lambda f, x, *more: wrong(x, right(f, x, *more)))
+    fault = elementary.wrong(name, dtype)
+    assert fault is not None and fault.ulps > FUNCTIONS[name].bounds[dtype]
+
+
+def test_a_function_that_errs_more_than_it_states_fails_the_check_of_the_import(
+    afresh, monkeypatch
+):
+    stated = replace(FUNCTIONS["acos"], bounds={"f32": 0.4, "f64": 0.4})
+    monkeypatch.setitem(FUNCTIONS, "acos", stated)
+    b, x = Builder(WeightStore()), Value(tensor((4, 5), "f32"), "x")
+    y = b.acos(b.tanh(x))
+    module = Module({"main": Function("main", Block((x,), tuple(b.ops), (y,)))}, b.weights)
+    inputs = [np.linspace(-2, 2, 20, dtype=np.float32).reshape(4, 5)]
+    made = compiler.start(module, CPU(), compiler.Options(check=True), inputs).finish()
+    (row,) = failures.rows(made)
+    assert (row["pass"], row["rule"]) == ("import", "function")
+    assert '"core.acos"' in row["op"] and "the contract states 0.4" in row["note"]
+    assert row["want"] != row["got"] and 0 < row["error"] < 1e-6
