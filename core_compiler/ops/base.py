@@ -266,10 +266,29 @@ def evaluate(
         return tuple(declared.execute(op, list(arrays), run))
     if declared.reference is not None:
         types = [v.type for v in op.results]
-        return tuple(declared.reference(list(arrays), declared.fill(op.attributes), types))
+        results = tuple(declared.reference(list(arrays), declared.fill(op.attributes), types))
+        if all(map(_is_of, arrays, (v.type for v in op.operands))):
+            _hold(op, results)
+        return results
     from core_compiler.ops.builder import decomposed  # built on the registry
 
     return evaluate_block(decomposed(op), arrays, weights)
+
+
+def _is_of(array: Any, type_: Type) -> bool:
+    """Whether an array has a type's shape and dtype, as far as it has a fixed one."""
+    if not isinstance(array, np.ndarray) or not isinstance(type_, TensorType):
+        return True
+    return not type_.is_static or (array.shape, array.dtype) == (type_.shape, type_.dtype.numpy)
+
+
+def _hold(op: Op, results: Sequence[np.ndarray]) -> None:
+    """InternalError where a reference's results are not of the types that the op has."""
+    for array, value in zip(results, op.results, strict=True):
+        if not _is_of(array, value.type):
+            shape = "x".join(map(str, array.shape))
+            raise InternalError(f"the reference of {op.kind} gives {array.dtype} of shape "
+                                f"[{shape}] for {value.type}")  # fmt: skip
 
 
 def evaluate_block(
