@@ -211,8 +211,8 @@ class Judge:
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
         for complaint in malformed(made.before, made.module):
             yield CheckRecord(None, "failed", note=complaint, kind="results")
-        if made.module.main.level == "target" and made.changed:
-            wrong = complaints(made.module, facts)
+        if made.module.main.level == "target":
+            wrong = complaints(made.module, facts) if made.changed else []
             if name == "plan_memory" and made.whole:
                 wrong += unplaced(made.module)
             for complaint in wrong:

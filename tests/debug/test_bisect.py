@@ -259,3 +259,11 @@ def test_a_program_that_launches_with_wrong_sizes_is_found_though_kernels_are_ri
     assert (found.pass_label, found.how, found.rewrite) == ("generate_code", "executed", None)
     assert "addresses or order" in found.note
     assert found.value.type.shape == (40,)
+
+
+def test_memory_that_is_not_placed_is_the_planner_s_fault(monkeypatch):
+    """It changes nothing, and a later pass falls over it."""
+    monkeypatch.setattr(plan_memory, "ALLOC", "target.nothing")
+    finding = find()
+    assert finding.pass_label == "plan_memory"
+    assert "has no place: neither an offset nor a result's memory" in finding.note
