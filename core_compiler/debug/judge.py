@@ -30,7 +30,7 @@ from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.loops import check_loops
 from core_compiler.debug.loss_slope import check_loss
 from core_compiler.debug.machine_code import check_code
-from core_compiler.debug.memory import complaints, unplaced
+from core_compiler.debug.memory import complaints, mismarked, unplaced
 from core_compiler.debug.metric import Distance, distance, epsilon
 from core_compiler.debug.results import counting, matched, reference
 from core_compiler.debug.steps import check_schedules
@@ -215,6 +215,8 @@ class Judge:
             wrong = complaints(made.module, facts) if made.changed else []
             if name == "plan_memory" and made.whole:
                 wrong += unplaced(made.module)
+            if name == "find_lifetimes" and made.whole:
+                wrong += mismarked(made.module)
             for complaint in wrong:
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         if name == "schedule_kernels":

@@ -50,6 +50,24 @@ def unplaced(module: Module) -> list[str]:
     ]
 
 
+def mismarked(module: Module) -> list[str]:
+    """The allocations whose marks do not say from which step to which their memory is needed (of
+    results: to the end), one line each."""
+    ops = module.main.body.ops
+    spans, root = _spans(ops), _roots(ops)
+    results = {root.get(op.operands[0], op.operands[0]) for op in ops if op.kind == OUTPUT}
+    wrong = []
+    for op in ops:
+        if op.kind != ALLOC or op.result not in spans:
+            continue
+        start, end = spans[op.result]
+        needed = start, len(ops) if op.result in results else end
+        if (op.get("start"), op.get("end")) != needed:
+            wrong.append(f"{op.result} is said to be needed from step {op.get('start')} to "
+                         f"{op.get('end')}, it is from {needed[0]} to {needed[1]}")  # fmt: skip
+    return wrong
+
+
 def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
     """Whether the linked program has room for what the ops say."""
     linked = facts.get("program")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from core_compiler.debug.bisect import bisect, made_by
 from core_compiler.ir import Value, tensor
 from core_compiler.legality import levels
 from core_compiler.ops.builder import Builder
-from core_compiler.passes import bufferize, outline_kernels, plan_memory
+from core_compiler.passes import bufferize, find_lifetimes, outline_kernels, plan_memory
 from core_compiler.pipelines import PipelineEdit, build
 from core_compiler.targets.cpu import CPU
 from tests.debug import faults
@@ -267,3 +269,20 @@ def test_memory_that_is_not_placed_is_the_planner_s_fault(monkeypatch):
     finding = find()
     assert finding.pass_label == "plan_memory"
     assert "has no place: neither an offset nor a result's memory" in finding.note
+
+
+@pytest.mark.parametrize("wrong", [lambda life: replace(life, end=life.end - 1), None])
+def test_marks_of_lifetimes_are_held_to_the_ops(monkeypatch, wrong):
+    """The planner reads no marks, people do."""
+    right = find_lifetimes.lifetimes
+
+    def lifetimes(ops):
+        return [wrong(life) if life.space == "arena" else life for life in right(ops)]
+
+    if wrong is None:
+        monkeypatch.setattr(find_lifetimes, "ALLOC", "target.nothing")
+    else:
+        monkeypatch.setattr(find_lifetimes, "lifetimes", lifetimes)
+    finding = find()
+    assert finding.pass_label == "find_lifetimes"
+    assert "is said to be needed from step" in finding.note
