@@ -17,6 +17,11 @@ from workbench.views.reading import Run
 
 #: The hazards of values.
 NUMERIC = frozenset({"precision loss", "cancellation"})
+#: Titles of checks of the import, by what was checked.
+_OF_IMPORT = {
+    "translation": "A translation of the import is wrong",
+    "function": "An elementary function errs by more than the contract states",
+}
 
 
 def listed(run: Run) -> list[Finding]:
@@ -106,7 +111,7 @@ def _failed(run: Run) -> Iterator[Finding]:
                 if stage.index:
                     said = f"error {result.worst_error:.2g}. {said}"
                 else:
-                    title = "A translation of the import is wrong"
+                    title = _OF_IMPORT[result.kind]
                 yield Finding(ERROR, title, said,
                               {"stage": stage.index, "panes": ["graph", "diff"]},
                               look=True)  # fmt: skip

@@ -105,3 +105,17 @@ def test_nothing_is_said_of_a_recording_with_nothing(tmp_path, command):
     opened.close()
     assert command.json("advise", path)["advice"] == []
     assert command.text("advise", path) == "No hazard was seen in this recording.\n"
+
+
+def test_a_wrong_function_of_the_contract_is_a_finding_of_the_import(tmp_path, monkeypatch):
+    from core_compiler.debug import elementary
+
+    fault = elementary.Fault(3.0, (0.5,), 1.0, 1.0 + 3 * 2.0**-23)
+    monkeypatch.setattr(elementary, "wrong", lambda name, dtype: fault)
+    path = tmp_path / "wrong.run"
+    cc.compile(_roots, (np.ones(3, np.float32), np.ones(4, np.int32)), check=True).record(path)
+    opened = Run(path)
+    first = findings.listed(opened)[0]
+    opened.close()
+    assert first.title == "An elementary function errs by more than the contract states"
+    assert "is off by 3 ulps; the contract states" in first.detail and first.sight["stage"] == 0
