@@ -100,7 +100,8 @@ def _said(answer: dict, error: str) -> str:
 
 def probe(words: Sequence[str]) -> dict[str, Any]:
     """What a command compiles, to compare with what the clean sources compile: a digest of the last
-    module with its kernels, and digests of the results on several inputs."""
+    module with its kernels, digests of the results on several inputs, of each kernel its source and
+    its plain loops, and the kernels that no step of a schedule changed."""
     from core_compiler import compiler
     from workbench import cli
 
@@ -114,7 +115,7 @@ def probe(words: Sequence[str]) -> dict[str, Any]:
             values = [f"{answer.get('digest')} {answer.get('loss')}"]
         else:
             values = [_results(made[-1], inputs) for inputs in _inputs(made[-1])]
-    return {"kind": "probe", "text": _text(made[-1]), "values": values}
+    return {"kind": "probe", "text": _text(made[-1]), "values": values, **_kernels(made[-1])}
 
 
 def _text(made: Any) -> str:
@@ -124,6 +125,22 @@ def _text(made: Any) -> str:
     for name, kernel in sorted(made.kernels.items()):
         found.update(f"{name}\0{kernel.source}".encode())
     return found.hexdigest()
+
+
+def _kernels(made: Any) -> dict[str, Any]:
+    from core_compiler.ir.text import print_function
+
+    schedules = made.facts.get("schedules") or {}
+    first = {name: print_function(s.steps[0].function) for name, s in schedules.items()}
+    return {
+        "kernels": {name: _digest(kernel.source) for name, kernel in made.kernels.items()},
+        "loops": {name: _digest(text) for name, text in first.items()},
+        "plain": sorted(name for name, s in schedules.items() if len(s.steps) == 1),
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _inputs(made: Any) -> list[list[Any]]:

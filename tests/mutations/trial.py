@@ -8,6 +8,8 @@ from typing import Any
 from tests.mutations import judge, server, sites
 from tests.mutations.classes import AGAINST
 
+#: The effect of a mutant that only makes steps of schedules refuse.
+PLAIN = judge.PLAIN
 #: How many models are compiled to see what a mutant changes that its command let pass.
 PROBED = 8
 #: On how many further models its command is tried where it changes what is compiled.
@@ -52,9 +54,10 @@ class Trial:
         return [n for n in left if n not in row["tried"]][:AGAIN]
 
 
-#: What a survivor changed, from least to most: nothing, the modules or kernels that are compiled,
-#: the results on some input.
-_EFFECTS = ("unknown", "nothing", "code", "values")
+#: What a survivor changed, from least to most: nothing; some kernels have no schedule any more and
+#: are the plain loops that the clean sources have of them; the modules or kernels that are
+#: compiled; the results on some input.
+_EFFECTS = ("unknown", "nothing", PLAIN, "code", "values")
 
 
 def effect(clean: Mapping[str, Any] | None, found: Mapping[str, Any]) -> str:
@@ -62,4 +65,16 @@ def effect(clean: Mapping[str, Any] | None, found: Mapping[str, Any]) -> str:
         return "unknown"
     if clean["values"] != found["values"]:
         return "values"
-    return "nothing" if clean["text"] == found["text"] else "code"
+    if clean["text"] == found["text"]:
+        return "nothing"
+    return PLAIN if clean.get("kernels") and _only_plain(clean, found) else "code"
+
+
+def _only_plain(clean: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether each kernel is the clean sources' or their plain loops of it."""
+    loops = clean["loops"]
+    return all(
+        clean["kernels"].get(name) == source
+        or (name in found["plain"] and found["loops"].get(name) == loops.get(name, "none"))
+        for name, source in found["kernels"].items()
+    )
