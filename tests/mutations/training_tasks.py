@@ -198,3 +198,30 @@ def recurrent():
 
     torch.manual_seed(0)
     return M(), (_floats(3, 4), _classes(3))
+
+
+@_task(*_REGRESSION)
+def losses():
+    """Losses in the middle of a model, with weights, smoothing, targets that are left out."""
+
+    def run(x, w):
+        classes, some = torch.tensor([1, 0, 3, 5]), torch.tensor([2, -100, 4, 0])
+        weight, target = w.detach(), torch.linspace(0.1, 0.9, 24).reshape(BATCH, 6)
+        means = (
+            F.cross_entropy(x, some, weight, label_smoothing=0.2),
+            F.cross_entropy(x, some),
+            F.nll_loss(F.log_softmax(x, 1), some, weight),
+            F.cross_entropy(x, target),
+            F.kl_div(F.log_softmax(x, 1), target, reduction="batchmean"),
+            F.multi_margin_loss(x, classes),
+            F.poisson_nll_loss(x, target),
+        )
+        return (*(m.expand(BATCH) for m in means), F.cross_entropy(x, classes, reduction="none"),
+                F.cross_entropy(x, classes, weight, label_smoothing=0.3, reduction="none"),
+                F.smooth_l1_loss(x, target, beta=0.3, reduction="none"),
+                F.huber_loss(x, target, delta=0.4, reduction="none"),
+                F.binary_cross_entropy(x.sigmoid(), target, reduction="none"),
+                F.binary_cross_entropy_with_logits(x, target, weight, reduction="none"),
+                F.soft_margin_loss(x, target, reduction="none"))  # fmt: skip
+
+    return _zoo(run)
