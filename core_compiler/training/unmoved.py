@@ -77,10 +77,10 @@ def unmoved(
     flow = _Flow(ops)
     on_the_way = active(ops, parameters, [loss])
 
-    def passes(op: Op, operand: Value) -> bool:
+    def passes(op: Op, operand: Value, given: Sequence[Value] = ()) -> bool:
         if op.kind.split(".")[-1] in CONSTANT:
             return False
-        asked = operand in on_the_way and any(v in found for v in op.results)
+        asked = any(v in found or v in given for v in op.results) and operand in on_the_way
         return not asked or operand in found  # a rule may say: nothing for this operand
 
     reached, stops = flow.back(loss, passes)
@@ -88,6 +88,8 @@ def unmoved(
     if not left:
         return []
     before = flow.before(left)
+    if not stops and before.get(loss):  # the op of the loss itself gives nothing
+        _, stops = flow.back(loss, lambda op, operand: passes(op, operand, (loss,)))
     groups: dict[tuple[int, ...], list[Value]] = {}
     for i, value in enumerate(left):
         way = tuple(n for n, s in enumerate(stops) if before.get(s.before, 0) >> i & 1)

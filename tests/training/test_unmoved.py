@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 import core_compiler as cc
 from core_compiler.errors import UserError
+from core_compiler.ops.base import REGISTRY
 from core_compiler.training.config import Training
 from workbench.cli import main
 
@@ -250,3 +252,11 @@ def test_the_command_prints_it(capsys):
     told = capsys.readouterr().err
     assert "warning: part.scores.weight, part.scores.bias: no gradient comes through" in told
     assert told.count("warning") == 1
+
+
+def test_the_op_of_the_loss_itself_can_be_what_is_in_the_way(monkeypatch):
+    """A rule that gives nothing where something is asked for."""
+    nothing = replace(REGISTRY["core.mse_loss"], gradient=lambda b, op, dys, wanted: (None, None))
+    monkeypatch.setitem(REGISTRY, "core.mse_loss", nothing)
+    with pytest.raises(UserError, match=r"it comes no further than core\.mse_loss"):
+        step_of(Model(torch.tanh, beside=False), (5, 3))
