@@ -332,18 +332,28 @@ class _Floats:
 
     def _set_aside(self) -> Array | None:
         """Elements that say nothing of rounding: infinities, NaN and the huge numbers of masks that
-        are the same on both sides, and what overflows.  None where others are not finite."""
+        are the same on both sides, what overflows, and what an ulp of the operands makes finite or
+        not.  None where others are not finite."""
         a, b, true = (x.astype(np.float64) for x in (self.theirs, self.ours, self.truth))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         top = float(_largest(self.dtype))
         with np.errstate(invalid="ignore"):
             huge = same & ~(np.abs(a) < max(top * 2.0**-64, 2.0**14))
-            overflows = np.abs(true) >= top * (1 - 8 * self.ulp)
+            ends = [np.isfinite(x) & (np.abs(x) >= top * (1 - 8 * self.ulp)) for x in (a, b, true)]
+        overflows = np.logical_or.reduce(ends)
         unlike = ~np.isfinite(a) ^ ~np.isfinite(b)
         unlike |= ~np.isfinite(a) & ~np.isfinite(b) & ~same
-        if (unlike & ~overflows).any():
+        if (unlike & ~overflows).any() and (unlike & ~overflows & ~self._poles()).any():
             return None
         return huge | unlike | (~np.isfinite(true) & same)
+
+    def _poles(self) -> Array:
+        """Elements that an ulp of the operands makes finite, or no number: the logarithm of a
+        difference that is 0, a quotient by one."""
+        found = np.zeros(self.truth.shape, bool)
+        for other in (self.evidence.moved(seed) for seed in range(4 * SEEDS)):
+            found |= np.isfinite(other) != np.isfinite(self.truth)
+        return found
 
     # -- outcomes --------------------------------------------------------------------------------
 

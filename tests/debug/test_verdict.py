@@ -477,3 +477,24 @@ def test_a_wrong_special_case_of_a_power_is_seen_beside_those_that_are_no_number
     found = compared(lambda x: torch.pow(x, power), x=x)
     assert found.verdict == "differs" and found.beyond is not None
     assert found.beyond.judgement.distance.index == (0, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_infinity_of_ours_in_f64_too_excuses_nothing(dtype):
+    """A reference that leaves terms out: the logarithm of 0, where the framework has a number."""
+    theirs, ours = np.array([0.03, 1.0], dtype), np.array([-np.inf, 1.0], dtype)
+    truth = ours.astype(np.float64)
+    assert judge(theirs, ours, _staying(truth)).verdict == "differs"
+    # Where an ulp of the operands makes it finite, rounding decides.
+    pole = Evidence(lambda: truth, lambda seed: np.array([-16.0, 1.0]) if seed % 2 else truth)
+    assert judge(theirs, ours, pole).verdict == "within"
+    # What overflows in one of the two is rounding as well.
+    top = float(np.finfo(dtype).max)
+    large, infinite = np.array([top, 1.0], dtype), np.array([np.inf, 1.0], dtype)
+    for over in (np.array([there, 1.0]) for there in (top, np.inf)):
+        assert judge(large, infinite, _staying(over)).verdict == "within"
+
+
+def _staying(truth: np.ndarray) -> Evidence:
+    """An ulp of the operands changes nothing."""
+    return Evidence(lambda: truth, lambda seed: truth)
