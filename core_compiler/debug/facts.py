@@ -10,6 +10,7 @@ from core_compiler.ir import Block, Module, Op
 from core_compiler.ir.core import structure_key
 from core_compiler.kernels.verify import KernelError, verify
 from core_compiler.passes.base import CONTROL_FLOW
+from core_compiler.passes.decompose import not_composite
 from core_compiler.passes.grouping import is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH
 
@@ -22,6 +23,7 @@ def _needs_a_kernel(op: Op) -> bool:
 #: target executes whole.
 NONE_OF: Mapping[str, Callable[[Op], bool]] = {
     "no_branches": lambda op: op.kind == "core.if",
+    "no_composites": lambda op: not_composite(op) is None,
     "kernels": _needs_a_kernel,
 }
 

@@ -6,12 +6,22 @@ leave: what is placed where is read from the ops of ``main``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.types import row_major
-from core_compiler.passes.bufferize import ALLOC, LOOP, OUTPUT, REPEAT, VIEW
+from core_compiler.passes.bufferize import (
+    ALLOC,
+    CONSTANT,
+    COPY,
+    INPUT,
+    LOOP,
+    OUTPUT,
+    REPEAT,
+    VIEW,
+)
+from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.placement.problem import Lifetime, Plan
 from core_compiler.placement.verify import verify
 
@@ -22,7 +32,7 @@ def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
     """What is wrong with the memory of a stage at the target level, one line each: of offsets only
     where memory is planned."""
     ops = module.main.body.ops
-    wrong = _unreceived(ops)
+    wrong = [*_unreceived(ops), *_spoiled(ops)]
     if not any(op.kind == ALLOC and "size" in op.attributes for op in ops):
         return wrong
     placed = [op for op in ops if op.kind == ALLOC and "offset" in op.attributes]
@@ -95,6 +105,25 @@ def _unreceived(ops: tuple[Op, ...]) -> list[str]:
             wrong.append(f"result {index} has strides {source.type.strides} in memory, the caller "
                          f"reads {row_major(source.type.shape)}")  # fmt: skip
         taken[value] = index
+    return wrong
+
+
+def _spoiled(ops: tuple[Op, ...]) -> list[str]:
+    """Inputs are the caller's and constants are every call's: nothing may write to them."""
+    root = _roots(ops)
+    kept = {op.result: op.kind.rpartition(".")[2] for op in ops if op.kind in (INPUT, CONSTANT)}
+    wrong = []
+    for op in ops:
+        written: Sequence[Value] = ()
+        if op.kind == LAUNCH:
+            written = op.operands[op["reads"] :]
+        elif op.kind == COPY:
+            written = op.operands[1:]
+        for value in written:
+            source = root.get(value, value)
+            if source in kept:
+                wrong.append(f"{op.kind} writes to {value}, which is the memory of the "
+                             f"{kept[source]} {source}")  # fmt: skip
     return wrong
 
 

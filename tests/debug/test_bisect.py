@@ -9,13 +9,21 @@ import pytest
 
 from core_compiler import compiler
 from core_compiler.debug.bisect import bisect, made_by
-from core_compiler.ir import Value, tensor
+from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore, tensor
+from core_compiler.ir.refusal import refuse
 from core_compiler.legality import levels
 from core_compiler.ops.builder import Builder
-from core_compiler.passes import bufferize, find_lifetimes, outline_kernels, plan_memory
+from core_compiler.passes import (
+    bufferize,
+    find_lifetimes,
+    lower_composites,
+    outline_kernels,
+    plan_memory,
+)
 from core_compiler.pipelines import PipelineEdit, build
 from core_compiler.targets.cpu import CPU
 from tests.debug import faults
+from tests.ops.samples.effects import doubling
 
 
 def find(
@@ -286,3 +294,36 @@ def test_marks_of_lifetimes_are_held_to_the_ops(monkeypatch, wrong):
     finding = find()
     assert finding.pass_label == "find_lifetimes"
     assert "is said to be needed from step" in finding.note
+
+
+def test_composites_that_are_left_are_the_fault_of_what_lowers_them(monkeypatch):
+    """A later pass is what cannot do with them."""
+    right = lower_composites.refused
+
+    def refused(op, claims):
+        return refuse("left", "it is left") if op.kind == "core.softmax" else right(op, claims)
+
+    monkeypatch.setattr(lower_composites, "refused", refused)
+    finding = find()
+    assert finding.pass_label == "lower_composites"
+    assert finding.note == "core.softmax is left, which the pass should have lowered"
+
+
+def test_inputs_and_constants_are_not_written_to(monkeypatch):
+    """Seen at the second call only: the first one finds the constant as it was."""
+    monkeypatch.setattr(bufferize._Bufferizer, "_may_take", lambda self, value, op: True)
+    finding = find(model=counted)
+    assert finding.pass_label == "bufferize"
+    assert "which is the memory of the constant" in finding.note
+
+
+def counted() -> tuple[Module, list[np.ndarray]]:
+    """x doubled five times, by a loop that begins with a constant."""
+    b, x = Builder(WeightStore()), Value(tensor((4,), "f32"), "x")
+    condition, body = doubling()
+    start = b.constant(np.zeros((), np.int32))
+    results = Value(tensor((), "i32")), Value(tensor((4,), "f32"))
+    loop = Op("core.while", (start, x), results, regions=(condition, body))
+    ops = (*b.ops, loop)
+    module = Module({"main": Function("main", Block((x,), ops, results[1:]))}, b.weights)
+    return module, [np.arange(4, dtype=np.float32)]

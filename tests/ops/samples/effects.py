@@ -77,7 +77,7 @@ def block(types, body) -> Block:
 COUNTER, VECTOR = ((), "i32"), ((4,), "f32")
 
 
-def _doubling():
+def doubling():
     """Condition i < 5; body (i + 1, x + x)."""
     condition = block([COUNTER, VECTOR], lambda b, i, x: b.lt(i, b.scalar_like(5, i)))
     body = block([COUNTER, VECTOR], lambda b, i, x: (b.add(i, b.scalar_like(1, i)), b.add(x, x)))
@@ -102,9 +102,9 @@ def _regions() -> list[Sample]:
         return np.array(value, kind)
 
     loop = Sample("core.while", (scalar(2, np.int32), x), lambda i, x: (np.int32(5), x * 8),
-                  exact=True, regions=_doubling)  # fmt: skip
+                  exact=True, regions=doubling)  # fmt: skip
     idle = Sample("core.while", (scalar(9, np.int32), x), lambda i, x: (i, x), exact=True,
-                  regions=_doubling, label="no-trip")  # fmt: skip
+                  regions=doubling, label="no-trip")  # fmt: skip
     yes, no = (
         Sample("core.if", (scalar(c, np.bool_), x), lambda c, x: x * 2 if c else -x, exact=True,
                regions=_branches, label=str(c))
