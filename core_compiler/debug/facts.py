@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from core_compiler.ir import Block, Module, Op
+from core_compiler.ir import Block, Module, Op, Value, attributes_key
 from core_compiler.ir.core import structure_key
+from core_compiler.kernels.lowering import lower_group
+from core_compiler.kernels.pull import CannotLower
 from core_compiler.kernels.verify import KernelError, verify
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.passes.decompose import not_composite
-from core_compiler.passes.grouping import is_free_view
+from core_compiler.passes.grouping import GROUP, is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH
 
 
@@ -60,6 +62,42 @@ def malformed(before: Module, module: Module) -> list[str]:
         except KernelError as error:
             wrong.append(str(error))
     return wrong
+
+
+def unlowerable(before: Module, module: Module, target: Any) -> list[str]:
+    """The groups of main that a pass has made and that no kernel can be made of, one line each; of
+    equal ones the first is tried."""
+    known = set(before.main.body.ops) if before.main.level == module.main.level else set()
+    tried: set[tuple] = set()
+    wrong = []
+    for op in module.main.body.ops:
+        if op.kind != GROUP or op in known or (target is not None and target.claims(op)):
+            continue
+        key = _shape_of(op.regions[0])
+        if key in tried:
+            continue
+        tried.add(key)
+        try:
+            lower_group(op)
+        except CannotLower as error:
+            wrong.append(f"no kernel can be made of a group: {error}")
+    return wrong
+
+
+def _shape_of(block: Block) -> tuple:
+    """What a group's kernel is made of: kinds, attributes, types, and who reads what."""
+    numbers: dict[Value, int] = {}
+
+    def number(value: Value) -> tuple[int, Any]:
+        return numbers.setdefault(value, len(numbers)), value.type
+
+    return (
+        *map(number, block.arguments),
+        *((op.kind, attributes_key(op.attributes.items()), tuple(map(number, op.operands)),
+           tuple(map(number, op.results)), tuple(map(_shape_of, op.regions)))
+          for op in block.ops),
+        *map(number, block.outputs),
+    )  # fmt: skip
 
 
 def misfits(module: Module, facts: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ import numpy as np
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
 from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
 from core_compiler.debug.claims import check_carried
-from core_compiler.debug.facts import broken, malformed, misfits
+from core_compiler.debug.facts import broken, malformed, misfits, unlowerable
 from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.loops import check_loops
 from core_compiler.debug.loss_slope import check_loss
@@ -209,7 +209,9 @@ class Judge:
         if made.whole:
             for complaint in broken(made.module, made.pass_.ensures, self.target):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
-        for complaint in malformed(made.before, made.module):
+        wrong = malformed(made.before, made.module)
+        wrong += unlowerable(made.before, made.module, self.target) if made.changed else []
+        for complaint in wrong:
             yield CheckRecord(None, "failed", note=complaint, kind="results")
         if made.module.main.level == "target":
             wrong = complaints(made.module, facts) if made.changed else []

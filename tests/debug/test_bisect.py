@@ -9,6 +9,7 @@ import pytest
 
 from core_compiler import compiler
 from core_compiler.debug.bisect import bisect, made_by
+from core_compiler.debug.facts import unlowerable
 from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore, tensor
 from core_compiler.ir.refusal import refuse
 from core_compiler.legality import levels
@@ -16,6 +17,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.passes import (
     bufferize,
     find_lifetimes,
+    grouping,
     lower_composites,
     outline_kernels,
     plan_memory,
@@ -327,3 +329,20 @@ def counted() -> tuple[Module, list[np.ndarray]]:
     ops = (*b.ops, loop)
     module = Module({"main": Function("main", Block((x,), ops, results[1:]))}, b.weights)
     return module, [np.arange(4, dtype=np.float32)]
+
+
+def test_groups_are_tried_where_they_are_made():
+    """Else what outlines kernels falls over them."""
+    b, x = Builder(WeightStore()), Value(tensor((4,), "f32"), "x")
+    y = b.add(x, b.constant(np.arange(4, dtype=np.float32)))
+    z = b.mul(y, x)
+
+    def module(*ops):
+        return Module({"main": Function("main", Block((x,), ops, (z,)))}, b.weights)
+
+    constant, add, mul = b.ops
+    before = module(*b.ops)
+    sound = module(constant, grouping.make_group((add, mul), (z,)))
+    assert not unlowerable(before, sound, None)
+    (wrong,) = unlowerable(before, module(grouping.make_group(b.ops, (z,))), None)
+    assert wrong.startswith("no kernel can be made of a group")

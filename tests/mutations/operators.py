@@ -7,6 +7,7 @@ around a span stays as it is, so that line numbers, comments and formatting are 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -377,6 +378,21 @@ def function_at(text: str, line: int) -> str:
 
     visit(ast.parse(text))
     return ".".join(found)
+
+
+def lines_around(text: str, line: int) -> range:
+    """The lines of the body of the innermost function around a line; none outside functions."""
+    spans = [
+        range(node.body[0].lineno, (node.end_lineno or 0) + 1) for node in _functions(text)
+        if node.lineno <= line <= (node.end_lineno or 0)
+    ]  # fmt: skip
+    return min(spans, key=len, default=range(0))
+
+
+@functools.lru_cache(maxsize=4)
+def _functions(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    kinds = ast.FunctionDef, ast.AsyncFunctionDef
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
 
 
 # -- walking ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutations.classes import READ_BY, Kind
-from tests.mutations.operators import Mutation, mutations
+from tests.mutations.operators import Mutation, lines_around, mutations
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,11 @@ class Coverage:
             return dict(found)
         return self._at.get((file, mutation.line), {})
 
-    def site(self, kind: Kind, file: str, mutation: Mutation, reads: Mapping) -> Site | None:
-        """The site, where models that its command is green on execute it."""
+    def site(
+        self, kind: Kind, file: str, mutation: Mutation, reads: Mapping, around: range = range(0)
+    ) -> Site | None:
+        """The site, where models that its command is green on execute it; ``around`` are the lines
+        of the function that it is in."""
         found = self.phases(file, mutation, reads)
         if kind.in_passes:
             found = {
@@ -78,8 +81,19 @@ class Coverage:
         if not usable:
             return None
         passes = {p[5:] for n in usable for p in found[n] if p.startswith("pass:")}
+        passes |= self._around(file, around, usable)
         passes |= {READ_BY[file]} if file in READ_BY else set()
         return Site(kind, file, mutation, tuple(usable), tuple(sorted(passes)))
+
+    def _around(self, file: str, around: range, names: Sequence[str]) -> set[str]:
+        """The passes that execute any line of the function around a site: which of its lines the
+        clean sources come by, the mutant's answer is their work."""
+        return {
+            p[5:]
+            for line in around
+            for name, phases in self._at.get((file, line), {}).items() if name in names
+            for p in phases if p.startswith("pass:")
+        }  # fmt: skip
 
     def _ordered(self, names: Sequence[str], command: str, file: str) -> list[str]:
         """The two fastest models first, then those that execute most of the file a second."""
@@ -107,7 +121,8 @@ def drawn(kind: Kind, root: Path, coverage: Coverage, seed: int) -> Iterator[Sit
         text = (root / file).read_text()
         reads = _reads(text)
         for mutation in mutations(text, kind.operators):
-            site = coverage.site(kind, file, mutation, reads)
+            around = lines_around(text, mutation.line)
+            site = coverage.site(kind, file, mutation, reads, around)
             if site is not None:
                 lines[file, mutation.line].append(site)
     order = sorted(lines)
@@ -128,7 +143,10 @@ def like(kind: Kind, root: Path, coverage: Coverage, row: Mapping[str, Any]) -> 
         if (m.before(text), m.after(text)) == (row["before"], row["after"])
     ]  # fmt: skip
     nearest = min(same, key=lambda m: abs(m.line - row["line"]), default=None)
-    return None if nearest is None else coverage.site(kind, row["file"], nearest, _reads(text))
+    if nearest is None:
+        return None
+    around = lines_around(text, nearest.line)
+    return coverage.site(kind, row["file"], nearest, _reads(text), around)
 
 
 def _parses(text: str) -> bool:

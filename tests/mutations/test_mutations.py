@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutations import classes, judge, score, sites, tree, trial
-from tests.mutations.operators import OPERATORS, function_at, mutations
+from tests.mutations.operators import OPERATORS, function_at, lines_around, mutations
 from tests.mutations.planted import PLANTED
 
 RECORD = tree.ROOT / "tests/results/mutations.json"
@@ -181,6 +181,8 @@ def test_a_line_has_the_name_of_the_function_around_it():
     text = "X = 1\nclass A:\n    def f(self):\n        def g():\n            return 2\n"
     assert function_at(text, 1) == ""
     assert function_at(text, 5) == "A.f.g"
+    assert lines_around(text, 5) == range(5, 6) and lines_around(text, 3) == range(4, 6)
+    assert not lines_around(text, 1)
 
 
 def _survivor(**facts) -> dict:
