@@ -187,3 +187,24 @@ def truths():
                          torch.logical_and(x, i), torch.logical_not(x), x.bool(), i.bool(),
                          torch.count_nonzero(x, 1), x.nonzero_static(size=4)), (
         drawn(3, 5) * (torch.rand(3, 5) > 0.4), signed(2, 3, 5))  # fmt: skip
+
+
+@corpus_model
+def functions_on_edges():
+    """Numbers at which a formula has a case of its own: 0 / 0, powers and logarithms of 0."""
+    x = (-2.0, -1.0, -0.5, -0.0, 0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
+    one, two = (a.reshape(-1).contiguous() for a in torch.meshgrid(
+        torch.tensor(x), torch.tensor(x), indexing="ij"))  # fmt: skip
+
+    def run(x, y):
+        z = x.abs().clamp(max=1.0)
+        return (torch.sinc(x), torch.xlogy(z, y.abs()), torch.special.entr(z), torch.logit(z),
+                torch.special.xlog1py(z, y.abs()), torch.floor_divide(x, y), torch.fmod(x, y),
+                torch.remainder(x, y), torch.atan2(x, y), torch.logaddexp(x, y),
+                torch.copysign(x, y), torch.heaviside(x, y), torch.sgn(x),
+                torch.trunc(x), torch.frac(x), torch.round(x), torch.nan_to_num(x / y),
+                torch.logaddexp2(x, y), torch.float_power(z, y), torch.rsqrt(z), x / y,
+                torch.div(x, y, rounding_mode="trunc"), torch.signbit(x), torch.positive(x),
+                torch.ldexp(x, y.int()), torch.isneginf(x / y), torch.isposinf(x / y))  # fmt: skip
+
+    return run, (one, two)
