@@ -117,8 +117,10 @@ class Search:
         )  # fmt: skip
         if found is None:  # what moves no number: a wrong translation that another stands in for,
             module = self.model.imported.module  # a function that all stages compute in one way
-            wrong = [*translations.checks(self.model.imported.facts, module),
-                     *elementary.checks(made.module, module)]
+            wrong = [
+                *translations.checks(self.model.imported.facts, module),
+                *elementary.checks(made.module, module),
+            ]
             found = of_import(module, wrong[0]) if wrong else None
         data = facts(found, looked, made)
         given = {

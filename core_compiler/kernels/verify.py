@@ -83,6 +83,8 @@ def _verify_op(function: Function, op: Op, top: set) -> None:
         _verify_if(function, op)
     if op.kind == "kernel.alloc" and not set(op.operands) <= top:
         raise KernelError(f"{function.name}: {op}: sizes must be computed at the top")
+    if op.kind == "kernel.alloc" and op.result.type.offset != 0:
+        raise KernelError(f"{function.name}: {op}: scratch memory begins at its first element")
 
 
 def _verify_for(function: Function, op: Op) -> None:

@@ -498,3 +498,11 @@ def test_an_infinity_of_ours_in_f64_too_excuses_nothing(dtype):
 def _staying(truth: np.ndarray) -> Evidence:
     """An ulp of the operands changes nothing."""
     return Evidence(lambda: truth, lambda seed: truth)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_defaults_that_depend_on_the_dtype_stay_what_they_are_in_f64(dtype):
+    """RMSNorm's epsilon, left out, is that of its operand's dtype."""
+    x = (np.random.default_rng(3).standard_normal((3, 10)) / 100).astype(np.float32)
+    found = compared(lambda x: torch.nn.functional.rms_norm(x, (10,)), x, dtype=dtype)
+    assert found.verdict == "within"

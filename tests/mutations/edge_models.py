@@ -208,3 +208,49 @@ def functions_on_edges():
                 torch.ldexp(x, y.int()), torch.isneginf(x / y), torch.isposinf(x / y))  # fmt: skip
 
     return run, (one, two)
+
+
+@corpus_model
+def written_out_in_narrow():
+    """Forms that are recognised in f32, in dtypes that round each step of theirs."""
+
+    def of(x, w):
+        mean = x.mean(-1, keepdim=True)
+        e = torch.exp(x - x.amax(-1, keepdim=True))
+        return ((x - mean) / torch.sqrt(((x - mean) ** 2).mean(-1, keepdim=True) + 1e-5) * w,
+                x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w, e / e.sum(-1, True),
+                0.5 * x * (1 + torch.erf(x * 0.70710678)), x * torch.sigmoid(x), x * x * w * w,
+                torch.log(1 + torch.exp(x)), x / w / w, (x + w) - w, x * 2 * 3)  # fmt: skip
+
+    def run(x, w):
+        return (*of(x, w), *of(x.bfloat16(), w.bfloat16()))
+
+    return run, (drawn(3, 4, 10).half(), drawn(10).half())
+
+
+@corpus_model
+def scaled_twice():
+    """Norms that have their scale and bias, and another one behind them."""
+
+    def run(x, w, b):
+        once, plain = F.layer_norm(x, (10,), w), F.layer_norm(x, (10,))
+        rms = F.rms_norm(x, (10,), w)
+        return (once * b, once * w + b, plain * w * b, plain * w + b + w, rms * b, rms + b,
+                F.layer_norm(x, (10,), w, b) + b, F.group_norm(x, 2, w[:4]) * b,
+                F.rms_norm(x, (10,)) * w * b)  # fmt: skip
+
+    return run, (drawn(3, 4, 10), drawn(10), drawn(10))
+
+
+@corpus_model
+def broadcasts_of_reshapes():
+    """Reshapes under a broadcast that do more than insert or drop axes of size 1, and others."""
+
+    def run(x, y):
+        z = torch.sin(x)
+        return (z.reshape(2, 3).expand(4, 2, 3) + y, z.reshape(6, 1).expand(6, 5) * 2,
+                z.reshape(1, 2, 1, 3).expand(4, 2, 5, 3).sum(2) * y,
+                z.reshape(3, 2).T.expand(4, 2, 3) - y,
+                y.transpose(0, 1).reshape(2, 1, 12).expand(2, 3, 12) + 1)  # fmt: skip
+
+    return run, (drawn(6), drawn(4, 2, 3))

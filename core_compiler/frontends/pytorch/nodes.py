@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from itertools import zip_longest
 from typing import Any
@@ -91,10 +91,33 @@ def _in_f64(target: Any, args: tuple, kwargs: dict) -> Any:
             return torch.float64 if part.is_floating_point else part
         return part
 
+    args, kwargs = _with_defaults(name, args, kwargs)
     try:
         return target(*pytree.tree_map(wide, args), **pytree.tree_map(wide, kwargs))
     except Exception:  # what an op without this dtype raises: any kind of exception
         return None
+
+
+#: Arguments whose default is a constant of the operand's dtype: it stays that constant in f64.
+_OF_THE_DTYPE: Mapping[str, Mapping[str, tuple[int, str, int]]] = {
+    "aten.rms_norm.default": {"eps": (3, "eps", 1)},
+    "aten._fused_rms_norm.default": {"eps": (3, "eps", 1)},
+    "aten.nan_to_num.default": {"posinf": (2, "max", 1), "neginf": (3, "max", -1)},
+}  # fmt: skip
+
+
+def _with_defaults(name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments of an op with those defaults filled in that depend on its operand's dtype."""
+    import torch
+
+    given = list(args)
+    for key, (place, constant, sign) in _OF_THE_DTYPE.get(name, {}).items():
+        value = sign * getattr(torch.finfo(args[0].dtype), constant)
+        if place < len(given):
+            given[place] = value if given[place] is None else given[place]
+        elif kwargs.get(key) is None:
+            kwargs = {**kwargs, key: value}
+    return tuple(given), kwargs
 
 
 def _arguments(program, inputs: Sequence[np.ndarray]) -> list[Any]:
