@@ -504,5 +504,5 @@ def _staying(truth: np.ndarray) -> Evidence:
 def test_defaults_that_depend_on_the_dtype_stay_what_they_are_in_f64(dtype):
     """RMSNorm's epsilon, left out, is that of its operand's dtype."""
     x = (np.random.default_rng(3).standard_normal((3, 10)) / 100).astype(np.float32)
-    found = compared(lambda x: torch.nn.functional.rms_norm(x, (10,)), x, dtype=dtype)
+    found = compared(lambda x: torch.nn.functional.rms_norm(x, (10,)), x=x, dtype=dtype)
     assert found.verdict == "within"
