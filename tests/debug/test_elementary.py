@@ -14,6 +14,7 @@ from core_compiler.kernels.functions import FUNCTIONS
 from core_compiler.kernels.reference import elementwise
 from core_compiler.ops.builder import Builder
 from core_compiler.targets.cpu import CPU
+from tests.slow import slow_but
 from workbench import failures
 
 
@@ -27,9 +28,9 @@ def afresh(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
-def test_every_function_keeps_what_it_states(afresh, dtype):
-    faults = {name: elementary.wrong(name, dtype) for name in FUNCTIONS}
-    assert {name: fault for name, fault in faults.items() if fault is not None} == {}
+@pytest.mark.parametrize("name", slow_but(("exp", "rsqrt", "tanh"), sorted(FUNCTIONS)))
+def test_every_function_keeps_what_it_states(afresh, name, dtype):
+    assert elementary.wrong(name, dtype) is None
 
 
 @pytest.mark.parametrize(
