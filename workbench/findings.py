@@ -111,7 +111,7 @@ def _failed(run: Run) -> Iterator[Finding]:
                 if stage.index:
                     said = f"error {result.worst_error:.2g}. {said}"
                 else:
-                    title = _OF_IMPORT[result.kind]
+                    title = _OF_IMPORT.get(result.kind, title)
                 yield Finding(ERROR, title, said,
                               {"stage": stage.index, "panes": ["graph", "diff"]},
                               look=True)  # fmt: skip

@@ -48,8 +48,7 @@ RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
 SEEN = {
     "rewrite": CHECKED, "unlogged": CHECKED, "schedule": CHECKED, "results": END_TO_END,
     "loops": CHECKED, "memory": CHECKED, "code": EXECUTED, "kernel": EXECUTED, "program": EXECUTED,
-    "translation": CHECKED,
-    "function": CHECKED,
+    "translation": CHECKED, "function": CHECKED,
 }  # fmt: skip
 
 

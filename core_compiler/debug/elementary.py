@@ -171,10 +171,10 @@ def _cases(
     special = _specials(kind)
     lost = _LOST if kind.itemsize == 8 else 0.0
     if arity == 1:
-        yield (_numbers(name, kind, random),), 0.0
+        yield (_numbers(kind, random),), 0.0
         yield (special,), lost
         return
-    first, second = _numbers(name, kind, random), _numbers(name, kind, random)
+    first, second = _numbers(kind, random), _numbers(kind, random)
     random.shuffle(second)
     if name == "pow":  # results that neither overflow nor are 1
         first = np.exp2(random.uniform(-20, 20, len(second))).astype(kind)
@@ -185,7 +185,7 @@ def _cases(
     yield (pairs[0].ravel(), pairs[1].ravel()), lost
 
 
-def _numbers(name: str, kind: np.dtype, random: np.random.Generator) -> np.ndarray:
+def _numbers(kind: np.dtype, random: np.random.Generator) -> np.ndarray:
     """Numbers of all sizes and of those at which functions turn."""
     lines = [random.uniform(-end, end, _COUNT) for end in (1.25, 5.0, 30.0, 700.0)]
     sizes = (-126, 127) if kind.itemsize == 4 else (-60, 1000)
