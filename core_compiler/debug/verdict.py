@@ -343,7 +343,8 @@ class _Floats:
         overflows = np.logical_or.reduce(ends)
         unlike = ~np.isfinite(a) ^ ~np.isfinite(b)
         unlike |= ~np.isfinite(a) & ~np.isfinite(b) & ~same
-        if (unlike & ~overflows).any() and (unlike & ~overflows & ~self._poles()).any():
+        open_ = unlike & ~overflows
+        if open_.any() and (open_ & (~self._poles() | self._gaps(a, b))).any():
             return None
         return huge | unlike | (~np.isfinite(true) & same)
 
@@ -354,6 +355,26 @@ class _Floats:
         for other in (self.evidence.moved(seed) for seed in range(4 * SEEDS)):
             found |= np.isfinite(other) != np.isfinite(self.truth)
         return found
+
+    def _gaps(self, theirs: Array, ours: Array) -> Array:
+        """Elements for which the framework has a number and ours has none, in f64 either, and no
+        rounding of f64 makes one, or it is theirs an ulp to either side: a case left out of a
+        formula (0 / 0 where a curve goes on) is no pole."""
+        case = np.isfinite(theirs) & ~np.isfinite(ours) & ~np.isfinite(self.truth)
+        gaps = np.zeros(case.shape, bool)
+        evidence = self.evidence
+        if evidence.nudged is not None and case.any():
+            wide = None if evidence.wide is None else evidence.wide()
+            if wide is not None and wide.shape == case.shape:
+                gaps |= case & np.isfinite(wide)
+                for seed in range(SEEDS):
+                    gaps &= ~np.isfinite(evidence.nudged(seed))
+        if evidence.stepped is not None and (case & ~gaps).any():
+            much = JUMP * float(np.max(np.abs(theirs), where=np.isfinite(theirs), initial=0.0))
+            with np.errstate(invalid="ignore"):
+                sides = [np.abs(evidence.stepped(up) - theirs) <= much for up in (1, -1)]
+            gaps |= case & sides[0] & sides[1]
+        return gaps
 
     # -- outcomes --------------------------------------------------------------------------------
 

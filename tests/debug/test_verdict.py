@@ -495,6 +495,23 @@ def test_an_infinity_of_ours_in_f64_too_excuses_nothing(dtype):
         assert judge(large, infinite, _staying(over)).verdict == "within"
 
 
+def test_no_number_where_the_framework_has_one_in_f64_too_is_no_pole(monkeypatch):
+    """0 / 0 in the middle of a curve: an ulp of the operands makes a number, and it is wrong."""
+    from core_compiler.frontends.pytorch.aten import table
+
+    x = np.array([0.5, 0.0, -1.25, 1.0])
+    assert compared(torch.sinc, x=x).verdict in ("within", "equal")
+    monkeypatch.setitem(table.TABLE, "sinc", lambda b, x: b.div(b.sin(x), x))
+    found = compared(lambda x: torch.sinc(x[1:2]), x=x)
+    assert found.verdict == "differs" and found.beyond is not None
+    assert "NaN" in found.beyond.judgement.note
+    ours, theirs = np.array([np.nan, 2.0]), np.array([1.0, 2.0])
+    beside = {up: np.array([1.0, 2.0]) for up in (1, -1)}
+    for sides, verdict in ((beside, "differs"), ({**beside, -1: np.array([-1.0, 2.0])}, "within")):
+        assert judge(theirs, ours, Evidence(lambda: ours, lambda seed: beside[1],
+                                            stepped=sides.__getitem__)).verdict == verdict
+
+
 def _staying(truth: np.ndarray) -> Evidence:
     """An ulp of the operands changes nothing."""
     return Evidence(lambda: truth, lambda seed: truth)
