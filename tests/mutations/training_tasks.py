@@ -225,3 +225,20 @@ def losses():
                 F.soft_margin_loss(x, target, reduction="none"))  # fmt: skip
 
     return _zoo(run)
+
+
+@_task("--loss", "own")
+def smoothed_loss():
+    """A smoothed cross entropy that is recognised as a whole, and the mean of one without."""
+
+    class M(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(5, 7)
+
+        def forward(self, x, t):
+            y = self.first(x)
+            return F.cross_entropy(y, t, label_smoothing=0.15) + F.cross_entropy(y * y, t)
+
+    torch.manual_seed(0)
+    return M(), (_floats(5), _classes(7))
