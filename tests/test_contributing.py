@@ -81,7 +81,7 @@ def run(section: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("section", "tests"),
     slow_but(
-        [("Add a pass", 3), ("Add a view", 1)],
+        [("Add a pass", 3)],
         [("Add an op", 1), ("Add a pass", 3), ("Add a target", 1), ("Add a view", 1)],
     ),
 )

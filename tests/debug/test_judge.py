@@ -127,12 +127,14 @@ def pooled() -> tuple[Module, list[np.ndarray]]:
     ]
 
 
-def test_right_compiles_have_no_finding():
-    for make in (network, counted, while_below, compared, normalised, pooled, branching):
-        made = checked(*make())
-        assert made.finding is None
-        kinds = {r.kind for records in made.checks.values() for r in records}
-        assert {"rewrite", "loops", "schedule", "code", "kernel", "program"} <= kinds
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("make", [network, counted, while_below, compared, normalised, pooled,
+                                  branching])  # fmt: skip
+def test_right_compiles_have_no_finding(make):
+    made = checked(*make())
+    assert made.finding is None
+    kinds = {r.kind for records in made.checks.values() for r in records}
+    assert {"rewrite", "loops", "schedule", "code", "kernel", "program"} <= kinds
 
 
 @pytest.mark.parametrize("kind", ["i4", "ui4", "i64", "ui64"])
@@ -426,7 +428,7 @@ def _nothing_logged(patch) -> None:
     patch.setattr(canonicalise.Canonicalise, "run", wrong)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("plant", "make", "label", "kind"),
     [

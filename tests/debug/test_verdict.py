@@ -184,7 +184,7 @@ def case(given):
     return given if isinstance(given, tuple) else (given,)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SOUND)
 def test_ill_conditioned_models_are_within(name):
     function, *modules = case(SOUND[name])

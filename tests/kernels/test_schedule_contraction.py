@@ -96,6 +96,7 @@ def test_machine_code_has_the_reference_bits(tiles, shape):
             assert case.compiled(scheduled, slices, threads=slices) == expected
 
 
+@pytest.mark.slow
 def test_special_values_reach_the_result():
     case = Case(linear(20, 300, 40, "none"))
     a, b = (x for x in case.data[:2])

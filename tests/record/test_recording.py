@@ -67,7 +67,7 @@ def test_an_id_is_the_same_object_in_every_stage(recording, made):
     assert recording.value(recording.value_id(value)) is value
 
 
-@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(strategies.modules(), strategies.modules())
 def test_random_modules_come_back(tmp_path, first, second):
     path = tmp_path / "random.run"

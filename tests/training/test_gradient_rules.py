@@ -109,7 +109,7 @@ def test_a_rule_is_the_slope(sample: Sample):
 ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("kind", ROUNDING)
 @pytest.mark.parametrize("sample", _chosen(), ids=str)
 def test_a_rule_on_narrow_operands_is_the_one_in_f64_rounded(sample: Sample, kind: str):

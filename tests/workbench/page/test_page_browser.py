@@ -206,7 +206,13 @@ def test_each_view_draws(opened):
     page.show("overview")
     page.wait("#cw-view-overview .figure")
     assert not page.locate('#cw-view-overview .figure:is(:not([title]), [title=""])').count()
-    assert page.errors == []
+    assert page.errors == [] and _hosts(page) == {"127.0.0.1"}
+
+
+def _hosts(page):
+    """Where the page asked for anything."""
+    asked = (url for url in page.requests if not url.startswith(("data:", "blob:")))
+    return {urlparse(url).hostname for url in asked}
 
 
 def test_one_selection_links_graph_diff_kernels_and_memory(opened, recording):
@@ -343,6 +349,7 @@ def test_a_link_with_an_expression_that_never_ends_holds_nothing_up(opened):
     assert page.errors == []
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_from_outside(opened):
     page = opened("&stage=8&panes=graph,diff")
     page.drawn("graph")
@@ -351,8 +358,7 @@ def test_nothing_is_asked_from_outside(opened):
         page.wait(f"#cw-view-{view}.left")
         page.rest()
         page.page.wait_for_timeout(100)
-    hosts = {urlparse(u).hostname for u in page.requests if not u.startswith(("data:", "blob:"))}
-    assert hosts == {"127.0.0.1"}
+    assert _hosts(page) == {"127.0.0.1"}
     assert any(u.startswith("ws:") for u in page.requests), "the log saw the websocket"
 
 
