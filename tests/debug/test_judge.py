@@ -128,10 +128,12 @@ def pooled() -> tuple[Module, list[np.ndarray]]:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("make", [network, counted, while_below, compared, normalised, pooled,
-                                  branching])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    ["network", "counted", "while_below", "compared", "normalised", "pooled", "branching"],
+)
 def test_right_compiles_have_no_finding(make):
-    made = checked(*make())
+    made = checked(*globals()[make]())
     assert made.finding is None
     kinds = {r.kind for records in made.checks.values() for r in records}
     assert {"rewrite", "loops", "schedule", "code", "kernel", "program"} <= kinds

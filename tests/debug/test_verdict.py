@@ -507,9 +507,10 @@ def test_no_number_where_the_framework_has_one_in_f64_too_is_no_pole(monkeypatch
     assert "NaN" in found.beyond.judgement.note
     ours, theirs = np.array([np.nan, 2.0]), np.array([1.0, 2.0])
     beside = {up: np.array([1.0, 2.0]) for up in (1, -1)}
-    for sides, verdict in ((beside, "differs"), ({**beside, -1: np.array([-1.0, 2.0])}, "within")):
-        assert judge(theirs, ours, Evidence(lambda: ours, lambda seed: beside[1],
-                                            stepped=sides.__getitem__)).verdict == verdict
+    for below, verdict in ((1.0, "differs"), (-1.0, "within")):
+        sides = {**beside, -1: np.array([below, 2.0])}
+        found = Evidence(lambda: ours, lambda seed: beside[1], stepped=sides.__getitem__)
+        assert judge(theirs, ours, found).verdict == verdict
 
 
 def _staying(truth: np.ndarray) -> Evidence:
