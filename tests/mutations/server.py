@@ -60,14 +60,15 @@ def load_libraries() -> None:
 @dataclass
 class Task:
     """``run(say)`` is called in a child whose working tree is ``tree``; ``say`` sends a message.
-    The child is ended where it says nothing for ``limit`` seconds."""
+    The child is ended where it says nothing for ``limit`` seconds.  ``prepare(place)`` is called
+    before; no two tasks that run at a time have the same place (0, 1...)."""
 
     key: Any
     tree: Path
     cache: Path
     run: Callable[[Callable[[dict], None]], None]
     limit: float
-    prepare: Callable[[], None] = lambda: None
+    prepare: Callable[[int], None] = lambda place: None
 
 
 @dataclass
@@ -85,6 +86,7 @@ class Done:
 @dataclass
 class _Child:
     task: Task
+    place: int
     pid: int
     pipe: int
     started: float
@@ -99,7 +101,8 @@ def run(tasks: deque[Task], jobs: int) -> Iterator[Done]:
     selector = selectors.DefaultSelector()
     while tasks or children:
         while tasks and len(children) < jobs:
-            child = _fork(tasks.popleft())
+            taken = {c.place for c in children.values()}
+            child = _fork(tasks.popleft(), next(p for p in range(jobs) if p not in taken))
             children[child.pipe] = child
             selector.register(child.pipe, selectors.EVENT_READ)
         for key, _ in selector.select(timeout=0.2) if children else ():
@@ -138,8 +141,8 @@ def _kill(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _fork(task: Task) -> _Child:
-    task.prepare()
+def _fork(task: Task, place: int) -> _Child:
+    task.prepare(place)
     reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -147,7 +150,7 @@ def _fork(task: Task) -> _Child:
     if pid:
         os.close(writer)
         now = time.monotonic()
-        return _Child(task, pid, reader, now, now)
+        return _Child(task, place, pid, reader, now, now)
     code = 1
     try:
         os.setsid()

@@ -254,9 +254,9 @@ class Session:
             for m in models
         ]
 
-        def prepare() -> None:
-            tree.overlay(place / "tree", self.base, site.file, site.mutation.applied(text))
-            tree.cache(place / "cache", self.clean)
+        def prepare(number: int) -> None:
+            tree.overlay(place, self.base, site.file, site.mutation.applied(text))
+            task.cache = tree.cache(self.folder / "caches" / str(number), self.clean)
 
         def run(say: Any) -> None:
             from tests.mutations import commands as ours
@@ -274,7 +274,8 @@ class Session:
                 if told.get("code") or time.process_time() - used > most:
                     return
 
-        return server.Task((trial, step), place / "tree", place / "cache", run, LIMIT, prepare)
+        task = server.Task((trial, step), place, self.clean, run, LIMIT, prepare)
+        return task
 
     def planted(self, faults: Sequence[Planted]) -> Iterator[dict[str, Any]]:
         """Try faults of our own choice, each on the one model that is named with it."""

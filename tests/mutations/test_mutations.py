@@ -143,6 +143,14 @@ def test_what_a_mutant_writes_stays_out_of_the_clean_cache(tmp_path):
     assert clean.get("kernels", "ab12", "kernel.o") == b"right"
     assert [p.name for p in (tmp_path / "clean/reference/0123").iterdir()] == ["f.nbi"]
     assert (tmp_path / "clean/reference/0123/f.nbi").read_bytes() == b"index"
+    (tmp_path / "own/tried").mkdir()
+    # The next mutant finds nothing of it.
+    assert tree.cache(tmp_path / "own", tmp_path / "clean") == own.root
+    assert own.keys("kernels") == ["ab12"]
+    assert own.get("kernels", "ab12", "kernel.o") == b"right"
+    assert [p.name for p in (tmp_path / "own/reference/0123").iterdir()] == ["f.nbi"]
+    assert (tmp_path / "own/reference/0123/f.nbi").read_bytes() == b"index"
+    assert not (tmp_path / "own/tried").exists()
 
 
 def _command(code: int, named=(), said="", model="m") -> dict:

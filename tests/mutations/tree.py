@@ -11,7 +11,7 @@ import compileall
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -74,26 +74,49 @@ def _links(folder: Path, base: Path, parts: tuple[str, ...]) -> None:
 
 
 def cache(folder: Path, clean: Path) -> Path:
-    """A cache folder that begins with the entries of ``clean``; what is written stays in it.
+    """A cache folder that holds the entries of ``clean`` and no others; what is written stays in
+    it.  One that an earlier mutant wrote to becomes so again: thousands of links that are still
+    right are not made anew.
 
     Shelves are folders of its own, entries are links: nothing is ever written below a link, but
     into ``reference``, whose folders are those of one state of the sources each: Numba writes its
     index there anew, so that they are copied.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for kind in os.scandir(clean):
-        made = folder / kind.name
-        # What checks have found right is found again: a mutant's checks remember nothing.
-        if not kind.is_dir() or kind.name.startswith(".") or kind.name == "tried":
-            continue
-        made.mkdir()
-        for shelf in os.scandir(kind.path):
-            target = made / shelf.name
-            target.mkdir()
-            for entry in os.scandir(shelf.path):
-                if kind.name == "reference" and entry.name.endswith(".nbi"):
-                    shutil.copyfile(entry.path, target / entry.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    # What checks have found right is found again: a mutant's checks remember nothing.
+    kinds = {
+        kind.name: kind.path for kind in os.scandir(clean)
+        if kind.is_dir() and not kind.name.startswith(".") and kind.name != "tried"
+    }  # fmt: skip
+    _remove_others(folder, kinds)
+    for kind, path in kinds.items():
+        made = folder / kind
+        made.mkdir(exist_ok=True)
+        shelves = {shelf.name: shelf.path for shelf in os.scandir(path)}
+        _remove_others(made, shelves)
+        for shelf, at in shelves.items():
+            target = made / shelf
+            target.mkdir(exist_ok=True)
+            entries = {entry.name: entry.path for entry in os.scandir(at)}
+            kept = _remove_others(target, entries, links=True)
+            for name, entry in entries.items():
+                if name in kept:
+                    continue
+                if kind == "reference" and name.endswith(".nbi"):
+                    shutil.copyfile(entry, target / name)
                 else:
-                    os.symlink(entry.path, target / entry.name)
+                    os.symlink(entry, target / name)
     return folder
+
+
+def _remove_others(folder: Path, names: Container[str], links: bool = False) -> set[str]:
+    """Remove what has none of these names (``links``: what is no link either); what is left."""
+    kept = set()
+    for entry in os.scandir(folder):
+        if entry.name in names and (not links or entry.is_symlink()):
+            kept.add(entry.name)
+        elif entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+    return kept
