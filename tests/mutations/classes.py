@@ -53,8 +53,13 @@ class Kind:
 #: compiled model are refused (a compile makes none).
 _LEFT_OUT = {"__init__.py", "document.py", "verify.py", "hooks.py", "spelling.py", "problem.py",
              "positions.py"}  # fmt: skip
-#: Tables that are made when they are imported, and the pass that reads them.
-READ_BY = {"core_compiler/ops/lowerings.py": "outline_kernels"}
+#: Files, or folders of them, whose answers are one pass's work, whoever asks for them: tables that
+#: are made when they are imported, schedules that code generation asks about again.
+WORK_OF = {
+    "core_compiler/ops/lowerings.py": "outline_kernels",
+    "core_compiler/kernels/schedules/": "schedule_kernels",
+    "core_compiler/kernels/transforms/": "schedule_kernels",
+}
 
 CLASSES = {
     kind.name: kind

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.mutations.classes import READ_BY, Kind
+from tests.mutations.classes import WORK_OF, Kind
 from tests.mutations.operators import Mutation, lines_around, mutations
 
 
@@ -82,7 +82,7 @@ class Coverage:
             return None
         passes = {p[5:] for n in usable for p in found[n] if p.startswith("pass:")}
         passes |= self._around(file, around, usable)
-        passes |= {READ_BY[file]} if file in READ_BY else set()
+        passes |= {label for start, label in WORK_OF.items() if file.startswith(start)}
         return Site(kind, file, mutation, tuple(usable), tuple(sorted(passes)))
 
     def _around(self, file: str, around: range, names: Sequence[str]) -> set[str]:
