@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 #: Exit codes of the command line.
@@ -98,10 +98,10 @@ def _said(answer: dict, error: str) -> str:
     return (f"{told['what']} ({told['where']})" if told else lines[-1] if lines else "")[:400]
 
 
-def probe(words: Sequence[str]) -> dict[str, Any]:
-    """What a command compiles, to compare with what the clean sources compile: a digest of the last
-    module with its kernels, digests of the results on several inputs, of each kernel its source and
-    its plain loops, and the kernels that no step of a schedule changed."""
+def probe(words: Sequence[str], clean: bool = False) -> dict[str, Any]:
+    """What a command compiles, to compare with what the ``clean`` sources compile: a digest of the
+    last module with its kernels, digests of the results on several inputs, of each kernel's source,
+    and of its loops; of the clean sources also of the loops before each step of its schedule."""
     from core_compiler import compiler
     from workbench import cli
 
@@ -115,7 +115,7 @@ def probe(words: Sequence[str]) -> dict[str, Any]:
             values = [f"{answer.get('digest')} {answer.get('loss')}"]
         else:
             values = [_results(made[-1], inputs) for inputs in _inputs(made[-1])]
-    return {"kind": "probe", "text": _text(made[-1]), "values": values, **_kernels(made[-1])}
+    return {"kind": "probe", "text": _text(made[-1]), "values": values, **_kernels(made[-1], clean)}
 
 
 def _text(made: Any) -> str:
@@ -127,16 +127,23 @@ def _text(made: Any) -> str:
     return found.hexdigest()
 
 
-def _kernels(made: Any) -> dict[str, Any]:
+def _kernels(made: Any, clean: bool) -> dict[str, Any]:
     from core_compiler.ir.text import print_function
 
+    def digests(functions: Iterable[Any]) -> list[str]:
+        return sorted({_digest(print_function(f)) for f in functions})
+
     schedules = made.facts.get("schedules") or {}
-    first = {name: print_function(s.steps[0].function) for name, s in schedules.items()}
+    steps = {n: digests(s.function for s in s.steps) for n, s in schedules.items() if clean}
     return {
         "kernels": {name: _digest(kernel.source) for name, kernel in made.kernels.items()},
-        "loops": {name: _digest(text) for name, text in first.items()},
-        "plain": sorted(name for name, s in schedules.items() if len(s.steps) == 1),
-    }
+        "steps": steps,
+        # What a launch has to give beside the arguments of the plain loops is no part of a text.
+        "loops": {
+            name: digests((s.function, *s.cores.values()))
+            for name, s in schedules.items() if s.launch is None
+        },
+    }  # fmt: skip
 
 
 def _digest(text: str) -> str:

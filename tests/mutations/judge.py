@@ -74,14 +74,14 @@ def equivalents() -> dict[str, list[dict[str, str]]]:
     return {kind: found.get(kind, []) for kind in ("site", "decision")}
 
 
-#: The effect of a mutant whose schedules refuse: what is left are plain loops that the clean
-#: sources make as well, and no step of a schedule.
-PLAIN = "plain"
+#: The effect of a mutant whose schedules refuse: what is left is what the clean sources make too
+#: on their way, the plain loops or these after some steps.
+EARLIER = "earlier"
 #: What such a mutant may have changed, and why it is no fault.
 _SCHEDULES = ("core_compiler/kernels/schedules/", "core_compiler/kernels/transforms/")
-REFUSED_STEP = """A step of the schedule is refused, and the kernel is its plain loops: the text \
-of the clean sources, which the machine code is compared with.  Results are the clean ones on all \
-inputs that were tried."""
+REFUSED_STEP = """A step of the schedule is refused, and the kernel is what the clean sources have \
+of it before that step, text for text, which the machine code is compared with.  Results are the \
+clean ones on all inputs that were tried."""
 
 
 class Arguments:
@@ -101,9 +101,9 @@ class Arguments:
     def of(self, row: Mapping[str, Any]) -> tuple[str, str]:
         """The outcome of a survivor, and the argument ("" where there is none)."""
         said = self._sites.get((row["file"], plain(row["before"]), plain(row["after"])), "")
-        if not said and row.get("effect") == PLAIN and row["file"].startswith(_SCHEDULES):
+        if not said and row.get("effect") == EARLIER and row["file"].startswith(_SCHEDULES):
             said = REFUSED_STEP
-        if not said and row.get("effect") in (PLAIN, "code"):
+        if not said and row.get("effect") in (EARLIER, "code"):
             parts = row["function"].split(".")
             names = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
             found = (self._decisions.get((row["file"], name), "") for name in (*names, "*"))

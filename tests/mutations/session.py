@@ -227,7 +227,7 @@ class Session:
             from tests.mutations import commands as ours
 
             ours.enter()
-            say(ours.probe(line) | {"model": model})
+            say(ours.probe(line, clean=True) | {"model": model})
 
         return server.Task((model, "clean"), self.base, self.clean, run, LIMIT)
 

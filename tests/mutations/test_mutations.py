@@ -207,17 +207,17 @@ def test_an_argument_of_a_decision_holds_only_where_results_are_the_clean_ones(m
     known = judge.Arguments()
     right = judge.EQUIVALENT_SITE, "one of several right ways"
     assert known.of(_survivor(effect="code")) == right
-    assert known.of(_survivor(effect="plain")) == right
+    assert known.of(_survivor(effect="earlier")) == right
     schedule = "core_compiler/kernels/transforms/edit.py"
-    assert known.of(_survivor(effect="plain", file=schedule))[0] == judge.EQUIVALENT_SITE
+    assert known.of(_survivor(effect="earlier", file=schedule))[0] == judge.EQUIVALENT_SITE
     assert known.of(_survivor(effect="code", file=schedule))[0] == judge.SURVIVED
     assert known.of(_survivor(effect="values")) == (judge.SURVIVED, "")
     assert known.of(_survivor(file="b.py", effect="values"))[0] == judge.EQUIVALENT_SITE
 
 
 def _probe(model: str, text: str, values: str) -> dict:
-    return {"kind": "probe", "model": model, "text": text, "values": [values], "plain": [],
-            "kernels": {"a": text}, "loops": {"a": "l"}}  # fmt: skip
+    return {"kind": "probe", "model": model, "text": text, "values": [values], "steps": {"a": ["l", "s"]},
+            "kernels": {"a": text}, "loops": {"a": ["s"]}}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -226,14 +226,15 @@ def _probe(model: str, text: str, values: str) -> dict:
         ([_probe("m", "a", "1"), _probe("n", "a", "1")], "nothing", []),
         ([_probe("m", "a", "1"), _probe("n", "b", "1")], "code", ["n"]),
         ([_probe("m", "b", "2"), _probe("n", "b", "1")], "values", ["n"]),
-        ([_probe("m", "b", "1") | {"plain": ["a"]}], "plain", ["n"]),
-        ([_probe("m", "b", "1") | {"plain": ["a"], "loops": {"a": "k"}}], "code", ["n"]),
+        ([_probe("m", "b", "1") | {"loops": {"a": ["s"]}}], "earlier", ["n"]),
+        ([_probe("m", "b", "1") | {"loops": {"a": ["s", "k"]}}], "code", ["n"]),
+        ([_probe("m", "b", "1") | {"loops": {}}], "code", ["n"]),
         (
-            [_probe("m", "b", "1") | {"plain": ["a"], "kernels": {"a": "b", "c": "d"}}],
+            [_probe("m", "b", "1") | {"loops": {"a": ["s"]}, "kernels": {"a": "b", "c": "d"}}],
             "code",
             ["n"],
         ),
-        ([_probe("m", "b", "2") | {"plain": ["a"]}], "values", ["n"]),
+        ([_probe("m", "b", "2") | {"loops": {"a": ["s"]}}], "values", ["n"]),
         ([_probe("m", "a", "1"), {"kind": "begin", "model": "n"}], "nothing", []),
         ([], "unknown", []),
     ],

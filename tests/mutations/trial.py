@@ -9,7 +9,7 @@ from tests.mutations import judge, server, sites
 from tests.mutations.classes import AGAINST
 
 #: The effect of a mutant that only makes steps of schedules refuse.
-PLAIN = judge.PLAIN
+EARLIER = judge.EARLIER
 #: How many models are compiled to see what a mutant changes that its command let pass.
 PROBED = 8
 #: On how many further models its command is tried where it changes what is compiled.
@@ -54,10 +54,10 @@ class Trial:
         return [n for n in left if n not in row["tried"]][:AGAIN]
 
 
-#: What a survivor changed, from least to most: nothing; some kernels have no schedule any more and
-#: are the plain loops that the clean sources have of them; the modules or kernels that are
+#: What a survivor changed, from least to most: nothing; schedules of some kernels end earlier, with
+#: what the clean sources have of them before a later step; the modules or kernels that are
 #: compiled; the results on some input.
-_EFFECTS = ("unknown", "nothing", PLAIN, "code", "values")
+_EFFECTS = ("unknown", "nothing", EARLIER, "code", "values")
 
 
 def effect(clean: Mapping[str, Any] | None, found: Mapping[str, Any]) -> str:
@@ -67,14 +67,14 @@ def effect(clean: Mapping[str, Any] | None, found: Mapping[str, Any]) -> str:
         return "values"
     if clean["text"] == found["text"]:
         return "nothing"
-    return PLAIN if clean.get("kernels") and _only_plain(clean, found) else "code"
+    return EARLIER if clean.get("kernels") and _only_earlier(clean, found) else "code"
 
 
-def _only_plain(clean: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Whether each kernel is the clean sources' or their plain loops of it."""
-    loops = clean["loops"]
+def _only_earlier(clean: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether each kernel is the clean sources' or what those have of it before a later step."""
+    loops, steps = found["loops"], clean["steps"]
     return all(
         clean["kernels"].get(name) == source
-        or (name in found["plain"] and found["loops"].get(name) == loops.get(name, "none"))
+        or (name in loops and set(loops[name]) <= set(steps.get(name, ())))
         for name, source in found["kernels"].items()
     )
