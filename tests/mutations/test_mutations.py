@@ -216,8 +216,8 @@ def test_an_argument_of_a_decision_holds_only_where_results_are_the_clean_ones(m
 
 
 def _probe(model: str, text: str, values: str) -> dict:
-    return {"kind": "probe", "model": model, "text": text, "values": [values], "steps": {"a": ["l", "s"]},
-            "kernels": {"a": text}, "loops": {"a": ["s"]}}  # fmt: skip
+    return {"kind": "probe", "model": model, "text": text, "values": [values],
+            "kernels": {"a": text}, "steps": {"a": ["l", "s"]}, "loops": {"a": [text]}}  # fmt: skip
 
 
 @pytest.mark.parametrize(
