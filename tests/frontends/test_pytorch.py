@@ -398,6 +398,21 @@ def test_a_threshold_keeps_what_is_no_number():
     agrees(lambda x: functional.threshold(x, 0.0, 7.0), torch.tensor([float("nan"), 1.0, -1.0]))
 
 
+_BY_CHANNEL = torch.tensor([0.5, -2.0, 1.5, 3.0])
+
+
+@pytest.mark.parametrize("weight", [None, _BY_CHANNEL], ids=["", "scale"])
+@pytest.mark.parametrize("bias", [None, _BY_CHANNEL + 1], ids=["", "bias"])
+@pytest.mark.parametrize("norm", [
+    lambda x, w, b: functional.instance_norm(x, weight=w, bias=b),
+    lambda x, w, b: functional.group_norm(x, 2, w, b),
+    lambda x, w, b: functional.layer_norm(x.mT, (4,), w, b),
+    lambda x, w, b: functional.batch_norm(x, _BY_CHANNEL, _BY_CHANNEL.abs(), w, b),
+], ids=["instance", "group", "layer", "batch"])  # fmt: skip
+def test_a_norm_may_have_a_scale_or_a_bias_alone(norm, bias, weight):
+    agrees(lambda x: norm(x, weight, bias), _input(2, 4, 5))
+
+
 class Doubled(torch.nn.Module):
     def forward(self, x):
         return x.float() * 2 + x.shape[0]

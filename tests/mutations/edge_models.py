@@ -254,3 +254,34 @@ def broadcasts_of_reshapes():
                 y.transpose(0, 1).reshape(2, 1, 12).expand(2, 3, 12) + 1)  # fmt: skip
 
     return run, (drawn(6), drawn(4, 2, 3))
+
+
+@corpus_model
+def truth_of_every_dtype():
+    """Whether numbers are not 0: zeros of both signs, numbers that are 0 in a narrower dtype."""
+    doubles = torch.tensor([0.0, -0.0, 1e-300, -5e-324, float("nan"), 2.0], dtype=torch.float64)
+    singles = torch.tensor([0.0, -0.0, 1e-40, -1e-45, float("inf"), 0.5])
+    whole = torch.tensor([0, 1 << 40, -1, 256, 65536, 1 << 32])
+
+    def run(x, y, z):
+        return (x.bool(), y.bool(), z.bool(), y.half().bool(), y.bfloat16().bool(),
+                x.half().logical_not(), z.to(torch.int8).bool(), z.to(torch.uint8).bool(),
+                z.to(torch.int16).bool(), z.int().bool(), x.logical_and(y), y.logical_xor(z),
+                (x > 0).double(), (y < 1).half(), (z > 0).bfloat16(),
+                (z > 0).to(torch.int8))  # fmt: skip
+
+    return run, (doubles, singles, whole)
+
+
+@corpus_model
+def norms_of_every_form():
+    """A norm with a bias and no scale, over several axes, of one axis among others."""
+
+    def run(x, b, w):
+        return (F.layer_norm(x, (10,), None, b), F.layer_norm(x, (4, 10), None, None),
+                F.layer_norm(x, (4, 10), w), F.group_norm(x, 2, None, b[:4]),
+                F.group_norm(x, 4, b[:4]), F.instance_norm(x, None, None, None, b[:4]),
+                F.batch_norm(x, b[:4], b[4:8].abs()), F.batch_norm(x, b[:4], b[4:8].abs(), b[:4]),
+                F.rms_norm(x, (4, 10)), F.normalize(x, dim=1))  # fmt: skip
+
+    return run, (drawn(3, 4, 10), drawn(10), drawn(4, 10))

@@ -126,20 +126,21 @@ def rms_norm(b, x, shape, weight=None, epsilon=None):
 
 @aten("group_norm")
 def group_norm(b, x, groups, weight=None, bias=None, epsilon=1e-5, *rest):
-    if (weight is None) != (bias is None):
-        raise NotSupported("group norm with a weight or a bias alone")
-    affine = () if weight is None else (weight, bias)
+    affine = _scale_and_bias(b, x, weight, bias)
     return b.group_norm(x, *affine, groups=groups, epsilon=float(epsilon))
+
+
+def _scale_and_bias(b, x, weight, bias) -> tuple:
+    """Both or none: for one that is missing stands what changes nothing."""
+    if weight is None and bias is None:
+        return ()
+    return _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x)
 
 
 @aten("native_group_norm")
 def native_group_norm(b, x, weight, bias, batch, channels, rest, groups, epsilon):
     b.only_first("the mean or deviation")
-    if weight is None and bias is not None:
-        weight = b.expand(b.constant(1, x.type.dtype), (channels,))
-    if bias is None and weight is not None:
-        bias = b.expand(b.constant(0, x.type.dtype), (channels,))
-    affine = () if weight is None else (weight, bias)
+    affine = _scale_and_bias(b, x, weight, bias)
     return b.group_norm(x, *affine, groups=groups, epsilon=float(epsilon)), None, None
 
 
@@ -147,7 +148,7 @@ def native_group_norm(b, x, weight, bias, batch, channels, rest, groups, epsilon
 def instance_norm(b, x, weight, bias, mean, variance, use_input_stats, momentum, epsilon, *rest):
     if not use_input_stats:
         raise NotSupported("instance norm with running statistics")
-    affine = () if weight is None else (weight, bias)
+    affine = _scale_and_bias(b, x, weight, bias)
     return b.instance_norm(x, *affine, epsilon=float(epsilon))
 
 
