@@ -76,8 +76,10 @@ def _power_of_two(array: np.ndarray) -> bool:
     if not is_float(array) or array.size == 0 or not np.all(np.isfinite(wide) & (wide != 0)):
         return False
     with np.errstate(over="ignore"):
-        held = (1 / wide).astype(array.dtype).astype(np.float64)
-    return bool(np.all(np.frexp(np.abs(wide))[0] == 0.5) and np.all(held == 1 / wide))
+        reciprocals = 1 / wide
+        held = reciprocals.astype(array.dtype).astype(np.float64)
+    exact = np.isfinite(held) & (held == reciprocals)
+    return bool(np.all(exact & (np.frexp(np.abs(wide))[0] == 0.5)))
 
 
 def _like(b, constant, x):

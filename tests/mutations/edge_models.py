@@ -285,3 +285,19 @@ def norms_of_every_form():
                 F.rms_norm(x, (4, 10)), F.normalize(x, dim=1))  # fmt: skip
 
     return run, (drawn(3, 4, 10), drawn(10), drawn(4, 10))
+
+
+@corpus_model
+def divided_by_powers_of_two():
+    """Reciprocals that a dtype holds, that only denormals are, and that are beyond its range."""
+
+    def run(x, y, z):
+        return (x / 2.0**-149, x / 2.0**-128, x / 2.0**-127, x / 2.0**-126, x / 2.0**127, x / -0.25,
+                x / 3.0, x / torch.tensor([1.0, 2.0**-149, 0.5, 2.0**126]),
+                x / torch.tensor([1.0, 4.0, -0.5, 6.0]), y / 2.0**-24, y / 2.0**-16, y / 2.0**-15,
+                y / 2.0**15, y / 2.0**-14, z / 2.0**-1074, z / 2.0**-1022, z / 2.0**1023,
+                x * 2.0**-149 / 2.0**-149, x / math.inf)  # fmt: skip
+
+    wide = torch.tensor([[0.0, -0.0, 1.0, 2.0**-149], [3e38, -1e-40, math.inf, 0.7]])
+    narrow = torch.tensor([0.0, 2.0**-24, 65504.0, -0.3]).half()
+    return run, (wide, narrow, torch.tensor([0.0, 5e-324, 1.7e308, -2.0], dtype=torch.float64))

@@ -202,12 +202,20 @@ def test_signs_of_zero_matter_in_every_float_dtype(kind, op, number, fires):
         assert record.verdict == "bitwise"
 
 
-@pytest.mark.parametrize("exponent", range(-24, 16))
-def test_reciprocals_that_a_narrow_dtype_cannot_hold_are_refused(exponent):
-    before = program(lambda b, x: b.div(x, b.scalar_like(2.0**exponent, x)), "12xf16")
+#: dtype -> exponents, and the least whose power of two has a finite reciprocal.
+_EXPONENTS = {
+    "f16": (range(-24, 16), -15), "f32": ((-149, -128, -127, 0, 126, 127), -127),
+    "f64": ((-1074, -1024, -1023, 0, 1023), -1023),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "exponent"),
+                         [(k, e) for k, (held, _) in _EXPONENTS.items() for e in held])  # fmt: skip
+def test_reciprocals_that_a_dtype_cannot_hold_are_refused(kind, exponent):
+    before = program(lambda b, x: b.div(x, b.scalar_like(2.0**exponent, x)), f"12x{kind}")
     after, rewrites = specs.apply(Canonicalise(), before)
-    specs.check(before, after, rewrites, exact=False, special=True)
-    assert bool(rewrites) == (exponent >= -15)
+    specs.check(before, after, rewrites, exact=True, special=True)
+    assert bool(rewrites) == (exponent >= _EXPONENTS[kind][1])
 
 
 def test_chains_end_at_the_fixed_point():
