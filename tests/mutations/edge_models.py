@@ -301,3 +301,17 @@ def divided_by_powers_of_two():
     wide = torch.tensor([[0.0, -0.0, 1.0, 2.0**-149], [3e38, -1e-40, math.inf, 0.7]])
     narrow = torch.tensor([0.0, 2.0**-24, 65504.0, -0.3]).half()
     return run, (wide, narrow, torch.tensor([0.0, 5e-324, 1.7e308, -2.0], dtype=torch.float64))
+
+
+@corpus_model
+def shifts_before_a_norm():
+    """What is added between a convolution and its batch norm, along each of axes of one size."""
+    weights = [drawn(4, 3, 1, 1) for _ in range(6)]
+    mean, variance, scale, bias = drawn(4), drawn(4).abs() + 0.5, drawn(4), drawn(4)
+
+    def run(x, b):
+        shifts = b[:, None, None], b[:, None], b, b[0], b[:2, None, None, None], b[:, None] * b
+        return tuple(F.batch_norm(F.conv2d(x, w) + s, mean, variance, scale, bias)
+                     for w, s in zip(weights, shifts, strict=True))  # fmt: skip
+
+    return run, (drawn(2, 3, 4, 4), drawn(4))
