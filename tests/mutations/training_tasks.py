@@ -70,6 +70,15 @@ def cnn():
     return net, (_floats(2, 13, 13)[:, :, :12, :12], _classes(3))
 
 
+@_task("--shards", "2", "--clip-norm", "0.5")
+def sharded():
+    """Gradients and statistics of a norm that are added up over shards."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten(1),
+                        nn.Linear(16, 3))  # fmt: skip
+    return net, (_floats(2, 6), _classes(3))
+
+
 @_task(*_REGRESSION)
 def unary():
     return _zoo(lambda x, w: (x.exp(), x.expm1(), x.exp2(), (x.abs() + 0.1).log(), x.sin(), x.cos(),
