@@ -413,6 +413,20 @@ def test_a_norm_may_have_a_scale_or_a_bias_alone(norm, bias, weight):
     agrees(lambda x: norm(x, weight, bias), _input(2, 4, 5))
 
 
+def test_torch_says_nothing_of_a_decomposition_that_it_cannot_trace(capfd):
+    class Norm(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4))
+            self.register_buffer("variance", torch.ones(4))
+
+        def forward(self, x):
+            return torch.native_batch_norm(x, None, None, self.mean, self.variance, True, 0.1, 1e-5)
+
+    import_module(Norm(), (_input(2, 4, 5),))
+    assert capfd.readouterr() == ("", "")
+
+
 class Doubled(torch.nn.Module):
     def forward(self, x):
         return x.float() * 2 + x.shape[0]

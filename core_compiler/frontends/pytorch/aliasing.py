@@ -4,10 +4,10 @@ functionalised."""
 from __future__ import annotations
 
 import operator
-import warnings
 
 from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.pytorch.origins import describe
+from core_compiler.frontends.pytorch.silence import silent
 from core_compiler.frontends.pytorch.state_dict import overlap
 from core_compiler.frontends.pytorch.tensors import memory_of
 from core_compiler.frontends.pytorch.transforms import failed_at, is_transform
@@ -83,8 +83,7 @@ def functional(program, training: bool = False):
             _drop_idle_names(program)
             # `detach` is kept only while gradients are enabled.
             enabled = torch.set_grad_enabled(training or torch.is_grad_enabled())
-            with enabled, warnings.catch_warnings():  # of torch about itself
-                warnings.simplefilter("ignore")
+            with enabled, silent():
                 try:
                     return program.run_decompositions({})
                 except Exception as error:  # torch's own passes raise what they like

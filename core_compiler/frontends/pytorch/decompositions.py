@@ -6,7 +6,6 @@ line and its chance to be recognised by a target.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection
 from contextlib import nullcontext
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import Any
 from core_compiler.frontends.pytorch.aliasing import is_in_place
 from core_compiler.frontends.pytorch.aten import TABLE
 from core_compiler.frontends.pytorch.aten.complex_numbers import COMPLEX
+from core_compiler.frontends.pytorch.silence import silent
 
 
 def lookup(target: str):
@@ -44,8 +44,7 @@ def decomposed(program, refused: Collection[str]):
     if not any(str(op) in refused for op in table):
         return None
     try:
-        with warnings.catch_warnings():  # of torch about itself
-            warnings.simplefilter("ignore")
+        with silent():
             return program.run_decompositions(table)
     except Exception:  # a decomposition that does not trace: the op stays unsupported
         return None
@@ -74,8 +73,7 @@ def definition(node) -> Any:
 
     mode = next((t.fake_mode for t in tensors if hasattr(t, "fake_mode")), nullcontext())
     try:
-        with warnings.catch_warnings(), mode, torch.no_grad():  # of torch about itself
-            warnings.simplefilter("ignore")
+        with silent(), mode, torch.no_grad():
             graph = make_fx(call)(*tensors)
             # Traced once more where it writes: what a composite writes in C++, functionalisation of
             # the composite itself does not see.
