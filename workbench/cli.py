@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import faulthandler
 import gc
 import importlib
 import json
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from core_compiler import __version__
@@ -69,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code.  A user's mistake is one line, never a traceback."""
     # The IR is a large graph that lives on: collecting often finds nothing and costs its size.
     gc.set_threshold(50_000, 20, 20)
+    if arguments is None:  # this process is ours: where native code ends it, say what called it
+        with suppress(AttributeError, OSError, ValueError):  # no standard error to write to
+            faulthandler.enable()
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = next((w for w in words if not w.startswith("-")), None)
     wants_json = "--json" in words

@@ -73,3 +73,22 @@ def test_the_overview_lists_every_command():
     text = " ".join(output.split())
     for name, (_, line) in COMMANDS.items():
         assert f"{name} {line}" in text
+
+
+CRASH = """
+import os, signal, sys
+from workbench import cli
+import workbench.commands.check_machine as command
+
+def reads_outside(arguments):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+command.run = reads_outside
+sys.argv = ["workbench", "doctor"]
+cli.main()
+"""
+
+
+def test_where_native_code_ends_the_command_what_called_it_is_told():
+    run = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True)
+    assert run.returncode < 0 and "in reads_outside" in run.stderr
