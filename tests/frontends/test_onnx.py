@@ -615,3 +615,11 @@ def test_ops_of_an_early_version_that_mean_the_same_are_read():
     agrees(one_node("Not", {"x": x}, "y", opset=1, types={"y": TensorProto.BOOL}), {"x": x})
     with pytest.raises(UserError, match=r"opset 1 is too old: it means something else by Reshape"):
         import_proto(one_node("Reshape", {"x": np.ones(2, "f")}, "y", opset=1, shape=[2, 1]))
+
+
+def test_a_sequence_is_not_reversed_along_its_batches():
+    """The default of each axis is 1 or 0: one that is given alone may meet the other's default."""
+    x, lengths = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([1, 2, 1])
+    agrees(one_node("ReverseSequence", {"x": x, "n": lengths}, "y"), {"x": x, "n": lengths})
+    with pytest.raises(UserError, match="batches along axis 0 and time along axis 0"):
+        import_proto(one_node("ReverseSequence", {"x": x, "n": lengths}, "y", batch_axis=0))

@@ -365,6 +365,8 @@ def center_crop_pad(b, x, shape):
 @onnx_op("ReverseSequence")
 def reverse_sequence(b, x, lengths):
     batch, time = int(b.attr("batch_axis", 1)), int(b.attr("time_axis", 0))
+    if {batch, time} != {0, 1}:
+        raise NotSupported(f"batches along axis {batch} and time along axis {time}")
     shape = x.type.shape
     steps = b.iota(shape=shape, dtype=I64, axis=time)
     ends = b.broadcast(b.to(lengths, I64), shape=shape, dims=(batch,))
