@@ -13,7 +13,7 @@ from core_compiler.kernels.pull import CannotLower
 from core_compiler.kernels.verify import KernelError, verify
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.passes.decompose import not_composite
-from core_compiler.passes.grouping import GROUP, is_free_view
+from core_compiler.passes.grouping import GROUP, is_free_view, make_group
 from core_compiler.passes.outline_kernels import LAUNCH
 
 
@@ -81,9 +81,23 @@ def unlowerable(before: Module, module: Module, target: Any) -> list[str]:
             lower_group(op)
         except CannotLower as error:
             wrong.append(f"no kernel can be made of a group: {error}")
-        except Exception:  # no fault of the group: the pass that lowers it will raise
-            continue
+        except Exception as error:
+            if not _falls_alone(op):
+                wrong.append(f"lowering a group raises {type(error).__name__}: {error}")
     return wrong
+
+
+def _falls_alone(group: Op) -> bool:
+    """Whether lowering falls over a single op of the group too: then it is no fault of the group,
+    and the pass that lowers it will raise."""
+    for op in group.regions[0].ops:
+        try:
+            lower_group(make_group((op,), op.results))
+        except CannotLower:
+            continue
+        except Exception:
+            return True
+    return False
 
 
 def _shape_of(block: Block) -> tuple:

@@ -347,5 +347,12 @@ def test_groups_are_tried_where_they_are_made(monkeypatch):
     assert not unlowerable(before, sound, None)
     (wrong,) = unlowerable(before, module(grouping.make_group(b.ops, (z,))), None)
     assert wrong.startswith("no kernel can be made of a group")
-    monkeypatch.setattr(facts, "lower_group", lambda op: ().index(op))
+
+    def falls(few):
+        return lambda op: ().index(op) if len(op.regions[0].ops) >= few else None
+
+    monkeypatch.setattr(facts, "lower_group", falls(1))
     assert not unlowerable(before, sound, None)
+    monkeypatch.setattr(facts, "lower_group", falls(2))
+    (wrong,) = unlowerable(before, sound, None)
+    assert wrong.startswith("lowering a group raises ValueError")
