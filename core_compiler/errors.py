@@ -86,7 +86,7 @@ def raised_at(error: BaseException) -> str:
     """``ValueError at model.py:12: wrong size``: what a person's code raised, and its own line.
 
     The line is the last one outside the standard library, installed packages and this program; left
-    out where there is none.
+    out where there is none.  What was noted about the exception on its way stands behind.
     """
     message = (str(error).strip().splitlines() or [""])[0][:200]
     place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else ""
@@ -95,7 +95,8 @@ def raised_at(error: BaseException) -> str:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not place and not frame.filename.startswith(_NOT_THEIRS):
             place = f"{frame.filename}:{frame.lineno}"
-    return f"{type(error).__name__}{f' at {place}' if place else ''}: {message}".rstrip(": ")
+    said = f"{type(error).__name__}{f' at {place}' if place else ''}: {message}".rstrip(": ")
+    return ", ".join([said, *getattr(error, "__notes__", ())])
 
 
 def raised_inside(error: BaseException, *packages: str) -> str:

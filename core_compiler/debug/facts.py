@@ -11,7 +11,7 @@ from core_compiler.ir.core import structure_key
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.kernels.pull import CannotLower
 from core_compiler.kernels.verify import KernelError, verify
-from core_compiler.passes.base import CONTROL_FLOW
+from core_compiler.passes.base import CONTROL_FLOW, makes_nothing
 from core_compiler.passes.decompose import not_composite
 from core_compiler.passes.grouping import GROUP, is_free_view, make_group
 from core_compiler.passes.outline_kernels import LAUNCH
@@ -72,6 +72,8 @@ def unlowerable(before: Module, module: Module, target: Any) -> list[str]:
     wrong = []
     for op in module.main.body.ops:
         if op.kind != GROUP or op in known or (target is not None and target.claims(op)):
+            continue
+        if makes_nothing(op):  # becomes constants, not a kernel
             continue
         key = _shape_of(op.regions[0])
         if key in tried:

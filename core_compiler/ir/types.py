@@ -282,6 +282,11 @@ class OpaqueType(Type):
         return opaque, (self.text,)
 
 
+def is_empty(type_: Type) -> bool:
+    """Whether a tensor of this type has no element: whatever makes it, there is one such value."""
+    return isinstance(type_, TensorType) and type_.is_static and type_.elements == 0
+
+
 def is_sized(type_: Type) -> bool:
     """Whether a value of this type has ``bytes``: not where a size is open, or nothing of it is
     known."""

@@ -53,15 +53,18 @@ def inline_jit(function: Callable) -> Callable:
     return numba.njit(forceinline=True, **FLAGS)(function)
 
 
-def jit(function: Callable, *arguments: object) -> Callable:
+def jit(function: Callable, *arguments: object, bounds: bool = False) -> Callable:
     """Compile a loop over arrays for one list of argument types, or load it from the cache.
 
     ``arguments`` are Numba types; with ``reads(..)`` for inputs one compiled function takes
     writable and read-only arrays (memory-mapped weights), where compiling at the first call would
     make one function for each mixture.  Without ``arguments`` each call's types are compiled.
-    The compiled function releases the GIL.
+    The compiled function releases the GIL.  With ``bounds`` an index outside an array raises
+    IndexError instead of reading or writing other memory: for loops that compute their indices.
+    Loops over each element of their arrays go without, since LLVM vectorises no loop that may
+    raise.
     """
-    dispatcher = numba.njit(**FLAGS)(function)
+    dispatcher = numba.njit(boundscheck=bounds or None, **FLAGS)(function)
     dispatcher._cache = _SourceKeyedCache(function)
     if arguments:
         dispatcher.compile(numba.types.void(*arguments))

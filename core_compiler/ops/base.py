@@ -16,6 +16,7 @@ import numpy as np
 
 from core_compiler.errors import InternalError
 from core_compiler.ir import Block, DType, Op, TensorType, Type, Value, as_array, dtype
+from core_compiler.ir.verifier import where_of
 from core_compiler.ir.weights import WeightStore
 
 
@@ -266,7 +267,12 @@ def evaluate(
         return tuple(declared.execute(op, list(arrays), run))
     if declared.reference is not None:
         types = [v.type for v in op.results]
-        results = tuple(declared.reference(list(arrays), declared.fill(op.attributes), types))
+        try:
+            results = tuple(declared.reference(list(arrays), declared.fill(op.attributes), types))
+        except Exception as error:
+            line = where_of(op)
+            error.add_note(f"in the reference of {op.kind}{f' of {line}' if line else ''}")
+            raise
         if all(map(_is_of, arrays, (v.type for v in op.operands))):
             _hold(op, results)
         return results

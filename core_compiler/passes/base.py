@@ -14,6 +14,7 @@ from core_compiler.ir import Block, Function, Module, Op, Rewrite, Rewriter
 from core_compiler.ir.events import Diagnostic
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.rewriter import Budget, RewriteLimit
+from core_compiler.ir.types import is_empty
 
 #: Facts of a compile that begins above the tensor level: the example inputs, in order, and what the
 #: import made of the model (a ``frontends.base.Imported``).
@@ -102,6 +103,11 @@ class PassContext:
 CONTROL_FLOW = frozenset({"core.if", "core.while"})
 #: How nodes of a frontend's own level are called; their regions are its subgraphs.
 MODEL_NODES = "onnx."
+
+
+def makes_nothing(op: Op) -> bool:
+    """Whether an op has results and none has an element: they are constants."""
+    return bool(op.results) and all(is_empty(v.type) for v in op.results)
 
 
 @dataclass(frozen=True)

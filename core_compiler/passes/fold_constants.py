@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core_compiler.ir import Op, TensorType, Value, as_array
+from core_compiler.ir import Op, TensorType, as_array
 from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.ir.types import is_empty
 from core_compiler.ops.base import definition, evaluate
-from core_compiler.passes.base import CONTROL_FLOW, Pass
+from core_compiler.passes.base import CONTROL_FLOW, Pass, makes_nothing
 
 #: Ops that become views of their operand's memory: a copy of a large constant would gain nothing.
 _FREE_VIEWS = frozenset({"core.transpose", "core.reshape"})
@@ -60,7 +61,7 @@ class FoldConstants(Pass):
 
     def _not_worth(self, op: Op, known: _Known) -> Refusal | None:
         """A refusal where the constant would be much larger than those it is made of."""
-        if all(map(_is_empty, op.results)):
+        if makes_nothing(op):
             return None
         after = sum(v.type.bytes for v in op.results)
         if op.kind in _FREE_VIEWS and after > _SMALL:
@@ -94,7 +95,7 @@ class _Known:
     def learn(self, op: Op) -> Refusal | None:
         """Note ``op``'s results as known, or say why they are not; random ops and control flow
         never are."""
-        if op.kind not in CONTROL_FLOW and not op.regions and all(map(_is_empty, op.results)):
+        if op.kind not in CONTROL_FLOW and not op.regions and makes_nothing(op):
             self.makers.update(dict.fromkeys(op.results, op))
             return None
         unknown = next((v for v in op.operands if v not in self.makers), None)
@@ -113,7 +114,7 @@ class _Known:
         op = self.makers[value]
         if op.kind == "core.constant":
             return as_array(op["value"], self.weights)
-        if _is_empty(value):
+        if is_empty(value.type):
             return np.empty(value.type.shape, value.type.dtype.numpy)
         if value not in self.arrays:
             arrays = [self.array(v) for v in op.operands]
@@ -122,15 +123,9 @@ class _Known:
 
     def roots(self, value) -> int:
         """Bytes of the constants that a value is made of."""
-        if _is_empty(value):
+        if is_empty(value.type):
             return 0
         op = self.makers[value]
         if op.kind == "core.constant":
             return value.type.bytes
         return sum(self.roots(v) for v in op.operands)
-
-
-def _is_empty(value: Value) -> bool:
-    """Whether a value has no element: whatever makes it, there is one such."""
-    kind = value.type
-    return isinstance(kind, TensorType) and kind.is_static and kind.elements == 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from core_compiler.errors import InternalError
-from core_compiler.ir import Block, Function, Module, Op
+from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.conversion import Conversion
 from core_compiler.ir.core import structure_key
 from core_compiler.kernels.lowering import Lowered, lower_group
-from core_compiler.passes.base import CONTROL_FLOW, Pass
+from core_compiler.passes.base import CONTROL_FLOW, Pass, makes_nothing
 from core_compiler.passes.grouping import GROUP, is_unit, make_group, members
 from core_compiler.passes.layouts import is_free_view
 
@@ -27,7 +29,8 @@ class OutlineKernels(Pass):
 
     The launch keeps the group as its region: that is what the kernel must compute, bit for bit, and
     what checks evaluate.  Kernels are generic in sizes, so the many convolutions of a network share
-    a few functions.
+    a few functions.  Where no result has an element there is nothing to compute: the results are
+    constants.
     """
 
     half = "implementation"
@@ -58,6 +61,10 @@ class OutlineKernels(Pass):
             if not is_unit(op) and not claimed:
                 out.keep(op)
                 continue
+            if makes_nothing(op):
+                made = [library.empty(v) for v in op.results]
+                out.answer(op, made, {v: v for v in op.results}, rule="no elements")
+                continue
             group = op if op.kind == GROUP else make_group([op], op.results)
             lowered, kernel = library.lower(group, context.target.name if claimed else "")
             attributes = {"kernel": kernel, "arguments": lowered.arguments}
@@ -75,11 +82,17 @@ class _Library:
     """Kernel functions by structure; names say what a kernel does and count up in program order."""
 
     def __init__(self, module: Module):
+        self.weights = module.weights
         self.functions: dict[str, Function] = {}
         self.by_structure: dict[str, str] = {}
         self.by_group: dict[str, tuple[Lowered, str]] = {}
         self.constants: set = set()
         self.taken = set(module.functions)
+
+    def empty(self, value: Value) -> Op:
+        """The constant that ``value`` is: it has no element."""
+        array = np.empty(value.type.shape, value.type.dtype.numpy)
+        return Op("core.constant", (), (value,), {"value": self.weights.add(array)})
 
     def lower(self, group: Op, target: str = "") -> tuple[Lowered, str]:
         """The lowered group and its kernel's name; equal groups are lowered once.  ``target`` names

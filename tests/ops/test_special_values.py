@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ml_dtypes
+import numba
 import numpy as np
 import pytest
 
+from core_compiler.errors import raised_at
 from core_compiler.ir import Op, Value, dtype, tensor
+from core_compiler.ir.origin import FrontendNode, Origin
+from core_compiler.kernels._numba import jit, reads, writes
 from core_compiler.ops import Builder, decomposed, evaluate
 
 INF, NAN = np.inf, np.nan
@@ -191,3 +195,24 @@ def test_a_row_of_a_batch_is_the_batch_of_one(kind, shapes, attributes, name):
         one = [a if s is None else a[row : row + 1]
                for a, s in zip(operands, shapes, strict=True)]  # fmt: skip
         np.testing.assert_array_equal(bits(run(kind, *one, **attributes))[0], bits(together)[row])
+
+
+def test_what_a_reference_raises_is_noted_with_its_op_and_line():
+    builder = Builder()
+    builder.op("core.add", [Value(tensor((2,), "f32")), Value(tensor((2,), "f32"))])
+    node = FrontendNode("add", "add", "model.py", 12)
+    op = builder.ops[-1].with_(origin=Origin.root(node))
+    with pytest.raises(ValueError, match="broadcast") as told:
+        evaluate(op, [array([1, 2]), array([1, 2, 3])])
+    assert raised_at(told.value).endswith(", in the reference of core.add of model.py:12")
+
+
+def test_an_index_outside_an_array_raises_where_loops_are_compiled_with_bounds():
+    def loop(x, out):
+        for i in range(x.shape[0]):
+            out[i + 1] = x[i]
+
+    element = numba.types.float32
+    compiled = jit(loop, reads(element, 1), writes(element, 1), bounds=True)
+    with pytest.raises(IndexError):
+        compiled(array([1, 2]), array([0, 0]))

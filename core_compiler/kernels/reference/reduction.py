@@ -270,6 +270,7 @@ def _lanes_kernel(dtype: str):
         specialise(_lanes_loop, f"lanes_{dtype}", **bound),
         reads(NUMBERS[dtype], 2),
         writes(NUMBERS[dtype], 2),
+        bounds=True,
     )
 
 
@@ -281,4 +282,5 @@ def _sequence_kernel(kind: str, dtype: str):
         specialise(_sequence_loop, f"sequence_{kind}_{dtype}", **bound),
         reads(NUMBERS[dtype], 3),
         writes(NUMBERS[dtype], 2),
+        bounds=True,
     )

@@ -89,4 +89,5 @@ def _kernel(kind: str, dtype: str):
         specialise(_scan_loop, f"scan_{kind}_{dtype}", join=join),
         reads(NUMBERS[dtype], 3),
         writes(NUMBERS[dtype], 3),
+        bounds=True,
     )

@@ -189,4 +189,5 @@ def _kernel(reduction: str, dtype: str):
         writes(NUMBERS[dtype], 2),
         reads(NUMBERS["i64"], 1),
         reads(NUMBERS[dtype], 2),
+        bounds=True,
     )
