@@ -1,7 +1,8 @@
 """What a run of all tests came to, as a file to commit.
 
-python -m tests.record_results JUNIT.xml RESULTS.json [--again]
+python -m tests.record_results JUNIT.xml... RESULTS.json [--again]
 
+Several files are the parts of one run, at one commit: a whole one takes hours.
 ``--again``: the run was of some of the tests only, after what had failed was mended; it is put
 beside the whole run, which stays as it was.
 """
@@ -28,13 +29,14 @@ _LIBRARIES = ("torch", "onnx", "onnxruntime", "numba", "llvmlite", "numpy", "pyt
 
 
 def main() -> int:
-    source, target = map(Path, sys.argv[1:3])
-    cases = list(ElementTree.parse(source).iter("testcase"))
-    (suite,) = ElementTree.parse(source).iter("testsuite")
+    words = [w for w in sys.argv[1:] if w != "--again"]
+    *sources, target = map(Path, words)
+    suites = [suite for source in sources for suite in ElementTree.parse(source).iter("testsuite")]
+    cases = [case for suite in suites for case in suite.iter("testcase")]
     outcomes = {_name(case): _outcome(case) for case in cases}
     found = {
         **circumstances(_LIBRARIES),
-        "seconds": round(float(suite.get("time", 0))),
+        "seconds": round(sum(float(suite.get("time", 0)) for suite in suites)),
         "counts": dict(sorted(Counter(status for status, _ in outcomes.values()).items())),
         "not_passed": {n: ": ".join(o) for n, o in sorted(outcomes.items()) if o[0] != "passed"},
         "long": {
@@ -43,7 +45,7 @@ def main() -> int:
             if float(case.get("time", 0)) >= LONG
         },
     }  # fmt: skip
-    if sys.argv[3:] == ["--again"]:
+    if "--again" in sys.argv:
         whole = json.loads(target.read_text())
         mended = [n for n in whole["not_passed"] if outcomes.get(n, ("",))[0] == "passed"]
         part = {k: found[k] for k in ("commit", "changed", "date", "counts", "not_passed")}
