@@ -21,6 +21,7 @@ from core_compiler.debug.extents import (
     read_extents,
     whole,
 )
+from core_compiler.debug.flips import flip
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.kernels.abi import buffer_arguments, index_arguments
@@ -33,6 +34,11 @@ from core_compiler.passes.bufferize import OVER
 NEGATED, HURTFUL = "floats negated", "NaN, infinities and other special values among the floats"
 LOWEST, HIGHEST = "nearly all floats -inf", "nearly all floats inf"
 INTEGERS = "integers of all sizes"
+#: A result of at most ``FEW_ANSWERS`` truth values says little about the floats that it is made
+#: of: it is tried on floats to both sides of where it changes, where that takes no more terms than
+#: ``MOST_ASKED`` at a time to find.
+BEFORE, BEHIND = "the last floats before an answer changes", "the first floats behind"
+FEW_ANSWERS, MOST_ASKED = 16, 5000
 _COMPARISONS = frozenset({"kernel.lt", "kernel.le", "kernel.gt", "kernel.ge"})
 _EXTREMES = _COMPARISONS | {"kernel.max", "kernel.min"}
 
@@ -62,9 +68,19 @@ def hurtful_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[
     if not any(v.type.dtype.is_float for v in launch.operands[: launch["reads"]]):
         return
     yield LaunchCase(launch, scheduled, few, HURTFUL)
+    if any(map(_is_answer, launch.operands[launch["reads"] :])) and (
+        points(kernel, sizes) <= MOST_ASKED
+    ):
+        for kind in (BEFORE, BEHIND):
+            yield LaunchCase(launch, scheduled, sizes, kind)
     if len(only_parallel(kernel)) < len(read_extents(kernel)[0]) and _on_floats(kernel, _EXTREMES):
         for kind in (LOWEST, HIGHEST):
             yield LaunchCase(launch, scheduled, least(kernel, few), kind)
+
+
+def _is_answer(value: Value) -> bool:
+    """Whether a result is a few truth values (a loop's condition)."""
+    return value.type.dtype.name == "i1" and value.type.elements <= FEW_ANSWERS
 
 
 def _on_floats(function: Function, kinds: frozenset[str]) -> bool:
@@ -152,11 +168,13 @@ class LaunchCase:
                 made[value] = self._floats(array, random)
             elif dtype.is_integer and self.kind == INTEGERS:
                 made[value] = _any_integers(array, random)
+        if self.kind in (BEFORE, BEHIND):
+            made.update(self._beside(made))
         return made
 
     def _floats(self, array: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Random floats made special: what is rare is one among the terms of a result."""
-        if self.kind == INTEGERS:
+        if self.kind in (INTEGERS, BEFORE, BEHIND):
             return array
         if self.kind == NEGATED:
             return -array
@@ -165,6 +183,34 @@ class LaunchCase:
         if self.kind == HURTFUL:
             return np.where(rare, hurtful.floats("mixed", array.shape, array.dtype, random), array)
         return np.where(rare, array, array.dtype.type(-np.inf if self.kind == LOWEST else np.inf))
+
+    def _beside(self, made: dict[Value, np.ndarray]) -> dict[Value, np.ndarray]:
+        """Floats of one buffer beside where a few truth values change that the plain loops make of
+        all; the smallest buffer that they depend on is taken.  {}: they do not change."""
+        reads = self.launch.operands[: self.launch["reads"]]
+        told = [i for i in self.outputs if _is_answer(self.buffers[i])]
+        sizes = self.sizes[: len(index_arguments(self.first))]
+        for value in sorted(dict.fromkeys(reads), key=lambda v: made[v].size):
+            if not value.type.dtype.is_float or value in self.over.values():
+                continue
+
+            def answer(array: np.ndarray, value: Value = value) -> list[bytes]:
+                buffers = [
+                    np.zeros_like(made[v])
+                    if i in self.outputs
+                    else array
+                    if v is value
+                    else made[v]
+                    for i, v in enumerate(self.buffers)
+                ]
+                interpret(self.first, buffers, sizes)
+                return [buffers[i].tobytes() for i in told]
+
+            with np.errstate(all="ignore"):
+                found = flip(answer, made[value])
+            if found is not None:
+                return {value: found[self.kind == BEHIND]}
+        return {}
 
     def loops(self) -> list[np.ndarray] | KernelFault:
         """The results by the plain loops."""

@@ -32,7 +32,7 @@ MOST_TERMS = 60_000
 #: Patterns that tell what a kernel has written from what it found.
 _PATTERNS = (0xA5, 0x3C)
 _SOURCES = ("kernels/**/*.py", "ops/**/*.py", "debug/loops.py", "debug/extents.py",
-            "debug/launch_cases.py", "debug/hurtful.py")  # fmt: skip
+            "debug/launch_cases.py", "debug/flips.py", "debug/hurtful.py")  # fmt: skip
 
 
 def check_loops(

@@ -34,7 +34,7 @@ THREADS = (1, 3)
 #: Elements behind each result that must keep their bits.
 GUARD = 256
 _SOURCES = ("codegen/**/*.py", "kernels/**/*.py", "targets/*.py", "runtime/*.py",
-            "debug/extents.py", "debug/launch_cases.py", "debug/hurtful.py",
+            "debug/extents.py", "debug/flips.py", "debug/launch_cases.py", "debug/hurtful.py",
             "debug/machine_code.py", "debug/execute_apart.py")  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from core_compiler.passes.bufferize import OVER
 MOST_FLOPS = 2_000_000
 #: Our own files that decide about the check of a schedule.
 _SOURCES = ("kernels/**/*.py", "debug/steps.py", "debug/extents.py", "debug/launch_cases.py",
-            "debug/hurtful.py")  # fmt: skip
+            "debug/flips.py", "debug/hurtful.py")  # fmt: skip
 #: Stands for a step's name where the unscheduled loops are wrong already.
 NOT_THE_MEANING = "the plain loops"
 

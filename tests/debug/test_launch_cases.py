@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from core_compiler import compiler
 from core_compiler.codegen import expressions, source
 from core_compiler.compiler import Options
+from core_compiler.debug.flips import flip
 from core_compiler.kernels import heavy
+from tests.debug import wrong_compilers as wrong
 from tests.passes.programs import program
 
 RIGHT_TEXT, RIGHT_IDENTITY = expressions.number_text, heavy.identity
@@ -71,3 +74,31 @@ def test_tensors_of_narrow_floats_are_checked_in_memory(dtype):
     made = compiler.start(module, "cpu", Options(check=True), given).finish()
     records = [r for found in made.checks.values() for r in found]
     assert records and all(r.verdict == "bitwise" for r in records)
+
+
+def test_a_sum_of_which_only_a_truth_value_is_seen_is_held_to_its_bits():
+    """Of a loop's condition: a sum in another order is as much below what it is compared with, save
+    where it is beside it."""
+    module = program(lambda b, x, most: b.lt(b.reduce_sum(x, axes=(0,)), most), "3000xf32", "f32")
+    given = [np.linspace(0, 1, 3000, dtype=np.float32), np.array(1e6, np.float32)]
+    with wrong.schedule():
+        made = compiler.start(module, "cpu", Options(check=True), given).finish()
+    found = {s.name: [r.note for r in made.checks.get(s.index, ()) if r.verdict == "failed"]
+             for s in made.stages}  # fmt: skip
+    assert "unroll(k) changed the bits" in " ".join(found["schedule_kernels"])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(), (3, 5)])
+def test_an_answer_changes_between_two_neighbours(dtype, shape):
+    limit = dtype(0.3)
+    array = np.full(shape, 2, dtype)
+    below, above = flip(lambda a: bool(a.max() > limit), array)
+    assert below.max() <= limit < above.max()
+    assert below.dtype == above.dtype == array.dtype
+    step = np.spacing(limit.astype(np.float64) if dtype is np.float64 else limit)
+    assert float(above.max()) - float(below.max()) <= 2 * float(step)
+
+
+def test_an_answer_that_never_changes_has_no_neighbours():
+    assert flip(lambda a: 1, np.ones(3, np.float32)) is None

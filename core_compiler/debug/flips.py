@@ -1,0 +1,44 @@
+"""Where an answer changes: two neighbouring arrays of floats to both sides of it.
+
+A truth value made of a large sum says nothing about the sum, unless the sum is beside what it is
+compared with.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+#: Factors (a single number: the number itself) that an answer is asked for at first.
+_LADDER = (-2048.0, -32.0, -1.0, 0.0, 0.5, 1.0, 32.0, 2048.0)
+#: Most halvings of what lies between two of them.
+_STEPS = 72
+
+
+def flip(answer: Callable[[np.ndarray], Any], array: np.ndarray) -> list[np.ndarray] | None:
+    """The last array before ``answer`` changes and the first behind, found by halving: ``array``
+    times a factor of its dtype, a single number any number.  None where no change is seen."""
+
+    def of(number: np.generic) -> np.ndarray:
+        return np.full_like(array, number) if array.size == 1 else array * number
+
+    ladder = [array.dtype.type(number) for number in _LADDER]
+    answers = [answer(of(number)) for number in ladder]
+    for (low, high), (one, other) in zip(
+        itertools.pairwise(ladder), itertools.pairwise(answers), strict=True
+    ):
+        if one == other:
+            continue
+        for _ in range(_STEPS):
+            middle = array.dtype.type((float(low) + float(high)) / 2)
+            if middle in (low, high):
+                break
+            if answer(of(middle)) == one:
+                low = middle
+            else:
+                high = middle
+        return [of(low), of(high)]
+    return None
