@@ -39,7 +39,7 @@ from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.legality import levels
 from core_compiler.ops.positions import Positions
-from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext
+from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext, run_pass
 from core_compiler.pipelines import (
     AT_FIRST,
     AT_LEVEL,
@@ -512,7 +512,7 @@ class Compilation:
         takes longer than it may.  What our own passes raise is a bug of ours and left as it is."""
         try:
             with deadline(self.options.pass_timeout):
-                return step.pass_.run(before, context)
+                return run_pass(step.pass_, before, context)
         except Expired as stopped:
             seconds = self.options.pass_timeout or 0.0
             raise PassTimeout(step.label, seconds, stopped) from None

@@ -33,7 +33,7 @@ from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import verify
-from core_compiler.passes.base import PassContext
+from core_compiler.passes.base import PassContext, run_pass
 
 #: How a fault was seen.
 RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
@@ -347,7 +347,7 @@ class _Search:
         )
         try:
             with deadline(self.made.options.pass_timeout):
-                return step.pass_.run(before, context), context.rewrites, None
+                return run_pass(step.pass_, before, context), context.rewrites, None
         except (Exception, Expired) as error:
             return None, context.rewrites, error
 

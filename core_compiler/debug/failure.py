@@ -37,7 +37,7 @@ from core_compiler.ir.events import CheckRecord, Diagnostic
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import LevelRules, verify
 from core_compiler.ops.base import cost
-from core_compiler.passes.base import Pass, PassContext
+from core_compiler.passes.base import Pass, PassContext, run_pass
 from core_compiler.pipelines import Step
 
 #: Kinds of failure that the numbers show: they need inputs.
@@ -139,7 +139,7 @@ class Trial:
                                   options=self.options)  # fmt: skip
             try:
                 with deadline(self.pass_seconds):
-                    after = step.pass_.run(before, context)
+                    after = run_pass(step.pass_, before, context)
             except Expired:
                 note = f"has not ended after {self.pass_seconds:g} s"
                 yield Failure(step.label, NEVER_ENDS, "", "", note)

@@ -99,6 +99,17 @@ class PassContext:
         self.notes.append(Diagnostic(severity, message, "main", op, where))
 
 
+def run_pass(pass_: Pass, module: Module, context: PassContext) -> Module:
+    """What a pass returns; RuntimeError where a library in Rust panics in it, which PyO3 makes no
+    ``Exception`` of."""
+    try:
+        return pass_.run(module, context)
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise RuntimeError(f"a library panicked: {error}") from error
+
+
 #: Ops whose regions hold ordinary tensor code that passes go into.
 CONTROL_FLOW = frozenset({"core.if", "core.while"})
 #: How nodes of a frontend's own level are called; their regions are its subgraphs.

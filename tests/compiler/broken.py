@@ -115,6 +115,18 @@ class Raises(Pass):
         raise ZeroDivisionError("division by zero in the pass")
 
 
+#: As PyO3 makes one: no ``Exception``.
+_Panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+
+
+@dataclass(frozen=True)
+class Panics(Pass):
+    """Calls a library in Rust that panics."""
+
+    def run(self, module, context):
+        raise _Panic("index out of bounds")
+
+
 @dataclass(frozen=True)
 class NeverEnds(Pass):
     """Waits for what does not come, and may hide every error meanwhile."""

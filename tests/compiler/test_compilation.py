@@ -264,6 +264,14 @@ def test_an_exception_of_an_own_pass_names_it_and_its_line_and_keeps_the_stages(
     assert same_bits(mended.finish()(*arrays)[0], start(network).finish()(*arrays)[0])
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_a_panic_of_a_library_is_an_exception_of_the_pass(network, arrays, check):
+    made = start(network, arrays, check, edit=inserted(broken.Panics(), 3))
+    with pytest.raises(UserError, match=r"pass panics: .*a library panicked: index out of bounds"):
+        made.finish()
+    assert [s.name for s in made.stages] == ["import", *MEANING[:3]]
+
+
 def test_an_exception_of_our_own_pass_stays_a_bug_of_ours(network, monkeypatch):
     def fails(self, module, context):
         raise IndexError("no such op")
