@@ -109,12 +109,16 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
     else:
         fix = f"use --against {'onnxruntime' if wanted.kind == 'onnx' else wanted.frontend}"
         raise UserError("torch cannot run it", wanted.text, fix)
+    state = _state(module) if model.imported.state else {}
+    begin = {name: tensor.detach().clone() for name, tensor in state.items()}
     if compiled:
         module = torch.compile(module)
     from core_compiler.frontends.pytorch.tensors import to_numpy
 
     def run(*arrays):
         with torch.no_grad():
+            for name, tensor in state.items():  # what a call before wrote is no part of this one
+                tensor.copy_(begin[name])
             made = module(*map(to_torch, arrays))
         leaves = torch.utils._pytree.tree_leaves(made)
         return tuple(to_numpy(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -124,6 +128,11 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
             return run(*arrays)
 
     return _telling(run if model.live is None else quiet, "torch", wanted.text)
+
+
+def _state(module) -> dict[str, Any]:
+    """The tensors that a torch module holds, by name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _onnxruntime_peer(model: Model, threads: int):

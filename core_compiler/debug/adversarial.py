@@ -29,6 +29,7 @@ from core_compiler.errors import InternalError
 from core_compiler.ir import Op, Rewrite, TensorType, Value, WeightStore, attributes_key
 from core_compiler.ir.kinds import CONSTANTS, MEANING_IN_REGION
 from core_compiler.ir.rewriter import stable_topological
+from core_compiler.ir.weights import array_digest
 from core_compiler.ops.base import REGISTRY, cost, definition
 from core_compiler.passes.base import CONTROL_FLOW
 
@@ -82,6 +83,7 @@ class Adversary:
     _instead: dict[Value, Value] = field(default_factory=dict)
     _renamed: dict[tuple, Op] = field(default_factory=dict)
     _fixed: dict[Value, bool] = field(default_factory=dict)
+    _digests: dict[Value, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._memory = Remembered("rewrites", _SOURCES)
@@ -128,6 +130,13 @@ class Adversary:
             stack += more
         self._fixed[value] = answer
         return answer
+
+    def digest(self, value: Value) -> str:
+        """The hash of a value that follows from constants: what holds beside some weights need not
+        beside others."""
+        if value not in self._digests:
+            self._digests[value] = array_digest(self.values[value])
+        return self._digests[value]
 
     def find(self, rewrite: Rewrite, allowance: float) -> Fault | None:
         """The first class for which the two sides of ``rewrite`` differ and its rule does not say
@@ -186,9 +195,12 @@ class Pair:
             (a, b) for a, b in rewrite.values.items()
             if isinstance(a.type, TensorType) and isinstance(b.type, TensorType)
         )  # fmt: skip
-        if not rewrite.old or not values:
-            return None
         old, new = list(rewrite.old), list(rewrite.new)
+        if not old:  # readers read another value from now on: what made the one is left to others
+            makers = (adversary.maker(a) for a, b in values if a is not b)
+            old = list(dict.fromkeys(op for op in makers if op is not None))
+        if not old or not values:
+            return None
         found = Pair(rewrite, (), (), values, (), {}, adversary)
         for _ in range(MOST_CONTEXT):
             sides = [set(found._frontier(ops, k)) for k, ops in enumerate((old, new))]
@@ -265,7 +277,7 @@ class Pair:
     # -- identity --------------------------------------------------------------------------------
 
     def key(self) -> str:
-        """SHA-256 of the pair's text: ops, attributes, types, small constants, the tolerance."""
+        """SHA-256 of the pair's text: ops, attributes, types, constants, the tolerance."""
         numbers: dict[Value, int] = {}
         state = hashlib.sha256()
 
@@ -274,8 +286,7 @@ class Pair:
                 numbers[value] = len(numbers)
                 state.update(f"{numbers[value]}:{value.type};".encode())
                 if value in self.fixed:
-                    array = np.ascontiguousarray(self.fixed[value])
-                    state.update(array.tobytes() if array.size <= SMALL else b"large")
+                    state.update(self.adversary.digest(value).encode())
             return str(numbers[value])
 
         def put(ops: Sequence[Op]) -> None:

@@ -304,8 +304,7 @@ def compare(
     found = Compared(len(batches))
     for i, loss in enumerate(mine):
         found.rows.append(_row("loss", str(i + 1), truth.losses[i], theirs.losses[i], loss))
-    largest = max((float(np.max(np.abs(g), initial=0)) for g in truth.gradients.values()),
-                  default=0.0)  # fmt: skip
+    largest = max(map(_largest, truth.gradients.values()), default=0.0)
     lines = _lines(module)
     for name, want in truth.gradients.items():
         ours = gradients.get(step.called(name))
@@ -319,12 +318,20 @@ def compare(
                                lines.get(name, "")))  # fmt: skip
     after = step.state_dict()
     buffers = {name for role, name, _ in step.roles.arguments if role == "buffer"}
+    # Of a parameter that stays where it is but for rounding, rounding is all there is to see.
+    moved = max((_largest(want - begin[name]) for name, want in truth.state.items()
+                 if name in begin and name in trained), default=0.0)  # fmt: skip
     for name, want in truth.state.items():
         if name in after and name in theirs.state:
             kind = "buffer" if step.called(name) in buffers else "parameter"
-            found.rows.append(_row(kind, name, want, theirs.state[name], after[name], 0.0,
+            found.rows.append(_row(kind, name, want, theirs.state[name], after[name],
+                                   moved if kind == "parameter" else 0.0,
                                    lines.get(step.called(name), "")))  # fmt: skip
     return found
+
+
+def _largest(array: np.ndarray) -> float:
+    return float(np.max(np.abs(array), initial=0))
 
 
 def _row(kind: str, name: str, truth, theirs, ours, largest: float = 0.0, line: str = "") -> Row:

@@ -194,7 +194,7 @@ class Checker:
     ) -> list[CheckRecord]:
         """One record for each difference between the stages that no event explains: ``failed``
         where values differ or cannot be compared, else ``bitwise`` or ``within`` f32's rounding."""
-        found = []
+        found = self._moved_arguments(before, after)
         for difference in differences(before, after, rewrites):
             record = CheckRecord(difference.rewrite, "unchecked")
             if difference.rewrite is not None and after.main.level != "target":
@@ -208,6 +208,18 @@ class Checker:
             note = f"{difference.note} (no event explains it); {said}"
             found.append(replace(record, note=note, kind="unlogged"))
         return found
+
+    def _moved_arguments(self, before: Module, after: Module) -> list[CheckRecord]:
+        """That callers give one argument for another."""
+        known = self.values.known
+        for place, (old, new) in enumerate(
+            zip(before.main.arguments, after.main.arguments, strict=False)
+        ):
+            if new is not old and known.get(new) is not known.get(old):
+                note = f"argument {place} of @main was {old.name} and is {new.name}: "
+                note += "callers give arguments by their places"
+                return [CheckRecord(None, "failed", note=note, kind="unlogged")]
+        return []
 
     def _follow_arguments(self, before: Module, after: Module) -> None:
         """Arguments whose types a pass has bound stand for what they stood for."""

@@ -36,10 +36,12 @@ from core_compiler.debug.results import counting, matched, reference
 from core_compiler.debug.steps import check_schedules
 from core_compiler.debug.wide import Wide, nudged, rerounded, widened
 from core_compiler.errors import InternalError, UserError
-from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
+from core_compiler.ir import Function, Module, Op, Rewrite, TensorType, Value
+from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.kernels.schedules.steps import Scheduled, Step
 from core_compiler.runtime.device import Executable, Unending
 from core_compiler.runtime.shards import Shards
 
@@ -221,6 +223,7 @@ class Judge:
                 wrong += mismarked(made.module)
             for complaint in wrong:
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
+        yield from self._edited_kernels(made, facts)
         if name == "schedule_kernels":
             for complaint in misfits(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
@@ -232,6 +235,26 @@ class Judge:
                 yield replace(record, kind="schedule")
         if name == "generate_code" and self.target is not None and not self.target.available():
             yield from self._machine_code(made, facts)
+
+    def _edited_kernels(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
+        """Kernels that a pass has changed which makes no schedules."""
+        was, schedules = made.before.functions, facts.get("schedules")
+        edited = {
+            name: function for name, function in made.module.functions.items()
+            if function.level == "kernel" and _differs(function, was.get(name))
+        }  # fmt: skip
+        if not edited or "schedules" in made.pass_.ensures:
+            return
+        if schedules is None:
+            plain = {name: Scheduled.of(function) for name, function in edited.items()}
+            found = check_loops(made.module, plain, self.checker.evaluator, self.checker.held)
+        else:
+            found = check_schedules(made.module, {
+                name: _gone_on(schedules[name], function, made.pass_.name())
+                for name, function in edited.items() if name in schedules
+            })  # fmt: skip
+        for record in found:
+            yield replace(record, kind="results")
 
     def _machine_code(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
         for complaint in complaints(made.module, facts):
@@ -521,6 +544,22 @@ def _any_failed(found: Sequence[KernelCheck]) -> bool:
 
 def _is_ours(pass_: Any) -> bool:
     return type(pass_).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _differs(function: Function, was: Function | None) -> bool:
+    """Whether a function is another than it was; not where there was none."""
+    if was is None or was is function:
+        return False
+    one, other = (
+        structure_key(Module({"kernel": f.with_(name="kernel")})) for f in (was, function)
+    )
+    return one != other
+
+
+def _gone_on(scheduled: Scheduled, function: Function, label: str) -> Scheduled:
+    """A schedule with one step more: ``function`` is what ``label`` has made of its kernel."""
+    step = Step(label, scheduled.steps[0].kernel, function)
+    return replace(scheduled, function=function, steps=(*scheduled.steps, step))
 
 
 def _cannot(error: Exception) -> CheckRecord:

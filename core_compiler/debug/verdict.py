@@ -16,9 +16,10 @@ What is rounding is decided in f64.  ``truth`` is what our ops compute in f64 on
    ulp, and the condition times the root of the number of terms that one element adds up.
 
 An element at which an ulp of the operands makes another number altogether (the step of a threshold,
-a tie, a power that is no number beside its integers) excuses itself and no other.  Where ours is
-the framework's number an ulp to either side, and another one at the operands themselves, ours is
-wrong.
+a tie, a power that is no number beside its integers) excuses itself and no other: where more than a
+few ulps differ, each element is held to what is typical of all, or to its own condition.  Where
+ours is the framework's number an ulp to either side, and another one at the operands themselves,
+ours is wrong.
 
 The condition is how far the truth moves when every operand moves by up to an ulp of its own dtype,
 the most of 8 seeds: what is ill-conditioned may be far off, and sound.
@@ -41,9 +42,14 @@ MARGIN = 16.0
 #: Of the largest value, and in ulps: where rounding explains more than both, a comparison says
 #: nothing, of what is right as little as of what is wrong.
 VAGUE, VAGUE_ULPS = 2.0**-6, 8
-#: A difference of more than this (of the largest value) is looked at again: elements at which an
-#: ulp of the operands makes another number altogether are to excuse no others.
+#: A difference of more than this, of the largest value, at one element is more than rounding of an
+#: operand by an ulp makes of a smooth function.
 JUMP = 2.0**-10
+#: A difference of more ulps, or one that a larger condition excuses, is looked at again, element by
+#: element.
+EACH_ULPS = 32
+#: How many times the median of all elements one may move and be like the others.
+TYPICAL = 16.0
 #: Verdicts, those to look at first.
 VERDICTS = ("differs", "within", "equal", "not_compared")
 
@@ -54,12 +60,13 @@ Array = np.ndarray
 class Judgement:
     """``distance`` of ours from theirs; ``allowed`` is the bound that it is beyond, of the largest
     value (0.0: of no such kind); ``note`` says which rule was broken, or why nothing was
-    compared."""
+    compared.  ``kept``: the program has the bits of its import, as far as that was asked."""
 
     verdict: str
     distance: Distance = field(default_factory=Distance)
     allowed: float = 0.0
     note: str = ""
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class Evidence:
     constants by their rounding.  ``others()``: the framework on inputs moved by an ulp.
     ``stepped(up)``: with every operand moved by an ulp of its dtype up (1) or down (-1).
     ``same_algebra``: it is known that both compute the same formula (each of its ops was judged).
+    ``own()``: our ops by their references, in their own dtypes; None where that is ours itself.
     ``terms()``: how many terms the longest sum behind one element adds up.  ``constants``: how far
     numbers in the framework's own kernels may be off in f64.
     """
@@ -82,6 +90,7 @@ class Evidence:
     wide: Callable[[], Array | None] | None = None
     others: Callable[[], Sequence[Array]] = lambda: ()
     same_algebra: bool = False
+    own: Callable[[], Array | None] = lambda: None
     terms: Callable[[], int] = lambda: 1
     constants: float = 0.0
     stepped: Callable[[int], Array] | None = None
@@ -121,16 +130,18 @@ def by_tolerance(theirs: Array, ours: Array, tolerance: float) -> Judgement:
 
 def _integers(theirs: Array, ours: Array, off: Distance, evidence: Evidence) -> Judgement:
     """Integers and booleans are equal, or rounding decides between the two: moving the operands by
-    an ulp gives the one here and the other there."""
+    an ulp makes ours of the framework, or theirs of our ops, which have or make ours as well."""
     differ = np.asarray(theirs != ours)
     wanted, made = theirs[differ], ours[differ]
-    settled = np.zeros(wanted.shape, bool)
     there = [a[differ] for a in evidence.others() if a.shape == ours.shape]
-    settled |= _among(made, there)
+    settled = _among(made, there)
     truth = evidence.truth()
-    if truth is not None:
+    if truth is not None and not settled.all():
         here = [truth, *(evidence.moved(seed) for seed in range(2 * SEEDS))]
-        settled |= _among(wanted, [a[differ] for a in here if a.shape == ours.shape])
+        here = [a[differ] for a in here if a.shape == ours.shape]
+        own = evidence.own()
+        by_us = np.ones(made.shape, bool) if own is None else _among(made, [own[differ], *here])
+        settled |= by_us & _among(wanted, here)
     if settled.all():
         return Judgement("within", off, note="rounding decides: an ulp gives either")
     place = tuple(int(axis[int(np.argmin(settled))]) for axis in np.nonzero(np.atleast_1d(differ)))
@@ -175,30 +186,93 @@ class _Floats:
             return self._differs(0.0, "NaN or infinity here, another value there")
         self.aside = aside
         found = self._by_f64()
-        if found.verdict != "within" or self.off.relative <= max(JUMP, VAGUE_ULPS * self.ulp):
+        if found.verdict == "differs" or (
+            max(self.off.relative, self._condition or 0.0) <= EACH_ULPS * self.ulp
+        ):
             return found
-        return self._beside_jumps(found)
+        return self._each(found)
 
     def _by_f64(self) -> Judgement:
         broken = None if self.evidence.same_algebra else self._algebra()
         return self._rounding() if broken is None else broken
 
-    # -- where an ulp makes another number -------------------------------------------------------
+    # -- each element ----------------------------------------------------------------------------
 
-    def _beside_jumps(self, found: Judgement) -> Judgement:
-        """``found``, or what is judged where jumps excuse themselves and no others."""
+    def _each(self, found: Judgement) -> Judgement:
+        """``found``, or that an element differs for which its own rounding is no excuse."""
         top = float(np.max(np.abs(self.truth), where=np.isfinite(self.truth), initial=0.0))
         alone = self._alone(JUMP * top)
         if alone.any():
             self.off = self._off(~alone)
             return self._differs(JUMP, "an ulp of the operands to either side ours is what the "
                                  "framework has, and not here")  # fmt: skip
-        jumps = ~self.aside & self._jumps(VAGUE * top)
-        if not jumps.any():
-            return found
+        aside, whole, judged = self.aside, self.off, found
+        for seeds in (SEEDS, 4 * SEEDS):  # a step that few seeds miss, many meet
+            self.aside, self.off, self._condition = aside, whole, None
+            moves = self._moves(seeds)
+            counted = np.sort(moves[self._counts()])
+            usual = TYPICAL * counted[(counted.size - 1) // 2] if counted.size else 0.0
+            jumps = self._counts() & (moves > max(usual, EACH_ULPS * self.ulp))
+            if not jumps.any():
+                return found
+            judged = self._alone_in(jumps, moves) or self._but_for(jumps)
+            if judged.verdict != "differs":
+                break
+        return judged
+
+    def _but_for(self, jumps: Array) -> Judgement:
+        """The verdict on all elements but ``jumps``."""
         self.aside, self._condition = self.aside | jumps, None
         self.off = self._off(self.aside)
         return self._by_f64()
+
+    def _alone_in(self, jumps: Array, moves: Array) -> Judgement | None:
+        """That one of the elements that an ulp of the operands moves far is off by more still."""
+        ours, theirs = (self._errors(a) for a in (self.ours, self.theirs))
+        sums = self.evidence.terms() ** 0.5
+        allowed = GROWTH * np.maximum(moves * sums, theirs)
+        bad = jumps & (ours > allowed)
+        if bad.any():
+            allowed = np.maximum(allowed, GROWTH * self._spreads())
+            bad &= ours > allowed
+        if not bad.any():
+            return None
+        self.off = self._off(~bad)
+        return self._differs(float(allowed[self.off.index]), "off by more from f64 than an ulp of "
+                             "the operands makes of this element")  # fmt: skip
+
+    def _errors(self, array: Array) -> Array:
+        """How far each element is from the truth, of the largest value."""
+        top = float(np.max(np.abs(self.truth), where=self._counts(), initial=0.0)) or 1.0
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.abs(array.astype(np.float64) - self.truth) / top
+        return np.where(self._counts() & np.isfinite(apart), apart, 0.0)
+
+    def _counts(self) -> Array:
+        return ~self.aside & np.isfinite(self.truth)
+
+    def _moves(self, seeds: int) -> Array:
+        """How far an ulp of the operands, or of f64, moves each element, of the largest value; to
+        another number from none, as far as one likes."""
+        measures = [self.evidence.moved, *filter(None, [self.evidence.nudged])]
+        moved = [measure(seed) for measure in measures for seed in range(seeds)]
+        if self.evidence.stepped is not None:
+            moved += [self.evidence.stepped(up) for up in (1, -1)]
+        found = np.zeros(self.truth.shape)
+        for other in moved:
+            found = np.maximum(found, np.where(np.isfinite(other), self._errors(other), np.inf))
+        return found
+
+    def _spreads(self) -> Array:
+        """How far the framework's results move when its inputs move by an ulp."""
+        others = [a for a in self.evidence.others() if a.shape == self.theirs.shape]
+        top = float(np.max(np.abs(self.truth), where=self._counts(), initial=0.0)) or 1.0
+        found = np.zeros(self.truth.shape)
+        for other in others:
+            with np.errstate(invalid="ignore", over="ignore"):
+                apart = np.abs(other.astype(np.float64) - self.theirs.astype(np.float64)) / top
+            found = np.maximum(found, np.where(np.isfinite(apart), apart, 0.0))
+        return found
 
     def _alone(self, much: float) -> Array:
         """Elements at which ours is neither what it is an ulp above nor an ulp below, and theirs is
@@ -212,15 +286,6 @@ class _Floats:
             sides = [self.evidence.stepped(up) for up in (1, -1)]
             found &= np.logical_and.reduce([np.abs(side - here) > much for side in sides])
             return found & np.logical_or.reduce([np.abs(side - there) <= much for side in sides])
-
-    def _jumps(self, much: float) -> Array:
-        """Elements at which an ulp of the operands makes another number, or none."""
-        found = np.zeros(self.truth.shape, bool)
-        measures = [self.evidence.moved, *filter(None, [self.evidence.nudged])]
-        for other in (measure(seed) for measure in measures for seed in range(4 * SEEDS)):
-            with np.errstate(invalid="ignore"):
-                found |= ~(np.abs(other - self.truth) <= much) & (other != self.truth)
-        return found
 
     def _off(self, aside: Array) -> Distance:
         """The distance of ours from theirs, some elements left out."""
@@ -339,8 +404,8 @@ class _Floats:
         top = float(_largest(self.dtype))
         with np.errstate(invalid="ignore"):
             huge = same & ~(np.abs(a) < max(top * 2.0**-64, 2.0**14))
-            ends = [np.isfinite(x) & (np.abs(x) >= top * (1 - 8 * self.ulp)) for x in (a, b, true)]
-        overflows = np.logical_or.reduce(ends)
+            ends = [np.abs(x) >= top * (1 - 8 * self.ulp) for x in (a, b)]
+        overflows = ends[0] & ends[1] & (np.sign(a) == np.sign(b))  # one of them to infinity
         unlike = ~np.isfinite(a) ^ ~np.isfinite(b)
         unlike |= ~np.isfinite(a) & ~np.isfinite(b) & ~same
         open_ = unlike & ~overflows

@@ -62,7 +62,11 @@ class WeightStore:
         return Resource(tensor(array.shape, array.dtype), digest)
 
     def put(self, digest: str, array: np.ndarray) -> None:
-        """Bind a known digest to its array (readers of caches and recordings)."""
+        """Bind a known digest to its array (readers of caches and recordings).  ValueError where
+        the store has it, and it is no digest of this array."""
+        held = self._arrays.get(digest)
+        if held is not None and held is not array and array_digest(array) != digest:
+            raise ValueError(f"{digest} is the digest of another array: use add")
         self._arrays[digest] = array
 
     def only(self, digests: Iterable[str]) -> WeightStore:

@@ -348,6 +348,108 @@ def test_positions_that_rounding_decides_are_within():
     )
 
 
+def beside_import(theirs, ours, function, x=X, nodes_right=False, others=list):
+    from core_compiler.frontends.pytorch import import_module
+
+    found = import_module(Made(function).eval(), (torch.from_numpy(x),))
+    return judge_results(found.module, [x], ours, theirs, others, nodes_right=nodes_right)
+
+
+def test_integers_of_a_right_import_do_not_excuse_a_wrong_program():
+    def function(x):
+        return x > 0.5, x.argmax(1), (x * 8).to(torch.int32) * 3 + 1
+
+    theirs = [as_numpy(a) for a in function(torch.from_numpy(X))]
+    wrong = [~theirs[0], X.argmin(1), theirs[2] + 1]
+    for place in range(3):
+        ours = [w if i == place else a for i, (w, a) in enumerate(zip(wrong, theirs, strict=True))]
+        judged = beside_import(theirs, ours, function)
+        assert [j.verdict for j in judged] == [
+            "differs" if i == place else "equal" for i in range(3)
+        ]
+
+
+STEPS = np.random.default_rng(3).random((6, 40)).astype(np.float32)
+STEPS[0, :8] = 0.5
+
+
+@pytest.mark.parametrize("where", ["beside the step", "below it"])
+def test_an_element_on_a_step_excuses_no_other(where):
+    function = lambda x: torch.where(x >= 0.5, x * 100.0, torch.tanh(x))  # noqa: E731
+    theirs = as_numpy(function(torch.from_numpy(STEPS)))
+    part = STEPS > 0.5 if where == "beside the step" else STEPS < 0.5
+    ours = np.where(part, theirs * np.float32(1.0005), theirs)
+    (judged,) = beside_import([theirs], [ours], function, STEPS)
+    assert judged.verdict == "differs" and part[judged.distance.index]
+    on = np.where(STEPS == 0.5, np.tanh(STEPS), theirs)  # the other side of the step
+    assert judge(theirs, on, _stepping(function)).verdict == "within"
+
+
+def _stepping(function) -> Evidence:
+    """An ulp of the operands gives either side of a step."""
+
+    def at(x):
+        return as_numpy(function(torch.from_numpy(x.astype(np.float64))))
+
+    wide = STEPS.astype(np.float64)
+    return Evidence(
+        lambda: at(wide),
+        lambda seed: at(framework.moved(seed)(STEPS)),
+        stepped=lambda up: at(framework.stepped(up)(STEPS)),
+    )
+
+
+def test_levels_of_a_rounding_excuse_no_other_level():
+    function = lambda x: torch.round(x * 128) / 128  # noqa: E731
+    x = STEPS.copy()
+    x[0, :8] = (np.arange(8) + 0.5) / 128  # ties
+    theirs = as_numpy(function(torch.from_numpy(x)))
+    (judged,) = beside_import([theirs], [np.floor(x * 128) / np.float32(128)], function, x)
+    assert judged.verdict == "differs"
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1.0])
+def test_the_largest_number_is_no_excuse_for_another(bad):
+    lowest = np.finfo(np.float32).min
+    theirs = np.array([lowest, 0.5], np.float32)
+    ours = np.array([bad, 0.5], np.float32)
+    assert judge(theirs, ours, _staying(theirs.astype(np.float64))).verdict == "differs"
+    if bad is np.nan:
+        swapped = judge(ours, theirs, _staying(theirs.astype(np.float64)))
+        assert swapped.verdict == "differs"
+    overflow = np.array([-np.inf, 0.5], np.float32)
+    assert judge(theirs, overflow, _staying(theirs.astype(np.float64))).verdict == "within"
+
+
+def test_positions_of_equals_are_right_where_every_node_is_and_the_program_is_the_import():
+    x = np.random.default_rng(0).integers(0, 4, (4, 40))
+    function = lambda x: torch.topk(x, 5, dim=1)  # noqa: E731
+    theirs = [as_numpy(a) for a in function(torch.from_numpy(x))]
+    from core_compiler.frontends.pytorch import import_module
+
+    module = import_module(Made(function).eval(), (torch.from_numpy(x),)).module
+    ours = framework.Whole(module, [x]).own()
+    assert not np.array_equal(ours[1], theirs[1])
+    assert [j.verdict for j in beside_import(theirs, ours, function, x, True)] == [
+        "equal", "within",
+    ]  # fmt: skip
+    wrong = [ours[0], np.roll(ours[1], 1, 1)]
+    assert beside_import(theirs, wrong, function, x, True)[1].verdict == "differs"
+
+
+def test_random_numbers_are_those_of_the_import_or_nothing_is_said():
+    function = lambda x: x + torch.rand_like(x)  # noqa: E731
+    from core_compiler.frontends.pytorch import import_module
+
+    found = import_module(Made(function).eval(), (torch.from_numpy(X),))
+    inputs = [X, *found.state]
+    own = framework.Whole(found.module, inputs).own()
+    other = [a + 1 for a in own]
+    for ours, kept in ((own, True), (other, False)):
+        (judged, *_) = judge_results(found.module, inputs, ours, other, list)
+        assert (judged.verdict, judged.kept) == ("not_compared", kept)
+
+
 # -- small ----------------------------------------------------------------------------------------
 
 

@@ -152,6 +152,7 @@ def compare(
             module, model.inputs, ours, theirs,
             lambda: [peer(*given) for given in framework.moved_inputs(_own(model.inputs))],
             model.imported.trimmed if module is model.imported.module else list,
+            values is not None and values["verdict"] in ("equal", "within"),
         )  # fmt: skip
     else:
         judged = [verdict.by_tolerance(a, b, tolerance) for a, b in zip(theirs, ours, strict=True)]
@@ -165,7 +166,11 @@ def compare(
             beyond = numbers.beyond(
                 framework.Beyond(output, *framework.described(maker), False, found)
             )
-    verdicts = [j.verdict for j in judged] + ([values["verdict"]] if values else [])
+    verdicts = [j.verdict for j in judged]
+    if values and (
+        values["verdict"] == "differs" or all(j.kept or j.verdict in _SAYS for j in judged)
+    ):  # what could not be compared has the bits of an import whose values could
+        verdicts.append(values["verdict"])
     return {
         "worst_relative_error": max((d.relative for d in distances), default=None),
         "worst_ulp": _worst_ulp(distances),
@@ -183,6 +188,10 @@ def tensor_module(model: Model, made: Compilation) -> Module:
         return module
     stages = (stage.module for stage in made.stages)
     return next((m for m in stages if m.main.level == "tensor"), module)
+
+
+#: Verdicts on a result that say something of it.
+_SAYS = ("equal", "within", "differs")
 
 
 def _worst_ulp(distances: Sequence[Distance]) -> int | None:
