@@ -44,6 +44,14 @@ def test_tied_and_frozen_parameters_and_buffers_are_compared(optimizer, capsys):
     assert "head.bias" not in names and "first.weight" in names
 
 
+def test_a_parameter_that_only_rounding_moves_is_within(capsys):
+    code, found = against(capsys, "centred", "--iterations", "1", "--rate", "0.1")
+    assert code == 0, found["first"]
+    still = [row for row in found["rows"] if row["kind"] == "parameter" and "parts" in row["name"]
+             and "bias" in row["name"]]  # fmt: skip
+    assert len(still) == 10 and all(row["verdict"] != "differs" for row in still)
+
+
 def test_a_wrong_gradient_differs_and_is_named_with_the_models_line(capsys):
     with planted("core.gelu", FAULTS["factor"]):
         code, found = against(capsys, "linear")
