@@ -19,7 +19,7 @@ import numpy as np
 
 from core_compiler import targets
 from core_compiler.arrays import write_back
-from core_compiler.debug import elementary, translations
+from core_compiler.debug import declared, elementary, translations
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.divisions import certain
 from core_compiler.edit_facts import edit_facts
@@ -568,8 +568,9 @@ class Compilation:
             heap.trim()
 
     def _check_contract(self) -> None:
-        """Check what no stage can show: the functions that its kernels share with the reference."""
-        found = elementary.checks(self.module, self.stages[0].module)
+        """Check what no stage can show: what its kernels and rules share with the reference."""
+        imported = self.stages[0].module
+        found = elementary.checks(self.module, imported) + declared.checks(imported, [self.module])
         if found:
             self.checks[0] = [*self.checks.get(0, ()), *found]
             self.observer.check(0, found)

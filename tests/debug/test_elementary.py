@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from core_compiler import compiler
-from core_compiler.debug import elementary
+from core_compiler.compiler import Options
+from core_compiler.debug import declared, elementary
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, tensor
 from core_compiler.kernels.functions import FUNCTIONS
 from core_compiler.kernels.reference import elementwise
+from core_compiler.ops.base import REGISTRY, TypeRuleError
 from core_compiler.ops.builder import Builder
 from core_compiler.targets.cpu import CPU
+from tests.passes.programs import program
 from tests.slow import slow_but
 from workbench import failures
 
@@ -66,3 +70,33 @@ def test_a_function_that_errs_more_than_it_states_fails_the_check_of_the_import(
     assert (row["pass"], row["rule"]) == ("import", "function")
     assert '"core.acos"' in row["op"] and "the contract states 0.4" in row["note"]
     assert row["want"] != row["got"] and 0 < row["error"] < 1e-6
+
+
+# -- what ops declare ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [k for k, d in REGISTRY.items() if "commutative" in d.traits])
+def test_ops_that_are_declared_commutative_are(kind):
+    tried = 0
+    for name in ("f32", "f64", "bf16", "f16", "i8", "ui8", "i32", "i64", "ui64", "i1"):
+        try:
+            assert declared.exchanged(kind, name, name) is None
+            tried += 1
+        except TypeRuleError:  # not of this dtype
+            continue
+    assert tried
+
+
+def test_a_wrong_declaration_is_a_fault_of_the_tables(monkeypatch):
+    """Not of the rules that believe it."""
+    division = REGISTRY["core.div"]
+    wrong = replace(division, traits=division.traits | {"commutative"})
+    monkeypatch.setitem(REGISTRY, "core.div", wrong)
+    declared.exchanged.cache_clear()
+    module = program(lambda b, x: b.div(b.scalar_like(1.0, x), b.exp(x)), "4x5xf32")
+    given = [np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)]
+    made = compiler.start(module, "cpu", Options(check=True), given).finish()
+    (record,) = [r for r in made.checks[0] if r.verdict == "failed"]
+    assert record.kind == "function"
+    assert re.match(r"core\.div is declared commutative and is not: of .* it makes", record.note)
+    declared.exchanged.cache_clear()

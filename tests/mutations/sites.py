@@ -41,6 +41,8 @@ class Coverage:
 
     traces: Sequence[Traced]
     _at: dict[tuple[str, int], dict[str, set[str]]] = field(default_factory=dict)
+    _orders: dict[tuple, tuple[str, ...]] = field(default_factory=dict)
+    _executed: dict[tuple[str, str], frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         at: dict[tuple[str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -77,13 +79,13 @@ class Coverage:
                 if "row" in phases or any(p.startswith("pass:") for p in phases)
             }  # fmt: skip
         usable = [n for n in found if kind.command in self._by_name[n].seconds]
-        usable = self._ordered(usable, kind.command, file)
         if not usable:
             return None
+        usable = self._ordered(usable, kind.command, file, around)
         passes = {p[5:] for n in usable for p in found[n] if p.startswith("pass:")}
         passes |= self._around(file, around, usable)
         passes |= {label for start, label in WORK_OF.items() if file.startswith(start)}
-        return Site(kind, file, mutation, tuple(usable), tuple(sorted(passes)))
+        return Site(kind, file, mutation, usable, tuple(sorted(passes)))
 
     def _around(self, file: str, around: range, names: Sequence[str]) -> set[str]:
         """The passes that execute any line of the function around a site: which of its lines the
@@ -95,19 +97,37 @@ class Coverage:
             for p in phases if p.startswith("pass:")
         }  # fmt: skip
 
-    def _ordered(self, names: Sequence[str], command: str, file: str) -> list[str]:
-        """The two fastest models first, then those that execute most of the file a second."""
+    def _ordered(
+        self, names: Sequence[str], command: str, file: str, around: range
+    ) -> tuple[str, ...]:
+        """Models by how many lines a second they execute that none before them does, first of the
+        function, then of the file; then those that execute most of the file a second."""
+        key = tuple(names), command, file, around
+        if key not in self._orders:
+            lines = {name: self._lines(name, file) for name in names}
+            cost = {name: 0.5 + self._by_name[name].seconds[command] for name in names}
+            order: list[str] = []
+            left = sorted(names, key=lambda n: (cost[n], n))
+            for wanted in (frozenset(around), frozenset().union(*lines.values())):
+                missing = set(wanted)
+                while left:
+                    best = max(left, key=lambda n: len(lines[n] & missing) / cost[n])
+                    if not lines[best] & missing:
+                        break
+                    missing -= lines[best]
+                    order.append(best)
+                    left.remove(best)
+            left.sort(key=lambda n: (-len(lines[n]) / cost[n], n))
+            self._orders[key] = (*order, *left)
+        return self._orders[key]
 
-        def seconds(name: str) -> float:
-            return self._by_name[name].seconds[command]
-
-        def lines(name: str) -> int:
+    def _lines(self, name: str, file: str) -> frozenset[int]:
+        """The lines of a file that a model executes."""
+        if (name, file) not in self._executed:
             found = self._by_name[name].lines.values()
-            return len({line for files in found for line in files.get(file, ())})
-
-        fastest = sorted(names, key=lambda n: (seconds(n), n))
-        rest = sorted(fastest[2:], key=lambda n: (-lines(n) / (0.5 + seconds(n)), n))
-        return fastest[:2] + rest
+            every = frozenset(line for files in found for line in files.get(file, ()))
+            self._executed[name, file] = every
+        return self._executed[name, file]
 
 
 def drawn(kind: Kind, root: Path, coverage: Coverage, seed: int) -> Iterator[Site]:

@@ -336,7 +336,7 @@ def integers():
     return lambda x, y: (x + y, x - y, x * y, x // 3, x % 5, x & y, x | y, x ^ y, ~x, x << 2,
                          x >> 1, torch.maximum(x, y), x.abs(), x.sign(), x.clamp(-3, 4),
                          torch.div(x, 4, rounding_mode="trunc"), torch.bitwise_not(y),
-                         x.sum(), x.prod(1), x.amax(0)), (
+                         x.sum(), x.prod(1), x.amax(0), x >> y.abs() * 20), (
         signed(9, 3, 5), signed(9, 3, 5))  # fmt: skip
 
 
@@ -653,6 +653,25 @@ def losses():
                             F.cosine_similarity(x, t), F.soft_margin_loss(x, t.sign()),
                             F.pairwise_distance(x, t), F.poisson_nll_loss(x, t.abs())), (
         drawn(4, 5), drawn(4, 5), torch.tensor([1, 0, 4, 2]))  # fmt: skip
+
+
+@corpus_model
+def losses_of_some():
+    """Targets that count for nothing; a class that the others do not have."""
+    return lambda x, c: (F.cross_entropy(x, c), F.cross_entropy(x, c, reduction="none"),
+                         F.cross_entropy(x, c.clamp(min=0), ignore_index=2, reduction="sum"),
+                         F.nll_loss(F.log_softmax(x, 1), c, reduction="none")), (
+        drawn(6, 5), torch.tensor([1, -100, 4, 2, 0, -100]))  # fmt: skip
+
+
+@corpus_model
+def convolutions_of_chunks():
+    """Convolutions of more channels than a chunk of them, at 9, 6 and 3 taps."""
+    return lambda x, a, b, c, d: (
+        F.conv2d(x, a, padding=1), F.conv_transpose2d(x, b), F.conv2d(x, c),
+        F.conv_transpose2d(x, d, stride=2), F.conv_transpose2d(x, b, stride=1, padding=1)), (
+        drawn(1, 140, 3, 4), drawn(2, 140, 3, 3), drawn(140, 2, 3, 3), drawn(2, 140, 2, 3),
+        drawn(140, 2, 1, 3))  # fmt: skip
 
 
 @corpus_model

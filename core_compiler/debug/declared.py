@@ -1,0 +1,69 @@
+"""What ops declare of themselves, held to their references.
+
+Rules, the e-graph and common subexpressions exchange the operands of an op that is declared
+``commutative``: where it is not, each of their rewrites looks wrong, and none is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+import numpy as np
+
+from core_compiler.debug import hurtful
+from core_compiler.debug.check import differing, same_bits
+from core_compiler.debug.elementary import KIND
+from core_compiler.ir import Module, Op, TensorType, Value, tensor
+from core_compiler.ir.events import CheckRecord
+from core_compiler.ops.base import REGISTRY, evaluate
+
+#: How many pairs of operands an op is tried on.
+_COUNT = 1 << 10
+
+
+def checks(module: Module, others: Iterable[Module] = ()) -> list[CheckRecord]:
+    """A failed check for each kind of op in ``module``, an import, or in what was made of it, that
+    is declared commutative and is not."""
+    found, own = [], set(module.walk())
+    asked: dict[tuple, Op] = {}
+    for each in (module, *others):
+        for op in each.walk():
+            declared = REGISTRY.get(op.kind)
+            if declared is not None and "commutative" in declared.traits:
+                types = [v.type for v in op.operands]
+                if len(types) == 2 and all(isinstance(t, TensorType) for t in types):
+                    asked.setdefault((op.kind, types[0].dtype.name, types[1].dtype.name), op)
+    for key, op in asked.items():
+        pair = exchanged(*key)
+        if pair is not None:
+            (a, b), (one, other) = pair
+            note = (f"{op.kind} is declared commutative and is not: of {a} and {b} it makes {one}, "
+                    f"of {b} and {a} {other}")  # fmt: skip
+            value = asked[key].result if asked[key] in own else None
+            found.append(CheckRecord(
+                None, "failed", float("inf"), value=value, old=float(one), new=float(other),
+                note=note, kind=KIND,
+            ))  # fmt: skip
+    return found
+
+
+@functools.cache
+def exchanged(kind: str, left: str, right: str) -> tuple[tuple, tuple] | None:
+    """Two numbers of which an op makes another one where they are exchanged, and both results; None
+    where it does not, or takes no such operands."""
+    if left != right:
+        return None
+    type_ = tensor((_COUNT,), left)
+    random = np.random.default_rng(5)
+    a, b = (hurtful.array("mixed", type_, random, (), True) for _ in range(2))
+    x, y = Value(type_), Value(type_)
+    declared = REGISTRY[kind]
+    result = Value(declared.type_rule([type_, type_], declared.fill({}))[0])
+    op = Op(kind, (x, y), (result,))
+    with np.errstate(all="ignore"):
+        one, other = (evaluate(op, pair)[0] for pair in ((a, b), (b, a)))
+    if same_bits(one, other):
+        return None
+    place = int(np.argmax(differing(one, other)))
+    return (a[place], b[place]), (one[place], other[place])
