@@ -158,10 +158,13 @@ def _roots(ops: tuple[Op, ...]) -> dict[Value, Value]:
 
 
 def _spans(ops: tuple[Op, ...]) -> dict[Value, tuple[int, int]]:
-    """For each allocation the first and one past the last op that touches its memory."""
+    """For each allocation the first and one past the last op that touches its memory; a view, which
+    nobody may read, does not."""
     root = _roots(ops)
     uses: dict[Value, list[int]] = {}
     for at, op in enumerate(ops):
+        if op.kind == VIEW:
+            continue
         touched = (*op.operands, *(() if op.kind == ALLOC else op.results))
         for value in touched:
             uses.setdefault(root.get(value, value), []).append(at)

@@ -19,7 +19,7 @@ from core_compiler.debug import execute_apart
 from core_compiler.debug.adversarial import Adversary
 from core_compiler.debug.check import Checker
 from core_compiler.debug.judge import Judge, Made
-from core_compiler.debug.memory import complaints
+from core_compiler.debug.memory import complaints, mismarked
 from core_compiler.ir import Block, Module, Op, Value, WeightStore, dtype
 from core_compiler.kernels import pull
 from core_compiler.kernels.builder import KernelBuilder
@@ -666,6 +666,22 @@ def test_overlapping_buffers_are_found_from_the_ops_alone():
     ]
     wrong = module.with_main(module.main.body.with_(ops=tuple(moved)))
     assert any("share bytes" in said for said in complaints(wrong, {}))
+
+
+def test_a_view_that_nobody_reads_needs_no_memory():
+    made = compiler.start(*_placed(), Options(), None).finish()
+    (module,) = [s.module for s in made.stages if s.name == "find_lifetimes"]
+    ops = module.main.body.ops
+    first = next(o for o in ops if o.kind == "target.alloc" and o["end"] < len(ops))
+    seen = Op("target.view", (first.result,), (Value(first.result.type),))
+    at = next(i for i, o in enumerate(ops) if o.kind == "target.output")
+    wider = module.with_main(module.main.body.with_(ops=(*ops[:at], seen, *ops[at:])))
+    marks = {"end": len(ops) + 1}  # results are needed to the end, which is one step later
+    moved = tuple(
+        o.with_(attributes={**o.attributes, **marks}) if o.get("end") == len(ops) else o
+        for o in wider.main.body.ops
+    )
+    assert mismarked(module) == mismarked(module.with_main(wider.main.body.with_(ops=moved))) == []
 
 
 def test_the_caller_receives_each_result_in_memory_of_its_own():
