@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
+from core_compiler.debug.against_torch import _row
 from core_compiler.training.optimizers import SGD
 from tests.debug.gradient_events import FAULTS, planted
 from workbench.cli import main
@@ -42,6 +44,16 @@ def test_tied_and_frozen_parameters_and_buffers_are_compared(optimizer, capsys):
     assert found["compared"]["buffer"] == 3  # mean, variance, the count of batches
     names = {row["name"] for row in found["rows"] if row["kind"] == "gradient"}
     assert "head.bias" not in names and "first.weight" in names
+
+
+def test_what_overflows_in_torch_excuses_no_other_element():
+    def row(ours):
+        return _row("parameter", "w", np.array([1e39, 2.0]), np.float32([np.inf, 2.0]), ours)
+
+    assert row(np.float32([np.inf, 2.0])).verdict == "equal"
+    assert row(np.float32([np.inf, 2.0 + 2.0**-22])).verdict == "within"
+    assert row(np.float32([np.inf, 2.5])).verdict == "differs"
+    assert row(np.float32([np.nan, 2.0])).verdict == "differs"
 
 
 def test_a_parameter_that_only_rounding_moves_is_within(capsys):
