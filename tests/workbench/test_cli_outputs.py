@@ -641,3 +641,13 @@ def test_columns_stand_below_each_other_whatever_letters_are_in_them():
     head, *lines = printing.table(("name", "n"), rows).splitlines()
     assert head == "name   n"
     assert lines == ["plain  1", "\u5c64\u5c64   2", "e\u0301t\u00e9    3"]
+
+
+def test_nodes_that_were_left_out_vouch_for_no_result():
+    from workbench.commands.run_model import _are_right
+
+    right = {"left_out": 0, "verdict": "within"}
+    assert _are_right(right)
+    assert not _are_right({**right, "left_out": 1})
+    assert not _are_right({**right, "verdict": "differs"})
+    assert not _are_right(None)

@@ -152,7 +152,7 @@ def compare(
             module, model.inputs, ours, theirs,
             lambda: [peer(*given) for given in framework.moved_inputs(_own(model.inputs))],
             model.imported.trimmed if module is model.imported.module else list,
-            values is not None and values["verdict"] in ("equal", "within"),
+            _are_right(values),
         )  # fmt: skip
     else:
         judged = [verdict.by_tolerance(a, b, tolerance) for a, b in zip(theirs, ours, strict=True)]
@@ -188,6 +188,13 @@ def tensor_module(model: Model, made: Compilation) -> Module:
         return module
     stages = (stage.module for stage in made.stages)
     return next((m for m in stages if m.main.level == "tensor"), module)
+
+
+def _are_right(values: Mapping[str, Any] | None) -> bool:
+    """Whether every value of the import was compared with the framework's own, and none differs."""
+    if values is None:
+        return False
+    return not values["left_out"] and values["verdict"] in ("equal", "within")
 
 
 #: Verdicts on a result that say something of it.
