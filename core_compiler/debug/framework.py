@@ -549,6 +549,10 @@ def _are_ties(made: Known, theirs: np.ndarray) -> bool:
 # -- as a whole -----------------------------------------------------------------------------------
 
 
+#: What evaluating an import raises where one of its ops has no reference, or none in f64.
+_NO_MEANING = (InternalError, KeyError, TypeRuleError)
+
+
 class Whole:
     """The results of an import in f64, and with inputs and weights moved."""
 
@@ -571,18 +575,23 @@ class Whole:
         def truth() -> np.ndarray | None:
             try:
                 return counted(self._results(None))[place]
-            except (InternalError, KeyError, TypeRuleError):  # an op that has no meaning in f64
+            except _NO_MEANING:
                 return None
 
         return Evidence(truth, lambda seed: counted(self._results(seed))[place], others=others,
-                        same_algebra=same_algebra, own=lambda: self.own(counted)[place],
+                        same_algebra=same_algebra, own=lambda: self.own(place, counted),
                         terms=lambda: terms(self._module.main.body.ops))  # fmt: skip
 
     def own(
-        self, counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list
-    ) -> Sequence[np.ndarray]:
-        """The results by the references, bit for bit what exact passes keep."""
-        return counted(self._by_references())
+        self, place: int,
+        counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
+    ) -> np.ndarray | None:  # fmt: skip
+        """The result at ``place`` by the references, bit for bit what exact passes keep; None where
+        an op of the import has none."""
+        try:
+            return counted(self._by_references())[place]
+        except _NO_MEANING:
+            return None
 
     def _evaluated(self, seed: int | None) -> list[np.ndarray]:
         move = widened if seed is None else moved(seed)
@@ -621,7 +630,9 @@ def judge_results(
             found = judge(there, mine, evidence)
         if found.verdict == "equal" or _is_near(found, mine):
             return found
-        own = whole.own(counted)[place]
+        own = whole.own(place, counted)
+        if own is None:
+            return found
         if same_bits(own, mine):
             if found.verdict == "differs" and nodes_right:
                 note = "the bits of the import, each node of which is right alone"
