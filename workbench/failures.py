@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,11 @@ def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         "pass": IMPORT, "rule": f"{told['framework']} {beyond['node']}",
         **{name: beyond[name] for name in same},
     }]  # fmt: skip
+
+
+def of_step(wrong: str) -> list[dict[str, Any]]:
+    """The row of a training step that does not carry on what its program makes."""
+    return [_told("training step", "state", None, None, (), (None, None), math.inf, wrong)]
 
 
 def of_finding(found: Finding) -> dict[str, Any]:

@@ -17,18 +17,25 @@ from workbench.commands.printing import emit, table
 
 #: What of a run is kept: nothing of one that is compared.
 _KEEPING = ("folder", "output", "resume", "inject", "scheduler")
-_PLURAL = {"loss": "losses", "gradient": "gradients", "parameter": "parameters",
-           "buffer": "buffers"}  # fmt: skip
+_PLURAL = {"start": "values at the start", "loss": "losses", "gradient": "gradients",
+           "parameter": "parameters", "buffer": "buffers"}  # fmt: skip
 
 
-def checked(arguments: Namespace, step: Any, path: Path | None) -> dict[str, Any]:
-    """What checking the compile says; with failures it is recorded at once."""
+def checked(arguments: Namespace, step: Any, data: Any, path: Path | None) -> dict[str, Any]:
+    """What checking the compile, and two iterations of the step, says; with failures it is recorded
+    at once."""
+    from core_compiler.debug.carried import check_carried
     from core_compiler.debug.check import summary
     from workbench import failures
 
     made = step.compilation.finish()
     told = {"model": arguments.model, "target": arguments.target, "checks": summary(made.checks),
             "failures": failures.rows(made), "loss": []}  # fmt: skip
+    if not told["failures"]:
+        batches = [data.batch(i, arguments.batch, arguments.seed) for i in range(2)]
+        wrong = check_carried(step, batches)
+        told["failures"] += failures.of_step(wrong) if wrong else []
+        told["checks"]["failed" if wrong else "bitwise"] += 1
     if told["failures"] and path is not None:
         made.record(path)
         told["recording"] = str(path)
@@ -37,7 +44,7 @@ def checked(arguments: Namespace, step: Any, path: Path | None) -> dict[str, Any
 
 def run(arguments: Namespace) -> int:
     """Train the same batches with the step and in torch, and print what differs."""
-    from core_compiler.debug.against_torch import compare
+    from core_compiler.debug.against_torch import compare, nodes_beside
 
     given = [name for name in _KEEPING if getattr(arguments, name)]
     if given or arguments.workers > 1:
@@ -46,30 +53,37 @@ def run(arguments: Namespace) -> int:
     if arguments.iterations < 1:
         raise UserError(f"--iterations {arguments.iterations}", "train", "give 1 or more")
     edit, progress = common.pipeline_edit(arguments), common.progress()
-    step, model, data, notes = training_runs.make_beside(arguments, edit, progress)
+    step, model, data, notes, drawing = training_runs.make_beside(arguments, edit, progress)
     found = {"model": arguments.model, "target": arguments.target, "against": arguments.against,
              "iterations": arguments.iterations, "notes": notes}  # fmt: skip
     if arguments.check:
-        told = checked(arguments, step, None)
+        told = checked(arguments, step, data, None)
         found |= {name: told[name] for name in ("checks", "failures")}
     places = range(arguments.iterations)
     batches = [data.batch(i, arguments.batch, arguments.seed) for i in places]
     made = compare(step, model, batches, progress.progress)
+    node = None
+    if drawing is not None:  # whose dropout is off in the step
+        beyond = nodes_beside(drawing, step.compilation.options.training, batches[0]).beyond
+        node = None if beyond is None else numbers.beyond(beyond)
     kinds = dict.fromkeys(row.kind for row in made.rows)
+    notes += made.notes
     found |= {
-        "verdict": made.verdict,
+        "verdict": "differs" if node is not None else made.verdict,
+        "beyond": node,
         "compared": {kind: sum(row.kind == kind for row in made.rows) for kind in kinds},
         "worst": {kind: _worst([row for row in made.rows if row.kind == kind]) for kind in kinds},
         "first": None if made.first is None else _row(made.first),
         "rows": [_row(row) for row in made.rows],
     }
     emit(arguments, found, lambda: _text(found))
-    return int(made.verdict == "differs" or bool(found.get("failures")))
+    return int(found["verdict"] == "differs" or bool(found.get("failures")))
 
 
 def _worst(rows: Sequence[Any]) -> dict[str, Any]:
     """The row that is nearest to its bound, or farthest beyond it."""
-    return _row(max(rows, key=lambda row: row.error / row.allowed if row.allowed else row.error))
+    said = [row for row in rows if row.verdict != "not_compared"] or rows
+    return _row(max(said, key=lambda row: row.error / row.allowed if row.allowed else row.error))
 
 
 def _row(row: Any) -> dict[str, Any]:
@@ -89,6 +103,8 @@ def _text(data: dict[str, Any]) -> str:
     rows = [(kind, r["name"], _short(r["error"]), _short(r["theirs"]), _short(r["allowed"]))
             for kind, r in data["worst"].items()]  # fmt: skip
     lines += ["", table(("worst", "of", "error", "torch's own", "allowed"), rows)]
+    if data["beyond"] is not None:
+        lines += ["", *numbers.beyond_lines(data["beyond"])]
     if data["first"] is not None:
         r = data["first"]
         at = f" at {r['element']}" if r["element"] else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import shlex
 from argparse import Namespace
@@ -77,17 +78,20 @@ def make(
 
 def make_beside(
     arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None
-) -> tuple[TrainingStep, Any, Any, list[str]]:
-    """The compiled step with its gradients, the torch model it was compiled of, its data, and what
-    was changed about the model so that torch can be compared.  UserError where it cannot."""
+) -> tuple[TrainingStep, Any, Any, list[str], Any]:
+    """The compiled step with its gradients, the torch model it was compiled of, its data, what
+    was changed about the model so that torch can be compared, and the model before that where
+    something was (else None).  UserError where it cannot."""
     from core_compiler.debug import against_torch
 
     common.require_execution(arguments.target)
     model, loss, data = _task(arguments)
     training = replace(_training(arguments, loss), keep_gradients=True)
     against_torch.need_torch(model, training)
+    drawing = copy.deepcopy(model)
     notes = against_torch.without_dropout(model)
-    return _compiled(arguments, edit, model, data, training, observer), model, data, notes
+    step = _compiled(arguments, edit, model, data, training, observer)
+    return step, model, data, notes, drawing if notes else None
 
 
 def _training(arguments: Namespace, loss: str) -> Training:

@@ -229,6 +229,17 @@ def _next_scale(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> 
     return {n: np.asarray(a) for n, a in made.items()}
 
 
+def _mean_of_shards(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    """Of equal shards: what the one divides by beside its count (a variance n - 1), all do once."""
+    count, shards = math.prod(options["shape"][a] for a in options["axes"]), options["shards"]
+    return {"made": given["total"] * shards / (shards * count - (count - options["divisor"]))}
+
+
+def _unbiased_of_shards(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
+    count = options["of"] * options["shards"]
+    return {"made": given["variance"] * options["rounded"](count / (count - 1))}
+
+
 FORMULAS: dict[str, Function] = {
     "the optimiser's update": _update,
     "the numbers of an iteration": _numbers,
@@ -240,6 +251,8 @@ FORMULAS: dict[str, Function] = {
     "whether all are finite": _all,
     "a guarded update": _guarded,
     "the value itself": _same,
+    "a mean over all shards": _mean_of_shards,
+    "an unbiased variance over all shards": _unbiased_of_shards,
     "the loss's next factor": _next_scale,
 }
 

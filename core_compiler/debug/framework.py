@@ -21,18 +21,28 @@ from typing import Any
 import numpy as np
 
 from core_compiler.debug.check import SEEDS, same_bits
+from core_compiler.debug.draws import unlike
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import Distance, distance, epsilon
-from core_compiler.debug.verdict import EACH_ULPS, Evidence, Judgement, judge, worst
+from core_compiler.debug.verdict import (
+    EACH_ULPS,
+    MARGIN,
+    VAGUE,
+    Evidence,
+    Judgement,
+    judge,
+    worst,
+)
 from core_compiler.debug.wide import Wide, nudged, widened
 from core_compiler.errors import InternalError
-from core_compiler.ir import Module, Op, Value
+from core_compiler.ir import Block, Module, Op, Value
 from core_compiler.ir.events import FrameworkRecord
 from core_compiler.ir.framework import InF64, Nodes
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
 from core_compiler.ir.types import is_sized
 from core_compiler.ops.base import TypeRuleError, cost, definition
+from core_compiler.ops.builder import decomposed
 from core_compiler.passes.base import CONTROL_FLOW
 
 #: Bytes of results that are kept for ops that are the same on the same arrays.
@@ -41,6 +51,8 @@ KEPT = 1 << 26
 _STORED = frozenset({
     "parameter", "buffer", "constant_tensor", "frozen", "constant", "initializer", "Constant",
 })  # fmt: skip
+#: Ops that give positions in an operand.
+_POSITIONS = frozenset({"core.topk", "core.argsort", "core.argmax", "core.argmin"})
 #: A number with no more binary digits than this is exact in a formula: 1/2, 3, 0.044 is not.
 _DIGITS = 8
 
@@ -108,8 +120,9 @@ def compare(
             return [False] * len(arrays)
         return comparison.node(name, all_values[name], once[name], arrays, in_f64)
 
-    nodes.run([np.array(a) for a in inputs[:own]], tell)  # a program may write to its own
-    comparison.results()
+    made = nodes.run([np.array(a) for a in inputs[:own]], tell)  # a program may write to its own
+    outputs = (module if imported is None else imported).main.outputs
+    comparison.results(made, {i: nodes.sized.get(outputs[i], ()) for i in made if i < len(outputs)})
     return comparison.found
 
 
@@ -124,11 +137,11 @@ class _Comparison:
         self.module, self.inputs, self.framework = module, inputs, nodes.framework
         self.whole = _Ours(module, inputs, once)
         self.alone = Alone(module, inputs, values)
-        self._constants = nodes.constants
+        self._constants, self._open_ties = nodes.constants, nodes.open_ties
         self._errors: dict[Value, tuple[str, float]] = {}
         self._drawn = random_values(module)
-        #: The model's results that were told: their node, ours and theirs.
-        self._results: dict[Value, tuple[str, np.ndarray, np.ndarray]] = {}
+        #: The model's results that nodes make: which, and their tensors.
+        self._results: dict[Value, tuple[str, np.ndarray]] = {}
 
     def node(self, name: str, values: Sequence[Value | None], once: Sequence[Value | None],
              arrays: Sequence[np.ndarray | None], in_f64: InF64) -> list[bool]:  # fmt: skip
@@ -142,15 +155,19 @@ class _Comparison:
             mine = self.whole.take(first) if first is not None else None
             made = known[value]
             drawn = value in self._drawn
-            if made is None or theirs is None or (drawn and self.alone.draws(made)):
+            draws = drawn and made is not None and self.alone.draws(made)
+            if made is None or theirs is None or draws:
                 self.found.left_out += 1
                 self.found.counts["not_compared"] += 1
+                if draws and made is not None and theirs is not None:
+                    self._drawn_alike(name, value, made, theirs)
                 continue
             if _form(made.array) != _form(theirs):
                 axes = self.sized[name][place]
                 if axes and _has_room(made.array, theirs, axes):
-                    self.found.left_out += 1
-                    self.found.counts["not_compared"] += 1
+                    if mine is not None and not drawn and _has_room(mine, theirs, axes):
+                        self._record(value, name, _cut(mine, theirs.shape), theirs)
+                    self._judge(name, value, made, theirs, partial(_nth, wide, place))
                 else:
                     self._judged(name, value, made, _other_form(made.array, theirs))
                 continue
@@ -162,17 +179,30 @@ class _Comparison:
             for value, _, theirs in pairs
         ]
 
+    def _drawn_alike(self, node: str, value: Value, made: Known, theirs: np.ndarray) -> None:
+        """Judge random numbers by their form and distribution."""
+        if _form(made.array) != _form(theirs):
+            self._judged(node, value, made, _other_form(made.array, theirs))
+            return
+        operands = [k.array for k in self.alone.given(made) if k.array.shape == theirs.shape]
+        floats = [a for a in operands if a.dtype.kind not in "biu"]
+        said = unlike(made.array, theirs, floats[0] if len(floats) == 1 else None)
+        if said:
+            off = Distance(math.inf, ulps=None, note=said)
+            self._judged(node, value, made, Judgement("differs", off, note=said))
+
     def _record(self, value: Value, node: str, ours: np.ndarray, theirs: np.ndarray) -> None:
         record = _record(value, self.framework, node, ours, theirs)
         self.found.records.append(record)
         self._errors[value] = value.name or node, record.error
         if value in self.module.main.outputs:
-            self._results[value] = node, np.array(ours), np.array(theirs)
+            self._results[value] = node, np.array(theirs)
 
     def _judge(self, node: str, value: Value, made: Known, theirs: np.ndarray,
                wide: Callable[[], np.ndarray | None]) -> None:  # fmt: skip
-        constants = self._constants.get(node, 0.0)
-        self._judged(node, value, made, self.alone.judge(made, theirs, wide, constants))
+        constants, open_ties = self._constants.get(node, 0.0), node in self._open_ties
+        self._judged(node, value, made,
+                     self.alone.judge(made, theirs, wide, constants, open_ties))  # fmt: skip
 
     def _judged(self, node: str, value: Value, made: Known, judged: Judgement) -> None:
         self.found.counts[judged.verdict] += 1
@@ -183,22 +213,56 @@ class _Comparison:
             )
             self.found.beyond = Beyond(node, *described(op), True, judged, inputs)
 
-    def results(self) -> None:
-        """Judge the model's results as a whole, where every node is right alone."""
-        if self.found.beyond is not None or not self._results:
+    def results(self, made: Mapping[int, np.ndarray], sized: Mapping[int, Collection[int]]) -> None:
+        """Judge the model's results and the state that it leaves (``made``, by place) as a whole,
+        where every node is right alone."""
+        if self.found.beyond is not None:
             return
-        outputs = list(self._results)
-        whole = Whole(self.module, self.inputs)
-        places = [self.module.main.outputs.index(v) for v in outputs]
-        for value, place in zip(outputs, places, strict=True):
-            node, ours, theirs = self._results[value]
-            judged = judge(theirs, ours, whole.evidence(place, same_algebra=True))
+        whole, outputs = Whole(self.module, self.inputs), self.module.main.outputs
+        for place, theirs in sorted(made.items()):
+            value = outputs[place] if place < len(outputs) else None
+            if value in self._drawn:
+                continue
+            node, told = self._results.get(value, ("", None))
+            ours = None if value is None else self.whole.take(value)
+            if ours is None:
+                judged = _other_form(np.zeros((0,)), theirs)
+            elif _form(ours) == _form(theirs) or _has_room(ours, theirs, sized.get(place, ())):
+                # Another tensor than that node's: nothing has compared the two yet.
+                same = told is not None and told.shape == theirs.shape and same_bits(told, theirs)
+                judged = self._result(whole, place, ours, theirs, same)
+                node = node if same else ""
+            else:
+                judged = _other_form(ours, theirs)
             if judged.verdict == "differs":
-                if theirs.dtype.kind in "biu":
-                    continue  # decided rightly on the framework's operands: rounding before it
                 op = self.alone.makers.get(value)
-                self.found.beyond = Beyond(node, *described(op), False, judged)
+                name = node or result_name(self.module, place)
+                self.found.beyond = Beyond(name, *described(op), False, judged)
                 return
+
+    def _result(self, whole: Whole, place: int, ours: np.ndarray, theirs: np.ndarray,
+                same: bool) -> Judgement:  # fmt: skip
+        """``same``: the framework's is the tensor of the node that ours is of, which is right
+        alone."""
+
+        def cut(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+            return [_cut(a, theirs.shape) if i == place else a for i, a in enumerate(arrays)]
+
+        judged = judge(theirs, _cut(ours, theirs.shape),
+                       whole.evidence(place, same_algebra=same, counted=cut))  # fmt: skip
+        if same and judged.verdict == "differs" and theirs.dtype.kind in "biu":
+            # Decided rightly on the framework's operands: rounding before it.
+            return replace(judged, verdict="within")
+        return judged
+
+
+def result_name(module: Module, place: int) -> str:
+    """What a result of main is called: of one that becomes an argument, the state."""
+    arguments = module.main.arguments
+    for result, argument in module.main.attributes.get("aliases", ()):
+        if result == place:
+            return f"{arguments[argument].name}, the state that a call leaves"
+    return f"result {place} of the model"
 
 
 def described(op: Op | None) -> tuple[str, str]:
@@ -369,26 +433,34 @@ class Alone:
 
     def judge(self, made: Known, theirs: np.ndarray,
               wide: Callable[[], np.ndarray | None] = lambda: None,
-              constants: float = 0.0) -> Judgement:  # fmt: skip
-        """The verdict on a value that our ops made of the framework's operands."""
-        if not same_bits(theirs, made.array) and _are_ties(made, theirs):
+              constants: float = 0.0, open_ties: bool = False) -> Judgement:  # fmt: skip
+        """The verdict on a value that our ops made of the framework's operands; ``theirs`` may be
+        smaller along axes whose size data decide: there the first elements count."""
+        if open_ties and theirs.dtype.kind in "iu" and made.op is not None and _are_ties(
+            made.op, made.uses[made.op.operands[0]].array, made.array, theirs
+        ) and not same_bits(theirs, made.array):  # fmt: skip
             return Judgement("within", distance(theirs, made.array), note="positions of equals")
+
+        def in_f64(*how: Any) -> np.ndarray:
+            return _cut(self.in_f64(made, *how), theirs.shape)
 
         @cache
         def truth() -> np.ndarray | None:
             try:
-                return self.in_f64(made)
+                return in_f64()
             except (InternalError, KeyError, TypeRuleError):  # an op that has no meaning in f64
                 return None
 
-        return judge(theirs, made.array, Evidence(
+        return judge(theirs, _cut(made.array, theirs.shape), Evidence(
             truth,
-            cache(lambda seed: self.in_f64(made, moved(seed))),
-            cache(lambda seed: self.in_f64(made, nudge(seed), FormulaNudged(
+            cache(lambda seed, zeros=True: in_f64(moved(seed, zeros))),
+            cache(lambda seed: in_f64(nudge(seed), FormulaNudged(
                 self._evaluator, np.random.default_rng(seed)))),
             wide,
             terms=lambda: terms(self._ops_of(made)), constants=constants,
-            stepped=lambda up: self.in_f64(made, stepped(up)),
+            stepped=lambda up: in_f64(stepped(up)),
+            exact=lambda: not (open_ties and theirs.dtype.kind in "iu")
+            and all(map(_is_exact, self._ops_of(made))),
         ))  # fmt: skip
 
     def in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
@@ -420,19 +492,23 @@ class Alone:
 
     def boundary(self, made: Known) -> list[Value]:
         """The values that the framework gave the ops of a value, without stored constants."""
-        found: dict[Value, None] = {}
+        return [known.value for known in self.given(made)]
+
+    def given(self, made: Known) -> list[Known]:
+        """What the framework gave the ops of a value, without stored constants."""
+        found: dict[Value, Known] = {}
         seen, stack = {made}, [made]
         while stack:
             current = stack.pop()
             if current.op is None:
                 maker = self.makers.get(current.value)
                 if maker is None or maker.kind not in CONSTANTS:
-                    found.setdefault(current.value)
+                    found.setdefault(current.value, current)
                 continue
             fresh = [k for k in current.uses.values() if k not in seen]
             seen.update(fresh)
             stack.extend(reversed(fresh))
-        return list(found)
+        return list(found.values())
 
     def draws(self, made: Known) -> bool:
         """Whether the ops of a value, from what the framework told on, draw random numbers."""
@@ -463,13 +539,34 @@ def terms(ops: Iterable[Op]) -> int:
     return most
 
 
+def _cut(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The first elements along each axis, as many as ``shape`` says."""
+    return array[tuple(map(slice, shape))]
+
+
+def _is_exact(op: Op) -> bool:
+    """Whether an op rounds nothing: it moves, compares and chooses, or makes integers of
+    integers."""
+    if op.regions or not op.kind.startswith("core.") or _is_random(op):
+        return False
+    if not any(is_sized(v.type) and v.type.dtype.is_float for v in (*op.operands, *op.results)):
+        return True
+    if op.kind == "core.cast":
+        return not op.result.type.dtype.is_float
+    declared = definition(op)
+    if declared.decompose is not None:
+        return all(map(_is_exact, decomposed(op).ops))
+    return declared.is_exact
+
+
 def _is_stored(op: Op) -> bool:
     nodes = op.origin.nodes() if op.origin is not None else ()
     return any(n.kind in _STORED for n in nodes)
 
 
-def moved(seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    """What moves an array by up to an ulp of its own dtype, in f64."""
+def moved(seed: int, zeros: bool = True) -> Callable[[np.ndarray], np.ndarray]:
+    """What moves an array by up to an ulp of its own dtype, in f64; ``zeros`` move by next to
+    nothing, which decides between equals."""
     random = np.random.default_rng(seed)
 
     def move(array: np.ndarray) -> np.ndarray:
@@ -477,8 +574,8 @@ def moved(seed: int) -> Callable[[np.ndarray], np.ndarray]:
         if wide.dtype != np.float64 or not wide.size:
             return wide
         step = random.integers(-1, 2, array.shape)
-        # Zeros move by next to nothing, which decides between equals.
-        return wide * (1 + epsilon(array.dtype) * step) + (wide == 0) * step * 1e-300
+        nothing = (wide == 0) * step * 1e-300 if zeros else 0.0
+        return wide * (1 + epsilon(array.dtype) * step) + nothing
 
     return move
 
@@ -526,24 +623,26 @@ class FormulaNudged(Wide):
         return np.where(exact, array, array * (1 + step))
 
 
-def _are_ties(made: Known, theirs: np.ndarray) -> bool:
-    """Whether positions differ only between elements that are equal, as torch leaves open."""
-    op = made.op
-    if op is None or op.kind not in ("core.topk", "core.argsort", "core.argmax", "core.argmin"):
+def _are_ties(
+    op: Op | None, x: np.ndarray, ours: np.ndarray, theirs: np.ndarray, apart: float = 0.0
+) -> bool:
+    """Whether two answers of ``op``, positions in ``x``, differ only between elements that are
+    equal, or no more than ``apart`` from each other."""
+    if op is None or op.kind not in _POSITIONS or theirs.shape != ours.shape:
         return False
-    if theirs.dtype.kind not in "iu" or theirs.shape != made.array.shape:
-        return False
-    x, axis = made.uses[op.operands[0]].array, op["axis"]
+    axis = op["axis"]
     if axis < 0 or theirs.size == 0 or theirs.min() < 0 or theirs.max() >= x.shape[axis]:
         return False
-    single = op.kind in ("core.argmax", "core.argmin")
-    ours = made.array
-    if single:
+    if op.kind in ("core.argmax", "core.argmin"):
         ours, theirs = (np.expand_dims(a, axis) for a in (ours, theirs))
     elif (np.diff(np.sort(theirs, axis), axis=axis) == 0).any():
         return False  # a position twice
     at_ours, at_theirs = (np.take_along_axis(x, i.astype(np.int64), axis) for i in (ours, theirs))
-    return bool(((at_ours == at_theirs) | ((at_ours != at_ours) & (at_theirs != at_theirs))).all())
+    same = (at_ours == at_theirs) | ((at_ours != at_ours) & (at_theirs != at_theirs))
+    if apart:
+        with np.errstate(invalid="ignore"):
+            same |= np.abs(at_ours.astype(np.float64) - at_theirs.astype(np.float64)) <= apart
+    return bool(same.all())
 
 
 # -- as a whole -----------------------------------------------------------------------------------
@@ -578,7 +677,10 @@ class Whole:
             except _NO_MEANING:
                 return None
 
-        return Evidence(truth, lambda seed: counted(self._results(seed))[place], others=others,
+        def moved(seed: int, zeros: bool = True) -> np.ndarray:
+            return counted(self._results(seed, zeros))[place]
+
+        return Evidence(truth, moved, others=others,
                         same_algebra=same_algebra, own=lambda: self.own(place, counted),
                         terms=lambda: terms(self._module.main.body.ops))  # fmt: skip
 
@@ -593,8 +695,8 @@ class Whole:
         except _NO_MEANING:
             return None
 
-    def _evaluated(self, seed: int | None) -> list[np.ndarray]:
-        move = widened if seed is None else moved(seed)
+    def _evaluated(self, seed: int | None, zeros: bool = True) -> list[np.ndarray]:
+        move = widened if seed is None else moved(seed, zeros)
         wide, body, known = Wide(self._evaluator), self._module.main.body, {}
         for op in body.ops:
             if op.kind in CONSTANTS:
@@ -628,6 +730,9 @@ def judge_results(
         else:
             evidence = whole.evidence(place, partial(_each, moved_results, place), counted=counted)
             found = judge(there, mine, evidence)
+        if found.verdict == "differs" and _are_near_ties(module, inputs, place, mine, there):
+            note = "positions of numbers that rounding may make equal"
+            found = replace(found, verdict="within", note=note)
         if found.verdict == "equal" or _is_near(found, mine):
             return found
         own = whole.own(place, counted)
@@ -649,6 +754,47 @@ def judge_results(
         judged(place, mine, there)
         for place, (mine, there) in enumerate(zip(ours, theirs, strict=True))
     ]
+
+
+def _are_near_ties(
+    module: Module, inputs: Sequence[np.ndarray], place: int, ours: np.ndarray, theirs: np.ndarray
+) -> bool:
+    """Whether a result is of positions, and differs from the framework's only between elements that
+    are as near to each other as rounding before them may bring them."""
+    if ours.dtype.kind not in "iu":
+        return False
+    op = maker(module, place)
+    if op is not None and op.kind == "core.cast":
+        op = next((o for o in module.main.body.ops if op.operands[0] in o.results), None)
+    if op is None or op.kind not in _POSITIONS or not op.operands[0].type.dtype.is_float:
+        return False
+    main = module.main
+    body = Block(main.arguments, main.body.ops, (op.operands[0],))
+    whole = Whole(module.with_function(main.with_(body=body)), inputs)
+    x, evidence = whole.own(0), whole.evidence(0)
+    truth = evidence.truth()
+    if x is None or truth is None:
+        return False
+    condition = max(distance(truth, evidence.moved(seed)).relative for seed in range(SEEDS))
+    apart = MARGIN * max(epsilon(x.dtype), condition)
+    top = float(np.max(np.abs(truth), where=np.isfinite(truth), initial=0.0))
+    return _are_ties(op, x, ours, theirs, min(apart, VAGUE) * top)
+
+
+def judge_state(
+    module: Module, inputs: Sequence[np.ndarray], left: Sequence[np.ndarray]
+) -> dict[int, Judgement]:
+    """The verdict on each part of the state that a call of a program on ``inputs`` ``left``, beside
+    what the import ``module`` makes of them, by its place in ``main.outputs``.  What depends on
+    random numbers or has no reference is left out."""
+    whole, drawn = Whole(module, inputs), random_values(module)
+    aliases = module.main.attributes.get("aliases", ())
+    found = {}
+    for (place, _), mine in zip(aliases, left, strict=True):
+        own = None if module.main.outputs[place] in drawn else whole.own(place)
+        if own is not None:
+            found[place] = judge(own, mine, whole.evidence(place))
+    return found
 
 
 def _is_near(found: Judgement, ours: np.ndarray) -> bool:
@@ -686,6 +832,7 @@ class _Ours:
         self._known = dict(zip(module.main.arguments, inputs, strict=True))
         self._readers = Counter(v for op in module.main.body.ops for v in set(op.uses()))
         self._readers.update(v for values in wanted.values() for v in values if v is not None)
+        self._readers.update(module.main.outputs)
 
     def take(self, value: Value) -> np.ndarray | None:
         """The tensor of a value; None where it is no tensor of ``main``."""

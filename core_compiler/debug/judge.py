@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from core_compiler.debug.loops import check_loops
 from core_compiler.debug.loss_slope import check_loss
 from core_compiler.debug.machine_code import check_code
 from core_compiler.debug.memory import complaints, mismarked, unplaced
-from core_compiler.debug.metric import Distance, distance, epsilon
+from core_compiler.debug.metric import Distance, distance, epsilon, largest, masks
 from core_compiler.debug.results import counting, matched, reference
 from core_compiler.debug.steps import check_schedules
 from core_compiler.debug.wide import Wide, nudged, rerounded, widened
@@ -387,17 +388,19 @@ class Judge:
             new = counting(kept, value, old, outputs[here])
             if same_bits(old, new):
                 continue
+            aside = masks(old, new)
+            apart = partial(distance, aside=aside, beside=largest((old, new), aside))
             if wide is not None:
-                off = distance(true, counting(kept, value, true, wide[here]))
-                if off.relative > ALGEBRA and not self._sensitive(there, off):
+                off = apart(true, counting(kept, value, true, wide[here]))
+                if off.relative > ALGEBRA and not self._sensitive(there, off, apart):
                     note = (f"result {here} is off by {off.relative:.3g} of its largest value in "
                             "f64 too: it is not only rounding that differs")  # fmt: skip
                     yield _record(value, off, "failed", ALGEBRA, note, started)
                     return
-            before, after = distance(true, old, old.dtype), distance(true, new, new.dtype)
+            before, after = (apart(true, a, a.dtype) for a in (old, new))
             allowed = GROWTH * max(before.relative, epsilon(new.dtype))
             if after.relative > allowed:
-                allowed = max(allowed, GROWTH * self._condition(there))
+                allowed = max(allowed, GROWTH * self._condition(there, apart))
             if after.relative > allowed:
                 note = (f"result {here} is off by {after.relative:.3g} of its largest value, the "
                         f"import by {before.relative:.3g}: more than {GROWTH:g} times")  # fmt: skip
@@ -482,18 +485,18 @@ class Judge:
                 if new in fresh and isinstance(new.type, TensorType) and new.type.dtype.is_float:
                     self._folded.setdefault(new, (rewrite, old))
 
-    def _sensitive(self, place: int, off: Distance) -> bool:
+    def _sensitive(self, place: int, off: Distance, apart: Callable[..., Distance]) -> bool:
         """Whether a difference in f64 is no larger than what an ulp of inputs and weights makes."""
         module, number = self._sources[place]
         true, moved = self._true(place), 0.0
         for seed in range(SEEDS):
             other = self._in_f64(module, seed)[number]
-            moved = max(moved, distance(true, other).relative)
+            moved = max(moved, apart(true, other).relative)
             if off.relative <= MOVED * moved:
                 return True
         return False
 
-    def _condition(self, place: int) -> float:
+    def _condition(self, place: int, apart: Callable[..., Distance]) -> float:
         """How far a result of the reference moves, of its largest value, when inputs and weights
         move by an ulp of their own dtype: the largest of 8 seeds."""
         module, number = self._sources[place]
@@ -507,7 +510,7 @@ class Judge:
                     known[op.results[0]] = _moved(array, random) if array.ndim else widened(array)
             inputs = [_moved(np.asarray(a), random) for a in self.inputs]
             found = Wide(self.checker.evaluator).block(module.main.body, inputs, known=known)
-            most = max(most, distance(true, found[number]).relative)
+            most = max(most, apart(true, found[number]).relative)
         self.condition = max(self.condition or 0.0, most)
         return most
 

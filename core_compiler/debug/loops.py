@@ -25,7 +25,10 @@ from core_compiler.debug.remembered import Remembered
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
+from core_compiler.kernels.abi import buffer_arguments, index_arguments
 from core_compiler.kernels.interpreter import KernelFault
+from core_compiler.kernels.ops import access
+from core_compiler.kernels.transforms.edit import constant_of, depends_on, producers
 
 #: Terms that a launch may have, once its parallel extents are small, to be interpreted.
 MOST_TERMS = 60_000
@@ -88,6 +91,9 @@ def _compared(launch: Op, scheduled: Any, evaluator: Evaluator, integers: Mappin
     if sizes is None:
         return "unchecked", f"kernel {kernel}: too many terms for the interpreter", None
     found = "bitwise", note, None
+    left_out = _left_out(LaunchCase(launch, scheduled, sizes))
+    if left_out:
+        return "failed", f"kernel {kernel}: {left_out}", None
     for case in (LaunchCase(launch, scheduled, sizes), *hurtful_cases(launch, scheduled, sizes)):
         for value, array in integers.items() if case.kind != INTEGERS else ():
             case.hold(value, array)
@@ -118,6 +124,36 @@ def _of(case: LaunchCase, evaluator: Evaluator, note: str):
                 off = type(off)(0.0, (place,), float(want[place]), float(got[place]), 0)
             return "failed", said, off
     return "bitwise", note, None
+
+
+def _left_out(case: LaunchCase) -> str:
+    """What the loops of the launch at its own sizes are too few to write, "" if they are enough.
+
+    A store reaches as many elements as the loops that its indices depend on have iterations.
+    Results that stores whose bounds are calculated reach are not looked at, nor those of which only
+    a part is written.
+    """
+    function = case.first
+    made, loops = producers(function), {}
+    known = dict(zip(index_arguments(function), case.given, strict=False))
+    results = {buffer_arguments(function)[i]: case.buffers[i] for i in case.outputs}
+    reached: dict[Value, float] = dict.fromkeys(results, 0)
+    for op in function.body.walk():
+        if op.kind == "kernel.for":
+            lower, upper, step = (known.get(v, constant_of(v, made)) for v in op.operands[:3])
+            plain = lower == 0 and step == 1 and upper is not None
+            loops[op.regions[0].arguments[0]] = upper if plain else math.inf
+        elif op.kind == "kernel.store" and access(op)[0] in reached:
+            buffer, indices = access(op)
+            count = op.get("width", 1)
+            for counter, extent in loops.items():
+                count *= extent if depends_on(indices, {counter}, made) else 1
+            reached[buffer] += count
+    for buffer, count in reached.items():
+        wanted = results[buffer].type.elements
+        if count < wanted and results[buffer] not in case.over:
+            return f"its loops write {count} elements of {wanted} of a result"
+    return ""
 
 
 def _small(function: Function, given: list[int]) -> list[int] | None:

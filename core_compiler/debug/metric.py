@@ -3,7 +3,8 @@
 ``max |got - want| / max |want|`` over the tensor, and the distance in ulps (units in the last place
 of the tensor's dtype) at *significant* elements, those of at least 1/1024 of the largest magnitude.
 Elements that are not finite must agree in kind: an infinity with the same one, NaN with NaN.
-Integers and booleans must be equal.
+Integers and booleans must be equal.  The large numbers of masks, equal on both sides, do not count
+as the largest magnitude (:func:`masks`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 
 #: Elements smaller than this part of the largest magnitude have few digits that mean something.
 SIGNIFICANT = 2.0**-10
+#: The least number of a mask, and how many times the largest other element it is.
+MASK, MASK_TIMES = 2.0**12, 2.0**10
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,29 @@ class Distance:
     note: str = ""
 
 
-def distance(want: np.ndarray, got: np.ndarray, dtype: np.dtype | None = None) -> Distance:
+def masks(want: np.ndarray, got: np.ndarray) -> np.ndarray:
+    """The elements, as booleans, that stand for no number: the -1e9 of masked logits, infinities,
+    NaN.  They are the same on both sides and far larger than all that differ, which is nothing
+    beside them."""
+    if want.dtype.kind in "biu" or want.shape != got.shape:
+        return np.zeros(want.shape, bool)
+    a, b = (np.abs(x.astype(np.float64)) for x in (want, got))
+    with np.errstate(invalid="ignore"):
+        same = np.asarray(want == got)
+        most = max(float(np.max(x, where=~same & np.isfinite(x), initial=0.0)) for x in (a, b))
+        return (same & (a >= max(MASK, MASK_TIMES * most))) | (np.isnan(a) & np.isnan(b))
+
+
+def distance(
+    want: np.ndarray, got: np.ndarray, dtype: np.dtype | None = None,
+    aside: np.ndarray | None = None, beside: float = 0.0,
+) -> Distance:  # fmt: skip
     """The distance of ``got`` from ``want``; ``dtype`` is that whose ulps count (default: the
-    dtype of ``got``)."""
+    dtype of ``got``); ``aside`` are elements that do not count; ``beside`` is the largest magnitude
+    where ``want`` is 0 everywhere."""
+    if aside is not None and want.shape == got.shape and aside.any():
+        dtype = got.dtype if dtype is None else dtype
+        want, got = (np.where(aside, np.zeros((), x.dtype), x) for x in (want, got))
     if want.shape != got.shape:
         note = f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
         return Distance(math.inf, ulps=None, note=note)
@@ -56,12 +79,18 @@ def distance(want: np.ndarray, got: np.ndarray, dtype: np.dtype | None = None) -
     np.abs(off, out=off)
     place = int(np.argmax(off))
     worst = float(off.reshape(-1)[place])
-    scale = float(np.max(np.abs(a), where=finite, initial=0.0))
+    scale = float(np.max(np.abs(a), where=finite, initial=0.0)) or beside
     if worst == 0.0:
         return _at(0.0, place, a, b, 0)
     if scale == 0.0:
         return _at(math.inf, place, a, b, None, "all values are 0")
     return _at(worst / scale, place, a, b, _ulps(a, off, scale, kind))
+
+
+def largest(arrays: Iterable[np.ndarray], aside: np.ndarray) -> float:
+    """The largest finite magnitude of ``arrays``, elements ``aside`` left out."""
+    wide = (np.abs(a.astype(np.float64)) for a in arrays)
+    return max(float(np.max(a, where=np.isfinite(a) & ~aside, initial=0.0)) for a in wide)
 
 
 def _at(relative, place, a, b, ulps, note: str = "") -> Distance:

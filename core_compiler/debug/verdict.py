@@ -27,13 +27,14 @@ the most of 8 seeds: what is ill-conditioned may be far off, and sound.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from core_compiler.debug.check import ALGEBRA, SEEDS, same_bits
-from core_compiler.debug.metric import Distance, distance, epsilon
+from core_compiler.debug.metric import Distance, distance, epsilon, largest, masks
 
 #: How many times the other's error against f64 ours may be.
 GROWTH = 4.0
@@ -75,17 +76,19 @@ class Evidence:
 
     ``truth()``: our ops in f64; None where they have no f64.  ``wide()``: the framework in f64;
     None where it has none.  ``moved(seed)``: our ops in f64 with operands moved by up to an ulp of
-    their dtypes.  ``nudged(seed)``: with operands moved by up to an ulp of f64, and the formula's
-    constants by their rounding.  ``others()``: the framework on inputs moved by an ulp.
+    their dtypes, zeros by next to nothing (``moved(seed, False)``: not at all).  ``nudged(seed)``:
+    with operands moved by up to an ulp of f64, and the formula's constants by their rounding.
+    ``others()``: the framework on inputs moved by an ulp.
     ``stepped(up)``: with every operand moved by an ulp of its dtype up (1) or down (-1).
     ``same_algebra``: it is known that both compute the same formula (each of its ops was judged).
     ``own()``: our ops by their references, in their own dtypes; None where that is ours itself.
     ``terms()``: how many terms the longest sum behind one element adds up.  ``constants``: how far
-    numbers in the framework's own kernels may be off in f64.
+    numbers in the framework's own kernels may be off in f64.  ``exact()``: nothing behind an
+    element rounds, on the operands that the framework had: they are moved, compared or chosen.
     """
 
     truth: Callable[[], Array | None]
-    moved: Callable[[int], Array]
+    moved: Callable[..., Array]
     nudged: Callable[[int], Array] | None = None
     wide: Callable[[], Array | None] | None = None
     others: Callable[[], Sequence[Array]] = lambda: ()
@@ -94,6 +97,7 @@ class Evidence:
     terms: Callable[[], int] = lambda: 1
     constants: float = 0.0
     stepped: Callable[[int], Array] | None = None
+    exact: Callable[[], bool] = lambda: False
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -110,6 +114,8 @@ def judge(theirs: Array, ours: Array, evidence: Evidence) -> Judgement:
     if theirs.shape != ours.shape or theirs.dtype != ours.dtype:
         note = f"{ours.dtype}{list(ours.shape)} instead of {theirs.dtype}{list(theirs.shape)}"
         return Judgement("differs", off, note=note)
+    if evidence.exact():
+        return _chosen(theirs, ours, off)
     if theirs.dtype.kind in "biu":
         return _integers(theirs, ours, off, evidence)
     return _Floats(theirs, ours, off, evidence).judged()
@@ -119,10 +125,24 @@ def by_tolerance(theirs: Array, ours: Array, tolerance: float) -> Judgement:
     """The verdict by a bound on the difference, of the largest value."""
     if same_bits(theirs, ours):
         return Judgement("equal", distance(theirs, ours))
-    off = distance(theirs, ours, theirs.dtype)
+    off = distance(theirs, ours, theirs.dtype, masks(theirs, ours))
     if off.relative <= tolerance:
         return Judgement("within", off, tolerance)
     return Judgement("differs", off, tolerance, f"more than the tolerance of {tolerance:g}")
+
+
+# -- what does not round --------------------------------------------------------------------------
+
+
+def _chosen(theirs: Array, ours: Array, off: Distance) -> Judgement:
+    """Zeros of either sign are equal, and NaN is NaN; nothing else excuses an element."""
+    with np.errstate(invalid="ignore"):
+        same = np.asarray((theirs == ours) | ((theirs != theirs) & (ours != ours)))
+    if same.all():
+        return Judgement("within", off)
+    place = tuple(map(int, np.unravel_index(int(np.argmin(same)), same.shape)))
+    off = replace(off, index=place, want=float(theirs[place]), got=float(ours[place]))
+    return Judgement("differs", off, note="its ops round nothing, and the values differ")
 
 
 # -- integers -------------------------------------------------------------------------------------
@@ -169,7 +189,9 @@ class _Floats:
         self.ulp = epsilon(self.dtype)
         self._condition: float | None = None
         #: Elements that say nothing; the ops in f64.
-        self.aside, self.truth = np.zeros(theirs.shape, bool), np.zeros(theirs.shape)
+        self.aside, self.truth = masks(theirs, ours), np.zeros(theirs.shape)
+        if self.aside.any():
+            self.off = self._off(self.aside)
 
     def judged(self) -> Judgement:
         if self.evidence.wide is None and self.off.relative <= (GROWTH - 1) * self.ulp:
@@ -289,9 +311,7 @@ class _Floats:
 
     def _off(self, aside: Array) -> Distance:
         """The distance of ours from theirs, some elements left out."""
-        theirs, ours = (np.where(aside, np.zeros((), self.dtype), a)
-                        for a in (self.theirs, self.ours))  # fmt: skip
-        return distance(theirs, ours, self.dtype)
+        return distance(self.theirs, self.ours, self.dtype, aside)
 
     # -- 1: the same formula ---------------------------------------------------------------------
 
@@ -391,9 +411,11 @@ class _Floats:
         return max((self._apart(self.theirs, a) for a in others), default=0.0)
 
     def _apart(self, want: Array, got: Array) -> float:
-        if self.aside.any():
-            want, got = (np.where(self.aside, 0.0, a.astype(np.float64)) for a in (want, got))
-        return distance(want, got, self.dtype).relative
+        found = distance(want, got, self.dtype, self.aside)
+        if math.isinf(found.relative):  # maybe of what is 0 everywhere in f64
+            beside = largest((self.theirs, self.ours), self.aside)
+            found = distance(want, got, self.dtype, self.aside, beside)
+        return found.relative
 
     def _set_aside(self) -> Array | None:
         """Elements that say nothing of rounding: infinities, NaN and the huge numbers of masks that
@@ -403,7 +425,7 @@ class _Floats:
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         top = float(_largest(self.dtype))
         with np.errstate(invalid="ignore"):
-            huge = same & ~(np.abs(a) < max(top * 2.0**-64, 2.0**14))
+            huge = self.aside | (same & ~(np.abs(a) < max(top * 2.0**-64, 2.0**14)))
             ends = [np.abs(x) >= top * (1 - 8 * self.ulp) for x in (a, b)]
         overflows = ends[0] & ends[1] & (np.sign(a) == np.sign(b))  # one of them to infinity
         unlike = ~np.isfinite(a) ^ ~np.isfinite(b)
@@ -415,25 +437,29 @@ class _Floats:
 
     def _poles(self) -> Array:
         """Elements that an ulp of the operands makes finite, or no number: the logarithm of a
-        difference that is 0, a quotient by one."""
+        difference that is 0, a quotient by one.  An operand that is 0 is 0 on both sides."""
         found = np.zeros(self.truth.shape, bool)
-        for other in (self.evidence.moved(seed) for seed in range(4 * SEEDS)):
+        for other in (self.evidence.moved(seed, False) for seed in range(4 * SEEDS)):
             found |= np.isfinite(other) != np.isfinite(self.truth)
         return found
 
     def _gaps(self, theirs: Array, ours: Array) -> Array:
-        """Elements for which the framework has a number and ours has none, in f64 either, and no
-        rounding of f64 makes one, or it is theirs an ulp to either side: a case left out of a
-        formula (0 / 0 where a curve goes on) is no pole."""
+        """Elements for which the framework has a number or an infinity and ours has none, or
+        another infinity, in f64 either, and no rounding of f64 makes one, or it is theirs an ulp to
+        either side: a case left out of a formula (0 / 0 where a curve goes on, or has its pole) is
+        no pole."""
         case = np.isfinite(theirs) & ~np.isfinite(ours) & ~np.isfinite(self.truth)
         gaps = np.zeros(case.shape, bool)
         evidence = self.evidence
-        if evidence.nudged is not None and case.any():
+        pole = np.isinf(theirs) & ~np.isfinite(ours) & (ours != theirs) & (self.truth != theirs)
+        pole &= ~np.isfinite(self.truth)
+        if evidence.nudged is not None and (case | pole).any():
             wide = None if evidence.wide is None else evidence.wide()
             if wide is not None and wide.shape == case.shape:
-                gaps |= case & np.isfinite(wide)
+                gaps |= (case & np.isfinite(wide)) | (pole & (wide == theirs))
                 for seed in range(SEEDS):
-                    gaps &= ~np.isfinite(evidence.nudged(seed))
+                    other = evidence.nudged(seed)
+                    gaps &= ~np.isfinite(other) & (other != theirs)
         if evidence.stepped is not None and (case & ~gaps).any():
             much = JUMP * float(np.max(np.abs(theirs), where=np.isfinite(theirs), initial=0.0))
             with np.errstate(invalid="ignore"):

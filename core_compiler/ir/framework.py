@@ -24,14 +24,17 @@ class Nodes:
 
     ``values`` has the import's values for each node's tensors, by the node's name (None: what is
     not one value).  ``run(inputs, tell)`` executes the graph in ``framework`` on arrays for the
-    model's own inputs and tells each node's tensors, in an order in which they can be computed.
+    model's own inputs and tells each node's tensors, in an order in which they can be computed; it
+    returns the model's results and the state that it leaves, by their places in ``main.outputs``.
     ``sized`` has the axes along which data decide how much of a value counts: there the framework's
     tensor may be smaller.  ``constants``: of some nodes how far, relative to themselves, numbers
-    that are written in their kernels may be off in f64.
+    that are written in their kernels may be off in f64.  ``open_ties`` are the nodes whose
+    documentation leaves open which of equal elements a position is of.
     """
 
     framework: str
     values: Mapping[str, Sequence[Value | None]]
-    run: Callable[[Sequence[np.ndarray], TellNode], None]
+    run: Callable[[Sequence[np.ndarray], TellNode], Mapping[int, np.ndarray]]
     sized: Mapping[Value, Collection[int]] = field(default_factory=dict)
     constants: Mapping[str, float] = field(default_factory=dict)
+    open_ties: Collection[str] = ()

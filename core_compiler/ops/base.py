@@ -120,7 +120,9 @@ class OpDef:
     execute     ``(op, arrays, run) -> arrays`` for ops with regions; ``run(block, arrays)`` gives
                 a region's outputs.
     traits      any of: ``elementwise``, ``commutative``, ``view`` (result is a rearrangement of one
-                operand, no arithmetic), ``composite``, ``random``, ``terminator``, ``impure``.
+                operand, no arithmetic), ``composite``, ``random``, ``terminator``, ``impure``,
+                ``exact`` (nothing rounds: elements of the operands are moved, compared, chosen,
+                or counted; a ``view`` is as well).
     gradient    reverse-mode rule (see ``core_compiler.ops.gradients``); None: that of the
                 decomposition.
     """
@@ -142,6 +144,11 @@ class OpDef:
     @property
     def name(self) -> str:
         return self.kind.split(".", 1)[1]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing rounds in it (see ``traits``)."""
+        return bool(self.traits & {"exact", "view"})
 
     @property
     def family(self) -> str:

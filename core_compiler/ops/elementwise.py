@@ -146,8 +146,16 @@ _TEST_REFERENCES = {
 }  # fmt: skip
 
 
+#: Ops that round nothing, whatever they are given.
+_EXACT = frozenset({
+    "neg", "abs", "sign", "floor", "ceil", "round", "trunc", "not", "bitnot", "max", "min", "and",
+    "or", "xor", "shl", "shr", *(name for name, *_ in (*TESTS, *COMPARISONS)),
+})  # fmt: skip
+
+
 def _declare(name, summary, names, allowed, result=None, commutative=False, reference=None):
     traits = {"elementwise", *(["commutative"] if commutative else [])}
+    traits |= {"exact"} if name in _EXACT else set()
     declare(
         OpDef(
             f"core.{name}",
@@ -189,7 +197,7 @@ declare(
         ("p", "a", "b"),
         _select_rule,
         _select,
-        traits=frozenset({"elementwise"}),
+        traits=frozenset({"elementwise", "exact"}),
     )
 )
 
@@ -245,7 +253,7 @@ declare(
         _bitcast_rule,
         _bitcast,
         attributes={"dtype": Attr(DType, doc="the result's dtype, as wide as x's")},
-        traits=frozenset({"elementwise"}),
+        traits=frozenset({"elementwise", "exact"}),
         flops=free,
     )
 )

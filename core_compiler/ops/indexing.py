@@ -70,6 +70,7 @@ declare(
         _take,
         attributes={"axis": Attr(int, 0, "the axis of x that indices point into")},
         flops=free,
+        traits=frozenset({"exact"}),
     )
 )
 
@@ -112,6 +113,7 @@ declare(
         _take_along,
         attributes={"axis": Attr(int, doc="the axis of x that indices point into")},
         flops=free,
+        traits=frozenset({"exact"}),
     )
 )
 
@@ -156,6 +158,7 @@ declare(
         _gather_nd,
         attributes={"batch_dims": Attr(int, 0, "leading axes that x and indices share")},
         flops=free,
+        traits=frozenset({"exact"}),
     )
 )
 

@@ -91,6 +91,7 @@ for _name, _summary, _allowed, _empty in REDUCTIONS:
             _reduce(_name.removeprefix("reduce_")),
             attributes={"axes": AXES, "orders": ORDERS},
             flops=each_operand,
+            traits=frozenset({"exact"} if _name not in ("reduce_sum", "reduce_prod") else ()),
         )
     )
 
@@ -268,6 +269,7 @@ for _name, _word in (("argmax", "largest"), ("argmin", "smallest")):
                 "dtype": Attr(DType, I64, "the positions' dtype"),
             },
             flops=each_operand,
+            traits=frozenset({"exact"}),
         )
     )
 
@@ -331,5 +333,6 @@ for _name, _summary, _start in SCANS:
                 "exclusive": Attr(bool, False, f"leave the element out; start with {_start}"),
             },
             flops=each_operand,
+            traits=frozenset({"exact"} if _name in ("cummax", "cummin") else ()),
         )
     )

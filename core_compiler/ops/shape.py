@@ -43,6 +43,7 @@ declare(
         _constant_rule,
         attributes={"value": Attr((Dense, Resource), doc="its type and its bytes or digest")},
         flops=free,
+        traits=frozenset({"exact"}),
     )
 )
 
@@ -75,6 +76,7 @@ declare(
             "axis": Attr(int, 0, "the axis that counts"),
         },
         flops=free,
+        traits=frozenset({"exact"}),
     )
 )
 
@@ -310,6 +312,7 @@ declare(
             "interior": Attr(tuple, doc="elements between neighbours of each axis"),
         },
         flops=free,
+        traits=frozenset({"exact"}),
     )
 )
 
@@ -349,6 +352,7 @@ declare(
         _concat,
         attributes={"axis": Attr(int, doc="the axis they are joined on")},
         flops=free,
+        traits=frozenset({"exact"}),
     )
 )
 
@@ -396,6 +400,7 @@ declare(
         _dynamic_slice,
         attributes={"sizes": Attr(tuple, doc="the result's shape", of=DIM)},
         flops=free,
+        traits=frozenset({"exact"}),
     )
 )
 
@@ -426,5 +431,6 @@ declare(
         _dynamic_update_slice_rule,
         _dynamic_update_slice,
         flops=free,
+        traits=frozenset({"exact"}),
     )
 )

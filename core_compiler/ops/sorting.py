@@ -48,6 +48,7 @@ declare(
         _sort,
         attributes={"axis": _AXIS, "descending": _DESCENDING},
         flops=_comparisons,
+        traits=frozenset({"exact"}),
     )
 )
 
@@ -76,6 +77,7 @@ declare(
             "dtype": Attr(DType, I64, "the positions' dtype"),
         },
         flops=_comparisons,
+        traits=frozenset({"exact"}),
     )
 )
 
@@ -108,5 +110,6 @@ declare(
             "largest": Attr(bool, True, "the largest, largest first; else the smallest"),
         },
         flops=_comparisons,
+        traits=frozenset({"exact"}),
     )
 )

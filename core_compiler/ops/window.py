@@ -74,6 +74,7 @@ declare(
         _max_pool,
         attributes=_WINDOW,
         flops=_pool_flops,
+        traits=frozenset({"exact"}),
     )
 )
 
@@ -123,6 +124,7 @@ declare(
         _positions,
         attributes=_WINDOW,
         flops=_pool_flops,
+        traits=frozenset({"exact"}),
     )
 )
 

@@ -108,8 +108,9 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
     }
     if peer is not None:
         data |= compare(
-            model, made, ours, peer, arguments.against, data["values"], arguments.tolerance
-        )
+            model, made, ours, peer, arguments.against, data["values"], arguments.tolerance,
+            made.state if model.imported.state else (),
+        )  # fmt: skip
     return ours, data
 
 
@@ -132,6 +133,7 @@ def compare(
     name: str = "the peer",
     values: Mapping[str, Any] | None = None,
     tolerance: float | None = None,
+    left: Sequence[np.ndarray] = (),
 ) -> dict[str, Any]:
     """The outputs of a compiled model (``ours``) beside those of ``peer``.
 
@@ -139,7 +141,8 @@ def compare(
     ``worst_ulp``: in ulps, at elements of at least 1/1024 of that (None: not finite); ``verdict``
     (see `core_compiler.debug.verdict`), that on the import's ``values`` too where those were
     compared; ``beyond``: the first node or output that differs; how many outputs were
-    ``not_compared``.  With a ``tolerance`` that alone decides on the outputs.
+    ``not_compared``.  With a ``tolerance`` that alone decides on the outputs.  ``left`` is the
+    state that the call left: it is held to what the import makes of the inputs.
     """
     from core_compiler.debug import framework, verdict
     from workbench import numbers
@@ -167,6 +170,14 @@ def compare(
                 framework.Beyond(output, *framework.described(maker), False, found)
             )
     verdicts = [j.verdict for j in judged]
+    if left and tolerance is None:
+        states = framework.judge_state(module, model.inputs, left)
+        verdicts += [j.verdict for j in states.values() if j.verdict == "differs"]
+        wrong = next((p for p, j in states.items() if j.verdict == "differs"), None)
+        if wrong is not None and beyond is None:
+            where = framework.described(framework.maker(module, wrong))
+            name = framework.result_name(module, wrong)
+            beyond = numbers.beyond(framework.Beyond(name, *where, False, states[wrong]))
     if values and (
         values["verdict"] == "differs" or all(j.kept or j.verdict in _SAYS for j in judged)
     ):  # what could not be compared has the bits of an import whose values could

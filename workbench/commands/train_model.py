@@ -163,7 +163,7 @@ def _run(arguments) -> int:
         arguments, edit, common.progress(), finish=path is None or resumed
     )  # fmt: skip
     if arguments.check:
-        checked = training_against.checked(arguments, step, path)
+        checked = training_against.checked(arguments, step, data, path)
         if checked["failures"]:
             emit(arguments, checked, lambda: _text(checked))
             return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -41,23 +42,25 @@ def in_f32(model: Any) -> dict[str, float]:
 
 def run_file(
     path: Path, names: Sequence[str], inputs: Sequence[np.ndarray], tell: TellNode
-) -> None:
+) -> dict[int, np.ndarray]:
     """:func:`run_nodes` of the model in a file."""
-    run_nodes(read_model(path), path.parent, names, inputs, tell)
+    return run_nodes(read_model(path), path.parent, names, inputs, tell)
 
 
 def run_nodes(
     model: Any, folder: Any, names: Sequence[str], inputs: Sequence[np.ndarray], tell: TellNode
-) -> None:
+) -> dict[int, np.ndarray]:
     """Run a ``ModelProto``, as it is written (no optimisation), on arrays for its inputs in their
     order; ``tell`` hears the tensors called ``names``, which nodes of its graph make.  ``folder``:
-    where its external data lie."""
+    where its external data lie.  Returns the model's results by their places, up to the first that
+    is no tensor."""
     import onnx
     import onnxruntime
 
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
-    there = {o.name for o in whole.graph.output}
+    outputs = [o.name for o in whole.graph.output]
+    there = set(outputs)
     whole.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in there)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -71,12 +74,17 @@ def run_nodes(
     fed = dict(given)
     as_values = {n: _value(np.asarray(a)) for n, a in fed.items()}
     kinds = {o.name: o.type for o in session.get_outputs()}
-    results = session.run_with_ort_values(list(names), as_values)
-    made = {n: _array(value, kinds[n]) for n, value in zip(names, results, strict=True)}
+    asked = [*names, *(n for n in outputs if n not in set(names))]
+    results = session.run_with_ort_values(asked, as_values)
+    found = {n: _array(value, kinds[n]) for n, value in zip(asked, results, strict=True)}
+    made = {n: found[n] for n in names}
     wide = _InF64(model, folder, {**fed, **made})
     for name, array in made.items():
         if not any(tell(name, [array], partial(wide, name))):
             wide.untold.add(name)
+    tensors = takewhile(lambda n: kinds[n].startswith("tensor"), outputs)
+    arrays = ((place, found[n]) for place, n in enumerate(tensors))
+    return {place: array for place, array in arrays if array is not None}
 
 
 def _value(array: np.ndarray) -> Any:

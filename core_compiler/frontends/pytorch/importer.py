@@ -12,7 +12,7 @@ from core_compiler.frontends.base import Imported, Unsupported, read_sources, re
 from core_compiler.frontends.pytorch.aliasing import functional
 from core_compiler.frontends.pytorch.decompositions import decomposed
 from core_compiler.frontends.pytorch.exporting import exported
-from core_compiler.frontends.pytorch.nodes import run_nodes
+from core_compiler.frontends.pytorch.nodes import open_ties, result_places, run_nodes
 from core_compiler.frontends.pytorch.origins import describe, is_library
 from core_compiler.frontends.pytorch.own_gradients import refuse_hooks
 from core_compiler.frontends.pytorch.state_dict import refuse_shared, stored, tied
@@ -104,7 +104,13 @@ def import_exported(
             "transient": sorted(n for n in walker.state.begun if n in program.constants),
         },
         walker.state.arrays,
-        Nodes("torch", walker.nodes, partial(run_nodes, walker.program), walker.sizes.axes()),
+        Nodes(
+            "torch",
+            walker.nodes,
+            partial(run_nodes, walker.program, result_places(walker.program, names)),
+            walker.sizes.axes(),
+            open_ties=open_ties(walker.program),
+        ),
         constants,
         unread,
         checked,

@@ -17,11 +17,46 @@ from core_compiler.ir.framework import TellNode
 _BITS = frozenset({"aten.view.dtype", "aten.nextafter.default", "aten.nan_to_num.default"})
 #: Ops whose results hold whatever was in their memory.
 _UNSET = ("aten.empty", "aten.new_empty")
+#: Ops of which torch says that it may take any of equal elements.
+_OPEN_TIES = frozenset({
+    "aten.topk", "aten.sort", "aten.argsort", "aten.kthvalue", "aten.median", "aten.nanmedian",
+    "aten.mode",
+})  # fmt: skip
 
 
-def run_nodes(program, inputs: Sequence[np.ndarray], tell: TellNode) -> None:
+def open_ties(program) -> frozenset[str]:
+    """The nodes of an ``ExportedProgram`` whose positions may be those of any of equal elements: a
+    sort that is not asked to be stable."""
+    return frozenset(
+        node.name for node in program.graph.nodes
+        if str(node.target).rsplit(".", 1)[0] in _OPEN_TIES and not node.kwargs.get("stable")
+    )  # fmt: skip
+
+
+def result_places(program, names: Sequence[str]) -> list[int | None]:
+    """Of each output of an ``ExportedProgram``'s graph, which result of main it is: ``names`` are
+    those of all; the model's own come first, in its order."""
+    place = {name: i for i, name in enumerate(names)}
+    found: list[int | None] = []
+    own = 0
+    signature = program.graph_signature.output_specs
+    (end,) = (node for node in program.graph.nodes if node.op == "output")
+    for spec, source in zip(signature, end.args[0], strict=True):
+        if spec.kind.name == "USER_OUTPUT":
+            found.append(None if source is None else own)
+            own += source is not None
+        else:
+            after = "after" if spec.kind.name == "USER_INPUT_MUTATION" else "next"
+            found.append(place.get(f"{spec.target} ({after})"))
+    return found
+
+
+def run_nodes(
+    program, places: Sequence[int | None], inputs: Sequence[np.ndarray], tell: TellNode
+) -> dict[int, np.ndarray]:
     """Run an ``ExportedProgram`` on arrays for its user inputs; ``tell`` hears the tensors of each
-    of its nodes.  Buffers that the program changes are copies."""
+    of its nodes.  Buffers that the program changes are copies.  Returns the results that are
+    tensors by their ``places``."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -55,7 +90,9 @@ def run_nodes(program, inputs: Sequence[np.ndarray], tell: TellNode) -> None:
             return _in_f64(node.target, args, kwargs)
 
     with torch.no_grad():
-        Telling(program.graph_module).run(*_arguments(program, inputs))
+        made = Telling(program.graph_module).run(*_arguments(program, inputs))
+    arrays = ((place, _array(leaf)) for place, leaf in zip(places, made, strict=True))
+    return {place: a for place, a in arrays if place is not None and a is not None}
 
 
 def _arrays(made: Any) -> list[np.ndarray | None] | None:

@@ -22,6 +22,8 @@ from core_compiler.passes.decompose import expand
 from core_compiler.training.probes import differing
 from core_compiler.training.roles import SHARD, Roles
 
+#: Of equal shards, how far a mean over all may be from that of one, of the largest.
+_ROUNDING = 2.0**-20
 _MEAN = "the loss is the mean over all shards"
 #: Ops whose result is a sum of their operands, with a sign.
 _LINEAR = frozenset({"core.add", "core.sub", "core.neg", "core.cast", "core.reshape"})
@@ -222,8 +224,12 @@ class _Work:
                 count = b.scalar_like(number + (self.shards - 1) * own, division.result)
                 mean = b.div(b.all_reduce(current.result, shards=self.shards), count)
                 made = self.known[x, axes, number] = b.distribute(mean, shards=self.shards)
-            self.rw.replace(division, b.ops, {division.result: made},
-                            rule="a statistic over all shards")  # fmt: skip
+            of = {"shape": x.type.shape, "axes": axes, "divisor": number, "shards": self.shards}
+            claim = Formula("a mean over all shards", {"total": current.result}, {"made": made}, of)
+            self.rw.replace(
+                division, b.ops, {division.result: made}, rule="a statistic over all shards",
+                claim=claim if b.ops else None, tolerance=_ROUNDING if number == own else None,
+            )  # fmt: skip
             self._unbiased(made, own)
 
     def _unbiased(self, variance: Value, own: int) -> None:
@@ -237,8 +243,10 @@ class _Work:
                 every = own * self.shards
                 b = self.builder()
                 made = b.mul(variance, b.scalar_like(every / (every - 1), variance))
+                claim = Formula("an unbiased variance over all shards", {"variance": variance},
+                                {"made": made}, {"of": own, "shards": self.shards})  # fmt: skip
                 self.rw.replace(user, b.ops, {user.result: made},
-                                rule="n / (n - 1) over all shards")  # fmt: skip
+                                rule="n / (n - 1) over all shards", claim=claim)  # fmt: skip
 
     def _number(self, value: Value) -> float | None:
         """The one number that a constant (or its broadcast) holds."""

@@ -1,0 +1,52 @@
+"""What a training step carries on to the next iteration, beside its program called by hand."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.check import same_bits
+from core_compiler.errors import UserError
+from core_compiler.runtime.shards import Shards
+from core_compiler.training.roles import STATE
+from core_compiler.training.step import TrainingStep, shard_of
+
+
+def check_carried(step: TrainingStep, batches: Sequence[Sequence[np.ndarray]]) -> str:
+    """What the state after ``batches`` differs in from that of the program, whose results take the
+    places of its arguments as the step's roles say; "" where every bit is the same, and where an
+    iteration has no finite loss.  The step stays as it is."""
+    state = [np.array(a) for a in step.state]
+    twin = copy.copy(step)
+    twin.state, twin._spare, twin._kept = [a.copy() for a in state], {}, {}
+    twin._run = twin.watch = None
+    try:
+        losses = [twin(*batch) for batch in batches]
+    except UserError:
+        return ""
+    after = [np.array(a) for a in twin.state]
+    first, rows = step.roles.numbers(*STATE)[0], step.rows
+    program: Any = Shards(step._load, range(step.shards)) if step.shards > 1 else step._load()
+    for number, batch in enumerate(batches):
+        if step.shards > 1:
+            every = range(step.shards)
+            results = program([
+                [*shard_of(batch, i, step.shards), np.array(i, np.int64), *state] for i in every
+            ])  # fmt: skip
+        else:
+            results = program(*batch, *state)
+        loss, told = float(results[rows.index(("loss", -1))]), losses[number]
+        if not same_bits(np.float64(loss), np.float64(told)):
+            return f"the loss of iteration {number + 1} is {told:g}, the program's {loss:g}"
+        for result, (role, place) in enumerate(rows):
+            if role == "next":
+                state[place - first] = np.array(results[result])
+    for place, (want, got) in enumerate(zip(state, after, strict=True)):
+        if not same_bits(want, got):
+            name = step.roles.arguments[first + place][1]
+            return (f"after {len(batches)} iterations {name} is not what the program makes of the "
+                    "state before each")  # fmt: skip
+    return ""
