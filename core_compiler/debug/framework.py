@@ -849,7 +849,7 @@ class _Ours:
                     self._known.pop(made, None)
         found = self._known.get(value)
         self._read(value)
-        return found if isinstance(found, np.ndarray) else None
+        return np.asarray(found) if isinstance(found, np.ndarray | np.generic) else None
 
     def _read(self, value: Value) -> None:
         self._readers[value] -= 1

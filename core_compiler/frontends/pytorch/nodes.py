@@ -35,7 +35,8 @@ def open_ties(program) -> frozenset[str]:
 
 def result_places(program, names: Sequence[str]) -> list[int | None]:
     """Of each output of an ``ExportedProgram``'s graph, which result of main it is: ``names`` are
-    those of all; the model's own come first, in its order."""
+    those of all; the model's own come first, in its order.  None of what holds whatever was in its
+    memory."""
     place = {name: i for i, name in enumerate(names)}
     found: list[int | None] = []
     own = 0
@@ -43,7 +44,8 @@ def result_places(program, names: Sequence[str]) -> list[int | None]:
     (end,) = (node for node in program.graph.nodes if node.op == "output")
     for spec, source in zip(signature, end.args[0], strict=True):
         if spec.kind.name == "USER_OUTPUT":
-            found.append(None if source is None else own)
+            unset = str(getattr(source, "target", "")).startswith(_UNSET)
+            found.append(None if source is None or unset else own)
             own += source is not None
         else:
             after = "after" if spec.kind.name == "USER_INPUT_MUTATION" else "next"

@@ -45,6 +45,8 @@ _PARTWISE = (
     "swapaxes", "sum", "mean", "neg", "where", "tril", "triu", "diagonal", "cumsum", "numpy_T",
     "mT", "copy", "lift_fresh_copy",
 )  # fmt: skip
+#: Which of their arguments hold elements, if not the first alone: others are places and conditions.
+_ELEMENTS = {"where": (1, 2), "constant_pad_nd": (0, 2), "copy": (0, 1)}
 #: The largest matrix of a transform, in elements.
 _LARGEST = 1 << 24
 _F64 = dtype("f64")
@@ -62,7 +64,7 @@ def lookup_complex(target: str, arguments: Any, meta: Any) -> Callable | None:
     names = f"{packet}.{overload}", packet
     found = next((COMPLEX[name] for name in names if name in COMPLEX), None)
     if found is None and packet in _PARTWISE:
-        found = next((_both(TABLE[name]) for name in names if name in TABLE), None)
+        found = next((_both(TABLE[name], packet) for name in names if name in TABLE), None)
     if found is None:
         raise NotSupported("it has no form for complex numbers")
     return found
@@ -80,22 +82,32 @@ def _complex(*names: str):
 
 
 def _part(b: Context, held: Any, imaginary: bool) -> Any:
-    """The real (or imaginary) part of all complex values in ``held``; of real floats it is 0."""
+    """The real (or imaginary) part of all complex values in ``held``, which is 0 of real ones and
+    of numbers; of the result's dtype."""
     if isinstance(held, list | tuple):
         return type(held)(_part(b, x, imaginary) for x in held)
     if isinstance(held, Complex):
         return held.imag if imaginary else held.real
-    if imaginary and isinstance(held, Value) and held.type.dtype.is_float:
-        zero = b.constant(np.zeros((), held.type.dtype.numpy))
-        return b.expand(zero, held.type.shape)
-    return held
+    if isinstance(held, Value):
+        zero = b.constant(np.zeros((), b.dtype.numpy))
+        return b.expand(zero, held.type.shape) if imaginary else b.to(held, b.dtype)
+    whole = complex(held)
+    return whole.imag if imaginary else whole.real
 
 
-def _both(real_handler: Callable):
+def _both(real_handler: Callable, packet: str):
+    elements = _ELEMENTS.get(packet, (0,))
+
     def handler(b: Context, *arguments: Any, **keywords: Any):
-        real, imag = (
-            real_handler(b, *(_part(b, x, i) for x in arguments), **keywords) for i in (False, True)
-        )
+        def given(imaginary: bool):
+            placed = enumerate(arguments)
+            return [_part(b, x, imaginary) if i in elements else x for i, x in placed], {
+                name: _part(b, x, imaginary) if name in ("value", "other") else x
+                for name, x in keywords.items()
+            }
+
+        (ones, named), (others, their_named) = given(False), given(True)
+        real, imag = real_handler(b, *ones, **named), real_handler(b, *others, **their_named)
         if isinstance(real, tuple | list):
             return tuple(map(Complex, real, imag))
         return Complex(real, imag)
@@ -107,8 +119,7 @@ def _both(real_handler: Callable):
 def _to(b: Context, x: Value | Complex, *_: Any, **__: Any):
     if not b.meta.dtype.is_complex:
         raise NotSupported("it drops the imaginary part; take .real or .imag")
-    real, imag = (_part(b, x, i) for i in (False, True))
-    return Complex(b.to(real, b.dtype), b.to(imag, b.dtype))
+    return _whole(b, x, b.dtype)
 
 
 # -- into complex numbers and out ------------------------------------------------------------------
@@ -197,8 +208,8 @@ def _whole(b: Context, x: Any, kind: DType) -> Complex:
     if isinstance(x, Complex):
         return Complex(b.to(x.real, kind), b.to(x.imag, kind))
     if isinstance(x, Value):
-        real = b.to(x, kind)
-        return Complex(real, _part(b, real, True))
+        zero = b.constant(np.zeros((), kind.numpy))
+        return Complex(b.to(x, kind), b.expand(zero, x.type.shape))
     return Complex(b.value(complex(x).real, kind), b.value(complex(x).imag, kind))
 
 
@@ -270,15 +281,11 @@ def _exp(b: Context, x: Complex):
 
 @_complex("mm", "bmm", "matmul")
 def _matmul(b: Context, x: Any, y: Any):
-    p, q = (_whole_tensor(b, each) for each in (x, y))
+    p, q = (_whole(b, each, b.dtype) for each in (x, y))
     product = TABLE["matmul"]
     real = b.sub(product(b, p.real, q.real), product(b, p.imag, q.imag))
     imag = b.add(product(b, p.real, q.imag), product(b, p.imag, q.real))
     return Complex(real, imag)
-
-
-def _whole_tensor(b: Context, x: Any) -> Complex:
-    return x if isinstance(x, Complex) else Complex(_part(b, x, False), _part(b, x, True))
 
 
 # -- Fourier transforms ----------------------------------------------------------------------------
