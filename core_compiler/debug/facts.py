@@ -50,9 +50,13 @@ def _ops(block: Block) -> Iterator[Op]:
 
 def malformed(before: Module, module: Module) -> list[str]:
     """What is wrong with kernels that a pass has made or changed, one line each: arguments, types,
-    reads before definitions, places that several iterations of a parallel loop store to.  Kernels
-    in ops of a target's own are its own to verify."""
-    wrong = []
+    reads before definitions, places that several iterations of a parallel loop store to; launches
+    that it made of kernels that are not there.  Kernels in ops of a target's own are its own to
+    verify."""
+    known = set(before.main.body.ops)
+    made = (op["kernel"] for op in module.main.body.ops if op.kind == LAUNCH and op not in known)
+    absent = dict.fromkeys(name for name in made if name not in module.functions)
+    wrong = [f"the module has no kernel {name}, which it launches" for name in absent]
     for name, function in module.functions.items():
         own = function.level != "kernel" or "target" in function.attributes
         if own or before.functions.get(name) is function:
@@ -82,7 +86,8 @@ def unlowerable(before: Module, module: Module, target: Any) -> list[str]:
         try:
             lower_group(op)
         except CannotLower as error:
-            wrong.append(f"no kernel can be made of a group: {error}")
+            if not _falls_alone(op):
+                wrong.append(f"no kernel can be made of a group: {error}")
         except Exception as error:
             if not _falls_alone(op):
                 wrong.append(f"lowering a group raises {type(error).__name__}: {error}")
@@ -90,8 +95,9 @@ def unlowerable(before: Module, module: Module, target: Any) -> list[str]:
 
 
 def _falls_alone(group: Op) -> bool:
-    """Whether lowering falls over a single op of the group too: then it is no fault of the group,
-    and the pass that lowers it will raise."""
+    """Whether lowering falls over a single op of the group too, or takes none of them: then it is
+    no fault of the group, and the pass that lowers it will raise."""
+    taken = False
     for op in group.regions[0].ops:
         try:
             lower_group(make_group((op,), op.results))
@@ -99,7 +105,8 @@ def _falls_alone(group: Op) -> bool:
             continue
         except Exception:
             return True
-    return False
+        taken = True
+    return not taken
 
 
 def _shape_of(block: Block) -> tuple:

@@ -113,6 +113,8 @@ class Judge:
         self.parts: list[KernelCheck] = []
         #: What the plain loops of kernels computed on parts of their launches.
         self._loops: dict[str, list] = {}
+        #: Whether kernels were wrong before they became machine code.
+        self._misses = False
         self._begin(module)
 
     def fork(self) -> Judge:
@@ -228,12 +230,15 @@ class Judge:
         if name == "schedule_kernels":
             for complaint in misfits(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
-            yield from check_loops(
+            loops = list(check_loops(
                 made.module, facts["schedules"], self.checker.evaluator, self.checker.held
-            )
+            ))  # fmt: skip
+            yield from loops
             self._loops = {}
-            for record in check_schedules(made.module, facts["schedules"], self._loops):
+            steps = list(check_schedules(made.module, facts["schedules"], self._loops))
+            for record in steps:
                 yield replace(record, kind="schedule")
+            self._misses = any(r.verdict == "failed" for r in (*loops, *steps))
         if name == "generate_code" and self.target is not None and not self.target.available():
             yield from self._machine_code(made, facts)
 
@@ -260,11 +265,12 @@ class Judge:
     def _machine_code(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
         for complaint in complaints(made.module, facts):
             yield CheckRecord(None, "failed", note=complaint, kind="memory")
-        # Where the code is wrong on a part, it is not let loose on this process's memory.
+        # Where the code is wrong on a part, or was before it was code, it is not let loose on this
+        # process's memory.
         self.parts = list(check_code(made.module, facts, self.target, self._loops))
         for part in self.parts:
             yield replace(part.record, kind="code")
-        if _any_failed(self.parts):
+        if _any_failed(self.parts) or self._misses:
             return
         self.kernels = check_kernels(
             made.module, facts, self.target, self.inputs, self.checker.evaluator, self.threads

@@ -555,7 +555,8 @@ def algebra():
 def algebra_of_integers():
     return lambda x, y: (x * 1 + 0, x // 1, x.neg().neg(), torch.maximum(x, x), torch.minimum(y, y),
                          torch.bitwise_and(x, x), torch.clamp(x, min=-(2**63)), x * 2 * 3,
-                         torch.bitwise_xor(x, y), x.sum(1, keepdim=True), x.to(torch.int64)), (
+                         torch.bitwise_xor(x, y), x.sum(1, keepdim=True), x.to(torch.int64),
+                         torch.bitwise_and(x, y), torch.bitwise_or(x, y)), (
         signed(9, 3, 4), signed(9, 3, 4))  # fmt: skip
 
 
@@ -660,8 +661,19 @@ def losses_of_some():
     """Targets that count for nothing; a class that the others do not have."""
     return lambda x, c: (F.cross_entropy(x, c), F.cross_entropy(x, c, reduction="none"),
                          F.cross_entropy(x, c.clamp(min=0), ignore_index=2, reduction="sum"),
-                         F.nll_loss(F.log_softmax(x, 1), c, reduction="none")), (
+                         F.nll_loss(F.log_softmax(x, 1), c, reduction="none"),
+                         F.cross_entropy(x, c, reduction="none").sum(), F.cross_entropy(x, c).sum(),
+                         -F.log_softmax(x, 1).gather(1, (c % 5)[:, None]),
+                         -F.log_softmax(x, 1).gather(1, torch.stack([c % 5, c % 3], 1))), (
         drawn(6, 5), torch.tensor([1, -100, 4, 2, 0, -100]))  # fmt: skip
+
+
+@corpus_model
+def turned_results():
+    """Results that are transposed, of products and of others."""
+    return lambda x, y: ((x * 2).t(), (x @ y.t()).t(), torch.softmax(x, 1).t().contiguous(),
+                         (x @ y.t()).unsqueeze(0).permute(2, 0, 1), x.t(), (x - 1).t() * 2), (
+        drawn(6, 40), drawn(5, 40))  # fmt: skip
 
 
 @corpus_model
