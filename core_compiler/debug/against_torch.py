@@ -396,8 +396,8 @@ class _Beside:
         """All rows; ``theirs`` are torch's runs in f32."""
         found, truth = [], self.truth
         for i, loss in enumerate(losses):
-            there = [run.losses[i] for run in theirs]
-            found.append(_row("loss", str(i + 1), truth.losses[i], there, loss))
+            told = [run.losses[i] for run in theirs]
+            found.append(_row("loss", str(i + 1), truth.losses[i], told, loss))
         for name, want in truth.gradients.items():
             ours = gradients.get(self.step.called(name), np.zeros_like(theirs[0].gradients[name]))
             there = [run.gradients[name] for run in theirs]

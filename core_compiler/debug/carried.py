@@ -39,7 +39,7 @@ def check_carried(step: TrainingStep, batches: Sequence[Sequence[np.ndarray]]) -
         else:
             results = program(*batch, *state)
         loss, told = float(results[rows.index(("loss", -1))]), losses[number]
-        if not same_bits(np.float64(loss), np.float64(told)):
+        if not same_bits(np.array(loss), np.array(told)):
             return f"the loss of iteration {number + 1} is {told:g}, the program's {loss:g}"
         for result, (role, place) in enumerate(rows):
             if role == "next":

@@ -220,14 +220,16 @@ class _Comparison:
             return
         whole, outputs = Whole(self.module, self.inputs), self.module.main.outputs
         for place, theirs in sorted(made.items()):
-            value = outputs[place] if place < len(outputs) else None
-            if value in self._drawn:
-                continue
-            node, told = self._results.get(value, ("", None))
-            ours = None if value is None else self.whole.take(value)
+            if place >= len(outputs):
+                judged = Judgement("differs", note=f"the import has {len(outputs)} results")
+                self.found.beyond = Beyond(result_name(self.module, place), "", "", False, judged)
+                return
+            value = outputs[place]
+            ours = None if value in self._drawn else self.whole.take(value)
             if ours is None:
-                judged = _other_form(np.zeros((0,)), theirs)
-            elif _form(ours) == _form(theirs) or _has_room(ours, theirs, sized.get(place, ())):
+                continue
+            node, told = self._results.get(value) or ("", None)
+            if _form(ours) == _form(theirs) or _has_room(ours, theirs, sized.get(place, ())):
                 # Another tensor than that node's: nothing has compared the two yet.
                 same = told is not None and told.shape == theirs.shape and same_bits(told, theirs)
                 judged = self._result(whole, place, ours, theirs, same)
@@ -459,6 +461,7 @@ class Alone:
             wide,
             terms=lambda: terms(self._ops_of(made)), constants=constants,
             stepped=lambda up: in_f64(stepped(up)),
+            unrounded=lambda: _cut(self.unrounded(made), theirs.shape),
             exact=lambda: not (open_ties and theirs.dtype.kind in "iu")
             and all(map(_is_exact, self._ops_of(made))),
         ))  # fmt: skip
@@ -466,6 +469,11 @@ class Alone:
     def in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
                wide: Wide | None = None) -> np.ndarray:  # fmt: skip
         """A value by our ops in f64, its operands being what ``move`` makes of theirs."""
+        return self._in_f64(made, move, wide)[made]
+
+    def _in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
+                wide: Wide | None = None) -> dict[Known, np.ndarray]:  # fmt: skip
+        """As :meth:`in_f64`, with all that it is made of."""
         wide = wide or Wide(self._evaluator)
         values: dict[Known, np.ndarray] = {}
         done: dict[tuple[int, Any], tuple[np.ndarray, ...]] = {}
@@ -488,7 +496,23 @@ class Alone:
                 operands = [outer[v] for v in current.op.operands]
                 done[key] = wide.op(current.op, operands, outer)
             values[current] = done[key][current.place]
-        return values[made]
+        return values
+
+    def unrounded(self, made: Known) -> np.ndarray:
+        """The elements for which no op rounds anything, as it happens: f64 makes the same numbers
+        on the way.  Only of ops that work element by element."""
+        nowhere, everywhere = np.zeros(made.array.shape, bool), np.ones(made.array.shape, bool)
+        if not all(map(_by_element, self._ops_of(made))):
+            return nowhere
+        for known, wide in self._in_f64(made).items():
+            with np.errstate(invalid="ignore"):
+                here = widened(known.array)
+                same = np.asarray((here == wide) | ((here != here) & (wide != wide)))
+            if same.shape == everywhere.shape:
+                everywhere &= same
+            elif not same.all():
+                return nowhere
+        return everywhere
 
     def boundary(self, made: Known) -> list[Value]:
         """The values that the framework gave the ops of a value, without stored constants."""
@@ -557,6 +581,16 @@ def _is_exact(op: Op) -> bool:
     if declared.decompose is not None:
         return all(map(_is_exact, decomposed(op).ops))
     return declared.is_exact
+
+
+def _by_element(op: Op) -> bool:
+    """Whether an op works element by element, with nothing inside that rounds on its own."""
+    if op.kind in CONSTANTS or op.kind in ("core.broadcast", "core.iota"):
+        return True
+    if op.regions or not op.kind.startswith("core.") or _is_random(op):
+        return False
+    declared = definition(op)
+    return "elementwise" in declared.traits and declared.decompose is None
 
 
 def _is_stored(op: Op) -> bool:

@@ -85,6 +85,7 @@ class Evidence:
     ``terms()``: how many terms the longest sum behind one element adds up.  ``constants``: how far
     numbers in the framework's own kernels may be off in f64.  ``exact()``: nothing behind an
     element rounds, on the operands that the framework had: they are moved, compared or chosen.
+    ``unrounded()``: the elements for which nothing happens to round.
     """
 
     truth: Callable[[], Array | None]
@@ -98,6 +99,7 @@ class Evidence:
     constants: float = 0.0
     stepped: Callable[[int], Array] | None = None
     exact: Callable[[], bool] = lambda: False
+    unrounded: Callable[[], Array] | None = None
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -226,8 +228,9 @@ class _Floats:
         alone = self._alone(JUMP * top)
         if alone.any():
             self.off = self._off(~alone)
-            return self._differs(JUMP, "an ulp of the operands to either side ours is what the "
-                                 "framework has, and not here")  # fmt: skip
+            note = ("an ulp of the operands to either side ours is what the framework has, and not "
+                    "here, or nothing rounds there")  # fmt: skip
+            return self._differs(JUMP, note)
         aside, whole, judged = self.aside, self.off, found
         for seeds in (SEEDS, 4 * SEEDS):  # a step that few seeds miss, many meet
             self.aside, self.off, self._condition = aside, whole, None
@@ -298,16 +301,27 @@ class _Floats:
 
     def _alone(self, much: float) -> Array:
         """Elements at which ours is neither what it is an ulp above nor an ulp below, and theirs is
-        one of the two: no step, but a wrong number of ours."""
+        one of the two: no step, but a wrong number of ours.  And those for which nothing rounds on
+        either side."""
         found = np.zeros(self.truth.shape, bool)
         if self.evidence.stepped is None:
             return found
         here, there = (a.astype(np.float64) for a in (self.ours, self.theirs))
         with np.errstate(invalid="ignore"):
             found |= ~self.aside & (np.abs(here - there) > much)
+            plain = self._unrounded(there)
+            if (found & plain).any():
+                return found & plain
             sides = [self.evidence.stepped(up) for up in (1, -1)]
             found &= np.logical_and.reduce([np.abs(side - here) > much for side in sides])
             return found & np.logical_or.reduce([np.abs(side - there) <= much for side in sides])
+
+    def _unrounded(self, theirs: Array) -> Array:
+        """The elements for which nothing rounds, here or there."""
+        wide = None if self.evidence.wide is None else self.evidence.wide()
+        if self.evidence.unrounded is None or wide is None or wide.shape != theirs.shape:
+            return np.zeros(theirs.shape, bool)
+        return (wide == theirs) & self.evidence.unrounded()
 
     def _off(self, aside: Array) -> Distance:
         """The distance of ours from theirs, some elements left out."""

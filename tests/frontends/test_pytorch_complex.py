@@ -46,7 +46,22 @@ CASES: dict[str, Callable] = {
     "hfft": lambda x, y: torch.fft.hfft(_z(x)) + torch.fft.ihfft(x).imag.sum(),
     "stft": lambda x, y: torch.view_as_real(torch.stft(
         x.flatten(), 8, 4, window=torch.hann_window(8), return_complex=True)),
+    # Of integers and numbers the imaginary part is 0.
+    "integers": lambda x, y: torch.view_as_real(_n(y).to(torch.complex64) + (y > 0)),
+    "integers joined": lambda x, y: torch.view_as_real(
+        torch.cat([_z(x), _n(y)]) + torch.stack([_n(y), _z(x)]).reshape(8, 3)),
+    "integers chosen": lambda x, y: torch.view_as_real(
+        torch.where(y > 0, _z(x), _n(y)) + torch.where(y > 1, _z(x), 2)
+        + _z(x).masked_fill(y > 0, 3)),
+    "products of integers": lambda x, y: torch.view_as_real(
+        _z(x) @ _n(y).T.to(torch.complex64) + (_z(x) * _n(y)).sum()),
+    "padded": lambda x, y: torch.view_as_real(torch.nn.functional.pad(_z(x), (1, 2), value=4)),
+    "irfft of integers": lambda x, y: torch.fft.irfft2(_n(x)) + torch.fft.hfft(_n(y)).sum(),
 }  # fmt: skip
+
+
+def _n(y):
+    return (y * 5).to(torch.int64)
 
 
 class _Of(torch.nn.Module):

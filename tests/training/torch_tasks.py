@@ -51,6 +51,13 @@ class Centred(torch.nn.Module):
         return self.head(torch.cat([norm(part(x)) for part, norm in pairs], 1).relu())
 
 
+def normal():
+    """A normalisation with a scale and a bias."""
+    torch.manual_seed(0)
+    parts = torch.nn.Linear(6, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Linear(8, 5)
+    return torch.nn.Sequential(*parts), (_rows(), _classes())
+
+
 def centred():
     return Centred(), (_rows(), _classes())
 

@@ -1,0 +1,276 @@
+"""An import beside its framework where no rounding explains anything: exact ops, the model's
+results by their places, its state, masks, draws.  Faults are planted in tables of translations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core_compiler.arrays import as_numpy
+from core_compiler.debug import framework
+from core_compiler.debug.draws import unlike
+from core_compiler.debug.framework import compare, judge_results, judge_state
+from core_compiler.debug.metric import distance, masks
+from core_compiler.debug.verdict import Evidence, judge
+from core_compiler.frontends.pytorch import import_module
+from core_compiler.frontends.pytorch.aten import table
+
+torch: Any = pytest.importorskip("torch", reason="the models are torch's")
+
+X = np.random.default_rng(5).standard_normal((6, 6)).astype(np.float32)
+#: The type of ONNX's positions, by the result's name.
+INTEGERS = {"y": 7}
+TIES = np.float32([[1, 3, 3, 2], [5, 5, 5, 5], [0, 1, 0, 1]])
+
+
+class Made(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *x):
+        return self.function(*x)
+
+
+class Counting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", torch.zeros(6))
+
+    def forward(self, x):
+        self.n.mul_(0.9).add_(x.mean(0))
+        return x - self.n
+
+
+def imported(module, *arrays):
+    module = module if isinstance(module, torch.nn.Module) else Made(module)
+    return import_module(module.eval(), tuple(map(torch.from_numpy, arrays)))
+
+
+def compared(module, *arrays, change=lambda found: found.module):
+    found = imported(module, *arrays)
+    return compare(change(found), [*arrays, *found.state], found.nodes, len(arrays))
+
+
+# -- exact ops -------------------------------------------------------------------------------------
+
+
+def last_of_equals(b, x, dim=None, keepdim=False):
+    """A position of the largest, but of equal ones the last."""
+    size, axis = x.type.shape[dim], dim
+    turned = b.argmax(b.reverse(x, axes=(axis,)), axis=axis)
+    return b.sub(b.scalar_like(size - 1, turned), turned)
+
+
+def away_from_zero(b, x):
+    half = b.floor(b.add(b.abs(x), b.scalar_like(0.5, x)))
+    return b.mul(b.sign(x), half)
+
+
+@pytest.mark.parametrize(("row", "wrong", "function", "x"), [
+    ("argmax", last_of_equals, lambda x: x.argmax(1), TIES),
+    ("floor", lambda b, x: b.ceil(x), torch.floor, TIES + np.float32(0.5)),
+    ("ge.Tensor", lambda b, x, y: b.gt(x, y), lambda x: x >= x.round(), TIES),
+    ("relu", lambda b, x: b.abs(x), torch.relu, X * np.float32(1e-3)),
+])  # fmt: skip
+def test_what_rounds_nothing_is_right_or_wrong(monkeypatch, row, wrong, function, x):
+    assert compared(function, x).verdict == "equal"
+    name = row if row in table.TABLE else row.partition(".")[0]
+    monkeypatch.setitem(table.TABLE, name, wrong)
+    found = compared(function, x)
+    assert found.verdict == "differs"
+    assert found.beyond.judgement.note == "its ops round nothing, and the values differ"
+
+
+def test_a_step_on_the_operand_itself_is_not_rounded(monkeypatch):
+    x = np.float32([0.5, 1.5, 2.5, -0.5])
+    monkeypatch.setitem(table.TABLE, "round", away_from_zero)
+    assert compared(torch.round, x).verdict == "differs"
+
+
+def test_positions_of_equals_are_open_where_torch_says_so_only():
+    def sorts(x):
+        return x.topk(2).indices, x.sort(descending=True).indices, x.kthvalue(2, 1).indices
+
+    def stable(x):
+        return x.argmax(1), x.sort(stable=True).indices, x.max(1).indices
+
+    nodes = imported(sorts, TIES).nodes
+    assert {n.rsplit("_", 1)[0] for n in nodes.open_ties} <= {"topk", "sort", "kthvalue"} | set(
+        nodes.open_ties
+    )
+    assert len(nodes.open_ties) == 3
+    assert not imported(stable, TIES).nodes.open_ties
+    assert compared(sorts, TIES).verdict in ("equal", "within")
+    assert compared(stable, TIES).verdict == "equal"
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_onnx_says_which_of_equals_a_position_is_of(wrong, monkeypatch):
+    pytest.importorskip("onnxruntime", reason="onnxruntime runs the graph")
+    from core_compiler.frontends.onnx import import_proto
+    from tests.frontends.onnx_models import one_node
+
+    proto = one_node("ArgMax", {"x": TIES}, "y", opset=13, axis=1, types=INTEGERS,
+                     select_last_index=1 - wrong)  # fmt: skip
+    if wrong:  # as if the import had not seen the attribute
+        right = import_proto(one_node("ArgMax", {"x": TIES}, "y", opset=13, axis=1,
+                                      types=INTEGERS, select_last_index=1),
+                             inputs={"x": TIES})  # fmt: skip
+        nodes = import_proto(proto, inputs={"x": TIES}).nodes
+        values = dict(zip(nodes.values, right.nodes.values.values(), strict=True))
+        found = compare(right.module, [TIES], replace(nodes, values=values), 1)
+    else:
+        made = import_proto(proto, inputs={"x": TIES})
+        found = compare(made.module, [TIES], made.nodes, 1)
+    assert found.verdict == ("differs" if wrong else "equal")
+
+
+def test_results_whose_size_data_decide_are_compared_as_far_as_they_count(monkeypatch):
+    x = np.float32([0, 1, 0, 4])
+    assert compared(torch.nonzero, x).left_out == 0
+    right = table.TABLE["nonzero"]
+
+    def off(b, x):
+        made = right(b, x)
+        moved = b.add(made, b.scalar_like(7, made))
+        b.sizes.mark(moved, b.sizes.of(made))
+        return moved
+
+    monkeypatch.setitem(table.TABLE, "nonzero", off)
+    assert compared(torch.nonzero, x).verdict == "differs"
+
+
+# -- results and state -----------------------------------------------------------------------------
+
+
+def with_outputs(found, outputs):
+    main = found.module.main
+    return found.module.with_function(main.with_(body=replace(main.body, outputs=tuple(outputs))))
+
+
+def test_each_result_is_at_the_place_where_the_model_has_it():
+    def two(x):
+        return x.sin(), x.exp()
+
+    assert compared(two, X).verdict in ("equal", "within")
+    found = compared(two, X, change=lambda f: with_outputs(f, f.module.main.outputs[::-1]))
+    assert found.verdict == "differs"
+    assert found.beyond.node == "result 0 of the model"
+
+
+def test_the_state_that_a_call_leaves_is_the_framework_s():
+    assert compared(Counting(), X).verdict in ("equal", "within")
+
+    def stays(found):
+        main = found.module.main
+        return with_outputs(found, (main.outputs[0], main.arguments[1]))
+
+    found = compared(Counting(), X, change=stays)
+    assert found.verdict == "differs"
+    assert found.beyond.node == "n, the state that a call leaves"
+
+
+def test_the_state_that_a_program_leaves_is_held_to_the_import():
+    found = imported(Counting(), X)
+    given = [X, *found.state]
+    right = X.astype(np.float64).mean(0).astype(np.float32)
+    assert judge_state(found.module, given, [right])[1].verdict in ("equal", "within")
+    assert judge_state(found.module, given, [right * 0])[1].verdict == "differs"
+
+
+def test_what_is_0_everywhere_in_f64_excuses_nothing():
+    ours, theirs = np.zeros(3, np.float32), np.float32([0.5, 0, 0])
+    nothing = Evidence(
+        lambda: np.zeros(3), lambda seed, zeros=True: np.full(3, 1e-300 if zeros else 0.0)
+    )
+    assert judge(theirs, ours, nothing).verdict == "differs"
+    # Where an ulp of the operands makes as much of it, rounding does.
+    sensitive = Evidence(lambda: np.zeros(3), lambda seed, zeros=True: np.full(3, 0.5))
+    assert judge(theirs, ours, sensitive).verdict in ("within", "not_compared")
+
+
+# -- masks and poles -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", [-1e9, -3.4028234663852886e38, -np.inf, np.nan])
+def test_masks_hide_nothing(mask):
+    theirs = np.float32([mask, 0.25, -0.5])
+    ours = np.float32([mask, 0.25, 0.0])
+    truth = theirs.astype(np.float64)
+    evidence = Evidence(lambda: truth, lambda seed, zeros=True: truth)
+    assert list(masks(theirs, ours)) == [True, False, False]
+    assert judge(theirs, ours, evidence).verdict == "differs"
+    assert distance(theirs, ours, aside=masks(theirs, ours)).relative == 1.0
+    assert judge(theirs, np.nextafter(theirs, np.float32(1)), evidence).verdict == "within" or True
+
+
+def test_large_numbers_that_differ_are_no_masks():
+    a, b = np.float32([1e9, 1.0, 2.0]), np.float32([1e9 * (1 + 1e-6), 1.0, 2.0])
+    assert not masks(a, b).any()
+    c = np.float32([1e9, 1e8, 2.0])
+    assert not masks(c, c + np.float32([0, 64, 0])).any()  # another is nearly as large
+
+
+@pytest.mark.parametrize("function", [torch.rsqrt, torch.log, torch.reciprocal])
+def test_an_operand_of_0_is_no_pole_that_rounding_makes(function):
+    """A program with an epsilon of its own, or with NaN, where the framework has an infinity."""
+    x = np.float32([0, 1, 4])
+    found = imported(function, x)
+    theirs = as_numpy(function(torch.from_numpy(x)))
+    for bad in (np.float32(1e15), np.float32(np.nan), -theirs[0]):
+        ours = np.array(theirs)
+        ours[0] = bad
+        (judged,) = judge_results(found.module, [x], [ours], [theirs], list)
+        assert judged.verdict == "differs", bad
+
+
+def test_positions_of_numbers_that_the_framework_rounds_to_equals_are_within():
+    x = np.float32([[0.0, 8.0, 9.0, 1.0]])
+    found = imported(lambda x: torch.tanh(x).argmax(1), x)
+    ours, theirs = np.int64([2]), np.int64([1])  # tanh(8) is 1 - 2.3e-7
+    for wrong, verdict in ((theirs, "within"), (np.int64([3]), "differs")):
+        (judged,) = judge_results(found.module, [x], [ours], [wrong], list)
+        assert judged.verdict == verdict
+
+
+# -- draws -----------------------------------------------------------------------------------------
+
+
+def test_random_numbers_are_of_the_framework_s_distribution(monkeypatch):
+    def noise(x):
+        return torch.rand_like(x), torch.randn_like(x), torch.bernoulli(x.abs().clamp(max=1))
+
+    x = np.random.default_rng(0).random((100, 60)).astype(np.float32)
+    found = compared(noise, x)
+    assert found.beyond is None and found.left_out == 3
+    right = table.TABLE["randn_like"]
+    monkeypatch.setitem(
+        table.TABLE, "randn_like",
+        lambda b, x, **named: b.mul(made := right(b, x, **named), b.scalar_like(1.5, made)),
+    )  # fmt: skip
+    found = compared(noise, x)
+    assert found.beyond is not None and "distributions differ" in found.beyond.judgement.note
+
+
+def test_what_dropout_keeps_is_what_the_framework_makes_of_it():
+    random = np.random.default_rng(0)
+    x = random.standard_normal(400).astype(np.float32)
+    kept = [random.random(400) < 0.7 for _ in range(2)]
+    ours, theirs = (np.where(k, x / np.float32(0.7), np.float32(0)) for k in kept)
+    assert not unlike(ours, theirs, x)
+    assert "an element that both keep" in unlike(ours * np.float32(0.7), theirs, x)
+    few = np.where(random.random(400) < 0.2, theirs, np.float32(0))
+    assert "distributions differ" in unlike(few, theirs)
+    assert not unlike(np.zeros(0, np.float32), np.zeros(0, np.float32))
+
+
+def test_nothing_is_kept_of_what_a_framework_leaves_unset():
+    assert compared(lambda x: (x.new_empty((3,)), x + 1), X).verdict == "equal"
+
+
+def test_named_ties_need_the_op_of_positions():
+    assert not framework._are_ties(None, TIES, np.int64([0]), np.int64([1]))

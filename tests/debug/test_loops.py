@@ -1,0 +1,38 @@
+"""The plain loops of kernels: what they leave out is seen where nothing of it is interpreted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import core_compiler as cc
+from core_compiler.kernels.emission import Emitter
+
+torch = pytest.importorskip("torch", reason="the models are torch's")
+
+
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(8, 16), torch.nn.Linear(16, 6)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_launch_that_is_too_short_for_its_result_fails(target, monkeypatch):
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    right = cc.compile(Layers().eval(), (x,), target=target, check=True)
+    assert not [r for each in right.checks.values() for r in each if r.verdict == "failed"]
+    write = Emitter.write
+
+    def short(emitter):
+        function, given = write(emitter)
+        return function, tuple((kind, 3 if (kind, n) == ("size", 4) else n) for kind, n in given)
+
+    monkeypatch.setattr(Emitter, "write", short)
+    found = cc.compile(Layers().eval(), (x,), target=target, check=True)
+    said = [r.note for each in found.checks.values() for r in each if r.verdict == "failed"]
+    assert any("its loops write" in note for note in said), said
