@@ -28,8 +28,8 @@ import numpy as np
 
 import core_compiler as cc
 from core_compiler.debug.check import summary
-from core_compiler.debug.framework import judge_results
 from core_compiler.debug.verdict import worst
+from core_compiler.debug.whole import judge_results
 from core_compiler.frontends.pytorch.caches import register_caches
 
 #: From this error on the framework's own spread is measured too.

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from core_compiler.arrays import as_numpy
-from core_compiler.debug import framework
+from core_compiler.debug import alone
 from core_compiler.debug.draws import unlike
-from core_compiler.debug.framework import compare, judge_results, judge_state
+from core_compiler.debug.framework import compare
 from core_compiler.debug.metric import distance, masks
 from core_compiler.debug.verdict import Evidence, judge
+from core_compiler.debug.whole import judge_results, judge_state
 from core_compiler.frontends.pytorch import import_module
 from core_compiler.frontends.pytorch.aten import table
 
@@ -273,4 +274,4 @@ def test_nothing_is_kept_of_what_a_framework_leaves_unset():
 
 
 def test_named_ties_need_the_op_of_positions():
-    assert not framework._are_ties(None, TIES, np.int64([0]), np.int64([1]))
+    assert not alone.are_ties(None, TIES, np.int64([0]), np.int64([1]))

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from core_compiler.arrays import as_numpy
-from core_compiler.debug import framework
-from core_compiler.debug.framework import compare, judge_results, moved_inputs
+from core_compiler.debug import alone
+from core_compiler.debug.framework import compare
 from core_compiler.debug.verdict import Evidence, by_tolerance, judge, worst
+from core_compiler.debug.whole import Whole, judge_results, moved_inputs
 
 torch: Any = pytest.importorskip("torch", reason="the models are torch's")
 F: Any = torch.nn.functional
@@ -394,8 +395,8 @@ def _stepping(function) -> Evidence:
     wide = STEPS.astype(np.float64)
     return Evidence(
         lambda: at(wide),
-        lambda seed, zeros=True: at(framework.moved(seed)(STEPS)),
-        stepped=lambda up: at(framework.stepped(up)(STEPS)),
+        lambda seed, zeros=True: at(alone.moved(seed)(STEPS)),
+        stepped=lambda up: at(alone.stepped(up)(STEPS)),
     )
 
 
@@ -428,7 +429,7 @@ def test_positions_of_equals_are_right_where_every_node_is_and_the_program_is_th
     from core_compiler.frontends.pytorch import import_module
 
     module = import_module(Made(function).eval(), (torch.from_numpy(x),)).module
-    whole = framework.Whole(module, [x])
+    whole = Whole(module, [x])
     ours = [whole.own(place) for place in range(2)]
     assert not np.array_equal(ours[1], theirs[1])
     assert [j.verdict for j in beside_import(theirs, ours, function, x, True)] == [
@@ -444,7 +445,7 @@ def test_random_numbers_are_those_of_the_import_or_nothing_is_said():
 
     found = import_module(Made(function).eval(), (torch.from_numpy(X),))
     inputs = [X, *found.state]
-    own = [framework.Whole(found.module, inputs).own(0)]
+    own = [Whole(found.module, inputs).own(0)]
     other = [a + 1 for a in own]
     for ours, kept in ((own, True), (other, False)):
         (judged,) = judge_results(found.module, inputs, ours, other, list)
@@ -493,8 +494,8 @@ def test_ties_are_positions_of_equal_elements_only():
 
     x = Value(tensor((1, 3), "f32"), "x")
     op = Op("core.argmax", (x,), (Value(tensor((1,), "i64"), "k"),), {"axis": 1})
-    assert framework._are_ties(op, values, np.int64([0]), np.int64([1]))
-    assert not framework._are_ties(op, values, np.int64([0]), np.int64([2]))
+    assert alone.are_ties(op, values, np.int64([0]), np.int64([1]))
+    assert not alone.are_ties(op, values, np.int64([0]), np.int64([2]))
 
 
 def onnx_compared(proto, *arrays):

@@ -144,16 +144,16 @@ def compare(
     ``not_compared``.  With a ``tolerance`` that alone decides on the outputs.  ``left`` is the
     state that the call left: it is held to what the import makes of the inputs.
     """
-    from core_compiler.debug import framework, verdict
+    from core_compiler.debug import framework, verdict, whole
     from workbench import numbers
 
     theirs = peer(*_own(model.inputs))
     _need_same_form(ours, theirs, name)
     if tolerance is None:
         module = tensor_module(model, made)
-        judged = framework.judge_results(
+        judged = whole.judge_results(
             module, model.inputs, ours, theirs,
-            lambda: [peer(*given) for given in framework.moved_inputs(_own(model.inputs))],
+            lambda: [peer(*given) for given in whole.moved_inputs(_own(model.inputs))],
             model.imported.trimmed if module is model.imported.module else list,
             _are_right(values),
         )  # fmt: skip
@@ -165,17 +165,17 @@ def compare(
     for place, found in enumerate(judged):
         if found.verdict == "differs" and beyond is None:
             output = model.imported.outputs[place]
-            maker = framework.maker(model.imported.module, place)
+            maker = whole.maker(model.imported.module, place)
             beyond = numbers.beyond(
                 framework.Beyond(output, *framework.described(maker), False, found)
             )
     verdicts = [j.verdict for j in judged]
     if left and tolerance is None:
-        states = framework.judge_state(module, model.inputs, left)
+        states = whole.judge_state(module, model.inputs, left)
         verdicts += [j.verdict for j in states.values() if j.verdict == "differs"]
         wrong = next((p for p, j in states.items() if j.verdict == "differs"), None)
         if wrong is not None and beyond is None:
-            where = framework.described(framework.maker(module, wrong))
+            where = framework.described(whole.maker(module, wrong))
             name = framework.result_name(module, wrong)
             beyond = numbers.beyond(framework.Beyond(name, *where, False, states[wrong]))
     if values and (

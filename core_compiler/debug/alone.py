@@ -1,0 +1,376 @@
+"""Nodes alone: our ops for a node of a framework's graph on the operands that the framework gave
+its own, and what an ulp of these operands makes of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug.check import same_bits
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.debug.metric import distance, epsilon
+from core_compiler.debug.verdict import Evidence, Judgement, judge
+from core_compiler.debug.wide import Wide, nudged, widened
+from core_compiler.errors import InternalError
+from core_compiler.ir import Module, Op, Value
+from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.ir.types import is_sized
+from core_compiler.ops.base import TypeRuleError, cost, definition
+from core_compiler.ops.builder import decomposed
+from core_compiler.passes.base import CONTROL_FLOW
+
+#: Bytes of results that are kept for ops that are the same on the same arrays.
+KEPT = 1 << 26
+#: Kinds of nodes whose constants are the model's own; those of other nodes belong to a formula.
+_STORED = frozenset({
+    "parameter", "buffer", "constant_tensor", "frozen", "constant", "initializer", "Constant",
+})  # fmt: skip
+#: Ops that give positions in an operand.
+POSITIONS = frozenset({"core.topk", "core.argsort", "core.argmax", "core.argmin"})
+#: A number with no more binary digits than this is exact in a formula: 1/2, 3, 0.044 is not.
+_DIGITS = 8
+
+
+@dataclass(eq=False)
+class Known:
+    """A tensor by our ops, and what it was made of: ``op`` on ``uses`` (None: the framework's own
+    tensor, an input, or a stored constant)."""
+
+    array: np.ndarray
+    value: Value
+    op: Op | None = None
+    uses: Mapping[Value, Known] = field(default_factory=dict)
+    place: int = 0
+
+
+class Alone:
+    """Our ops on the framework's own operands: what the framework told takes the place of what we
+    made of it.  A value is forgotten when no op and no node is left that reads it."""
+
+    def __init__(self, module: Module, inputs: Sequence[np.ndarray],
+                 wanted: Mapping[str, Sequence[Value | None]]):  # fmt: skip
+        self._evaluator = Evaluator(module.weights, KEPT, module.functions)
+        body = module.main.body.ops
+        self.makers = {v: op for op in body for v in op.results}
+        self._ops = iter(body)
+        self._known = {
+            v: Known(a, v) for v, a in zip(module.main.arguments, inputs, strict=True)
+        }  # fmt: skip
+        self._readers = Counter(v for op in body for v in set(op.uses()))
+        self._readers.update(v for values in wanted.values() for v in values if v is not None)
+
+    def make(self, value: Value) -> Known | None:
+        """A value by our ops on what was told so far; None where ``main`` has no such tensor."""
+        while value not in self._known and value in self.makers:
+            op = next(self._ops, None)
+            if op is None:
+                return None  # a node that the framework runs twice
+            self._execute(op)
+        found = self._known.get(value)
+        return found if found is not None and isinstance(found.array, np.ndarray) else None
+
+    def told(self, value: Value, made: Known | None, theirs: np.ndarray | None) -> bool:
+        """What the framework has for a value; later ops read that.  False where it is no such
+        tensor."""
+        fits = made is not None and theirs is not None and form(made.array) == form(theirs)
+        if made is not None and theirs is not None and fits:
+            # The same array where the bits are the same: ops on it need no second evaluation.
+            array = made.array if same_bits(theirs, made.array) else np.array(theirs)
+            if value in self._known and made.op is not None:  # else it was told before
+                self._known[value] = Known(array, value)
+        self._read(value)
+        return fits
+
+    def _execute(self, op: Op) -> None:
+        uses = {v: self._known[v] for v in op.uses()}
+        outer = {v: k.array for v, k in uses.items()}
+        results = self._evaluator.op(op, [outer[v] for v in op.operands], outer)
+        stored = op.kind in CONSTANTS and _is_stored(op)
+        for place, (value, array) in enumerate(zip(op.results, results, strict=True)):
+            self._known[value] = Known(array, value, None if stored else op, uses, place)
+        for read in set(op.uses()):
+            self._read(read)
+        for value in op.results:
+            if not self._readers[value]:
+                self._known.pop(value, None)
+
+    def _read(self, value: Value) -> None:
+        self._readers[value] -= 1
+        if self._readers[value] <= 0:
+            self._known.pop(value, None)
+
+    # -- judging ---------------------------------------------------------------------------------
+
+    def judge(self, made: Known, theirs: np.ndarray,
+              wide: Callable[[], np.ndarray | None] = lambda: None,
+              constants: float = 0.0, open_ties: bool = False) -> Judgement:  # fmt: skip
+        """The verdict on a value that our ops made of the framework's operands; ``theirs`` may be
+        smaller along axes whose size data decide: there the first elements count."""
+        if open_ties and theirs.dtype.kind in "iu" and made.op is not None and are_ties(
+            made.op, made.uses[made.op.operands[0]].array, made.array, theirs
+        ) and not same_bits(theirs, made.array):  # fmt: skip
+            return Judgement("within", distance(theirs, made.array), note="positions of equals")
+
+        def in_f64(*how: Any) -> np.ndarray:
+            return cut(self.in_f64(made, *how), theirs.shape)
+
+        @cache
+        def truth() -> np.ndarray | None:
+            try:
+                return in_f64()
+            except (InternalError, KeyError, TypeRuleError):  # an op that has no meaning in f64
+                return None
+
+        return judge(theirs, cut(made.array, theirs.shape), Evidence(
+            truth,
+            cache(lambda seed, zeros=True: in_f64(moved(seed, zeros))),
+            cache(lambda seed: in_f64(nudge(seed), FormulaNudged(
+                self._evaluator, np.random.default_rng(seed)))),
+            wide,
+            terms=lambda: terms(self._ops_of(made)), constants=constants,
+            stepped=lambda up: in_f64(stepped(up)),
+            unrounded=lambda: cut(self.unrounded(made), theirs.shape),
+            exact=lambda: not (open_ties and theirs.dtype.kind in "iu")
+            and all(map(_is_exact, self._ops_of(made))),
+        ))  # fmt: skip
+
+    def in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
+               wide: Wide | None = None) -> np.ndarray:  # fmt: skip
+        """A value by our ops in f64, its operands being what ``move`` makes of theirs."""
+        return self._in_f64(made, move, wide)[made]
+
+    def _in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
+                wide: Wide | None = None) -> dict[Known, np.ndarray]:  # fmt: skip
+        """As :meth:`in_f64`, with all that it is made of."""
+        wide = wide or Wide(self._evaluator)
+        values: dict[Known, np.ndarray] = {}
+        done: dict[tuple[int, Any], tuple[np.ndarray, ...]] = {}
+        stack = [made]
+        while stack:
+            current = stack[-1]
+            if current in values:
+                stack.pop()
+                continue
+            if current.op is None:
+                values[current] = move(current.array)
+                continue
+            missing = [k for k in current.uses.values() if k not in values]
+            if missing:
+                stack.extend(missing)
+                continue
+            key = id(current.op), id(current.uses)
+            if key not in done:
+                outer = {v: values[k] for v, k in current.uses.items()}
+                operands = [outer[v] for v in current.op.operands]
+                done[key] = wide.op(current.op, operands, outer)
+            values[current] = done[key][current.place]
+        return values
+
+    def unrounded(self, made: Known) -> np.ndarray:
+        """The elements for which no op rounds anything, as it happens: f64 makes the same numbers
+        on the way.  Only of ops that work element by element."""
+        nowhere, everywhere = np.zeros(made.array.shape, bool), np.ones(made.array.shape, bool)
+        if not all(map(_by_element, self._ops_of(made))):
+            return nowhere
+        for known, wide in self._in_f64(made).items():
+            with np.errstate(invalid="ignore"):
+                here = widened(known.array)
+                same = np.asarray((here == wide) | ((here != here) & (wide != wide)))
+            if same.shape == everywhere.shape:
+                everywhere &= same
+            elif not same.all():
+                return nowhere
+        return everywhere
+
+    def boundary(self, made: Known) -> list[Value]:
+        """The values that the framework gave the ops of a value, without stored constants."""
+        return [known.value for known in self.given(made)]
+
+    def given(self, made: Known) -> list[Known]:
+        """What the framework gave the ops of a value, without stored constants."""
+        found: dict[Value, Known] = {}
+        seen, stack = {made}, [made]
+        while stack:
+            current = stack.pop()
+            if current.op is None:
+                maker = self.makers.get(current.value)
+                if maker is None or maker.kind not in CONSTANTS:
+                    found.setdefault(current.value, current)
+                continue
+            fresh = [k for k in current.uses.values() if k not in seen]
+            seen.update(fresh)
+            stack.extend(reversed(fresh))
+        return list(found.values())
+
+    def draws(self, made: Known) -> bool:
+        """Whether the ops of a value, from what the framework told on, draw random numbers."""
+        return any(map(is_random, self._ops_of(made)))
+
+    def _ops_of(self, made: Known) -> list[Op]:
+        """The ops of a value, from what the framework told on."""
+        found: list[Op] = []
+        seen, stack = {made}, [made]
+        while stack:
+            current = stack.pop()
+            if current.op is None:
+                continue
+            found.append(current.op)
+            fresh = [k for k in current.uses.values() if k not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+        return found
+
+
+def random_values(module: Module) -> set[Value]:
+    """The values of ``main`` that depend on random numbers."""
+    drawn: set[Value] = set()
+    for op in module.main.body.ops:
+        if is_random(op) or any(v in drawn for v in op.uses()):
+            drawn.update(op.results)
+    return drawn
+
+
+def is_random(op: Op) -> bool:
+    """Whether an op draws random numbers, or one inside of it."""
+    if op.kind.startswith("core.") and "random" in definition(op).traits:
+        return True
+    return any(is_random(inner) for region in op.regions for inner in region.ops)
+
+
+def terms(ops: Iterable[Op]) -> int:
+    """How many terms the longest sum of ``ops`` adds up to one element."""
+    most = 1
+    for op in ops:
+        elements = max((v.type.elements for v in op.results if is_sized(v.type)), default=0)
+        if elements and op.kind not in CONTROL_FLOW and op.kind.startswith("core."):
+            most = max(most, cost(op).flops // (2 * elements))
+    return most
+
+
+def form(array: np.ndarray) -> tuple:
+    """What two tensors must have in common to be compared."""
+    return array.shape, array.dtype
+
+
+def cut(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The first elements along each axis, as many as ``shape`` says."""
+    return array[tuple(map(slice, shape))]
+
+
+def _is_exact(op: Op) -> bool:
+    """Whether an op rounds nothing: it moves, compares and chooses, or makes integers of
+    integers."""
+    if op.regions or not op.kind.startswith("core.") or is_random(op):
+        return False
+    if not any(is_sized(v.type) and v.type.dtype.is_float for v in (*op.operands, *op.results)):
+        return True
+    if op.kind == "core.cast":
+        return not op.result.type.dtype.is_float
+    declared = definition(op)
+    if declared.decompose is not None:
+        return all(map(_is_exact, decomposed(op).ops))
+    return declared.is_exact
+
+
+def _by_element(op: Op) -> bool:
+    """Whether an op works element by element, with nothing inside that rounds on its own."""
+    if op.kind in CONSTANTS or op.kind in ("core.broadcast", "core.iota"):
+        return True
+    if op.regions or not op.kind.startswith("core.") or is_random(op):
+        return False
+    declared = definition(op)
+    return "elementwise" in declared.traits and declared.decompose is None
+
+
+def _is_stored(op: Op) -> bool:
+    nodes = op.origin.nodes() if op.origin is not None else ()
+    return any(n.kind in _STORED for n in nodes)
+
+
+def are_ties(
+    op: Op | None, x: np.ndarray, ours: np.ndarray, theirs: np.ndarray, apart: float = 0.0
+) -> bool:
+    """Whether two answers of ``op``, positions in ``x``, differ only between elements that are
+    equal, or no more than ``apart`` from each other."""
+    if op is None or op.kind not in POSITIONS or theirs.shape != ours.shape:
+        return False
+    axis = op["axis"]
+    if axis < 0 or theirs.size == 0 or theirs.min() < 0 or theirs.max() >= x.shape[axis]:
+        return False
+    if op.kind in ("core.argmax", "core.argmin"):
+        ours, theirs = (np.expand_dims(a, axis) for a in (ours, theirs))
+    elif (np.diff(np.sort(theirs, axis), axis=axis) == 0).any():
+        return False  # a position twice
+    at_ours, at_theirs = (np.take_along_axis(x, i.astype(np.int64), axis) for i in (ours, theirs))
+    same = (at_ours == at_theirs) | ((at_ours != at_ours) & (at_theirs != at_theirs))
+    if apart:
+        with np.errstate(invalid="ignore"):
+            same |= np.abs(at_ours.astype(np.float64) - at_theirs.astype(np.float64)) <= apart
+    return bool(same.all())
+
+
+# -- an ulp beside ---------------------------------------------------------------------------------
+
+
+def moved(seed: int, zeros: bool = True) -> Callable[[np.ndarray], np.ndarray]:
+    """What moves an array by up to an ulp of its own dtype, in f64; ``zeros`` move by next to
+    nothing, which decides between equals."""
+    random = np.random.default_rng(seed)
+
+    def move(array: np.ndarray) -> np.ndarray:
+        wide = widened(array)
+        if wide.dtype != np.float64 or not wide.size:
+            return wide
+        step = random.integers(-1, 2, array.shape)
+        nothing = (wide == 0) * step * 1e-300 if zeros else 0.0
+        return wide * (1 + epsilon(array.dtype) * step) + nothing
+
+    return move
+
+
+def stepped(up: int) -> Callable[[np.ndarray], np.ndarray]:
+    """What moves an array by an ulp of its own dtype, in f64: all of it up (1) or down (-1)."""
+
+    def move(array: np.ndarray) -> np.ndarray:
+        wide = widened(array)
+        if wide.dtype != np.float64 or not wide.size:
+            return wide
+        return wide + up * np.where(wide == 0, 1e-300, np.abs(wide) * epsilon(array.dtype))
+
+    return move
+
+
+def nudge(seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    """What moves an array by up to an ulp of f64."""
+    random = np.random.default_rng(seed)
+    return lambda array: nudged(widened(array), random)
+
+
+class FormulaNudged(Wide):
+    """Evaluates in f64 with every constant of a formula moved by up to its rounding: the framework
+    may have it with more digits.  The model's own constants are exact."""
+
+    def __init__(self, narrow: Evaluator, random: np.random.Generator):
+        super().__init__(narrow)
+        self._random = random
+
+    def op(self, op: Op, arrays: Sequence[np.ndarray],
+           outer: Mapping[Value, np.ndarray] | None = None):  # fmt: skip
+        results = super().op(op, arrays, outer)
+        if op.kind not in CONSTANTS or _is_stored(op):
+            return results
+        kind = op.results[0].type.dtype.numpy
+        return tuple(self._rounded(array, epsilon(kind)) for array in results)
+
+    def _rounded(self, array: np.ndarray, ulp: float) -> np.ndarray:
+        if array.dtype != np.float64 or not array.size:
+            return array
+        digits = np.frexp(array)[0] * 2.0 ** min(_DIGITS, max(2, -np.log2(ulp) / 2))
+        exact = ~np.isfinite(array) | (digits == np.round(digits))
+        step = self._random.uniform(-0.5, 0.5, array.shape) * ulp
+        return np.where(exact, array, array * (1 + step))

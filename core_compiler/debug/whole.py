@@ -1,0 +1,196 @@
+"""A model's results as a whole: what the import makes of them in f64, and what an ulp of inputs and
+weights does, beside what a program or a framework has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+
+from core_compiler.debug.alone import KEPT, POSITIONS, are_ties, moved, random_values, terms
+from core_compiler.debug.check import SEEDS, same_bits
+from core_compiler.debug.evaluate import Evaluator
+from core_compiler.debug.metric import distance, epsilon
+from core_compiler.debug.verdict import EACH_ULPS, MARGIN, VAGUE, Evidence, Judgement, judge
+from core_compiler.debug.wide import Wide, widened
+from core_compiler.errors import InternalError
+from core_compiler.ir import Block, Module, Op
+from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.ops.base import TypeRuleError
+
+#: What evaluating an import raises where one of its ops has no reference, or none in f64.
+_NO_MEANING = (InternalError, KeyError, TypeRuleError)
+
+
+class Whole:
+    """The results of an import in f64, and with inputs and weights moved."""
+
+    def __init__(self, module: Module, inputs: Sequence[np.ndarray]):
+        self._module, self._inputs = module, [np.asarray(a) for a in inputs]
+        self._evaluator = Evaluator(module.weights, KEPT, module.functions)
+        self._results = cache(self._evaluated)
+        self._by_references = cache(
+            lambda: list(self._evaluator.block(module.main.body, self._inputs))
+        )
+
+    def evidence(
+        self, place: int, others: Callable[[], Sequence[np.ndarray]] = lambda: (),
+        same_algebra: bool = False,
+        counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
+    ) -> Evidence:  # fmt: skip
+        """What the result at ``place`` is judged by; ``counted`` as :func:`judge_results` has
+        it."""
+
+        def truth() -> np.ndarray | None:
+            try:
+                return counted(self._results(None))[place]
+            except _NO_MEANING:
+                return None
+
+        def moved(seed: int, zeros: bool = True) -> np.ndarray:
+            return counted(self._results(seed, zeros))[place]
+
+        return Evidence(truth, moved, others=others,
+                        same_algebra=same_algebra, own=lambda: self.own(place, counted),
+                        terms=lambda: terms(self._module.main.body.ops))  # fmt: skip
+
+    def own(
+        self, place: int,
+        counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
+    ) -> np.ndarray | None:  # fmt: skip
+        """The result at ``place`` by the references, bit for bit what exact passes keep; None where
+        an op of the import has none."""
+        try:
+            return counted(self._by_references())[place]
+        except _NO_MEANING:
+            return None
+
+    def _evaluated(self, seed: int | None, zeros: bool = True) -> list[np.ndarray]:
+        move = widened if seed is None else moved(seed, zeros)
+        wide, body, known = Wide(self._evaluator), self._module.main.body, {}
+        for op in body.ops:
+            if op.kind in CONSTANTS:
+                array = self._evaluator.op(op, ())[0]
+                # A single number belongs to a formula: 1 is 1.
+                known[op.results[0]] = move(array) if array.size > 1 else widened(array)
+        return list(wide.block(body, [move(a) for a in self._inputs], known=known))
+
+
+def judge_results(
+    module: Module, inputs: Sequence[np.ndarray], ours: Sequence[np.ndarray],
+    theirs: Sequence[np.ndarray], others: Callable[[], Sequence[Sequence[np.ndarray]]],
+    counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
+    nodes_right: bool = False,
+) -> list[Judgement]:  # fmt: skip
+    """The verdict on each result of a program that was made of ``module``, beside a framework's.
+
+    Where more than a few ulps differ, a result is also held to what the references make of
+    ``module``: by their bits, or as another program's.  ``nodes_right``: each node of the import is
+    right alone (:func:`compare`), so that a program with the import's bits is right.
+    ``counted`` makes of main's results those that are compared.  ``others``: the framework's on
+    inputs moved by an ulp.
+    """
+    whole, drawn = Whole(module, inputs), random_values(module)
+    moved_results = cache(others)
+
+    def judged(place: int, mine: np.ndarray, there: np.ndarray) -> Judgement:
+        random = module.main.outputs[place] in drawn
+        if random:
+            found = Judgement("not_compared", note="it depends on random numbers")
+        else:
+            evidence = whole.evidence(place, partial(_each, moved_results, place), counted=counted)
+            found = judge(there, mine, evidence)
+        if found.verdict == "differs" and _are_near_ties(module, inputs, place, mine, there):
+            note = "positions of numbers that rounding may make equal"
+            found = replace(found, verdict="within", note=note)
+        if found.verdict == "equal" or _is_near(found, mine):
+            return found
+        own = whole.own(place, counted)
+        if own is None:
+            return found
+        if same_bits(own, mine):
+            if found.verdict == "differs" and nodes_right:
+                note = "the bits of the import, each node of which is right alone"
+                found = replace(found, verdict="within", note=note)
+            return replace(found, kept=True)
+        if found.verdict == "differs" or random:
+            return found
+        beside = judge(own, mine, whole.evidence(place, counted=counted))
+        if beside.verdict == "differs":
+            return replace(beside, note=f"beside the import: {beside.note}")
+        return found
+
+    return [
+        judged(place, mine, there)
+        for place, (mine, there) in enumerate(zip(ours, theirs, strict=True))
+    ]
+
+
+def _are_near_ties(
+    module: Module, inputs: Sequence[np.ndarray], place: int, ours: np.ndarray, theirs: np.ndarray
+) -> bool:
+    """Whether a result is of positions, and differs from the framework's only between elements that
+    are as near to each other as rounding before them may bring them."""
+    if ours.dtype.kind not in "iu":
+        return False
+    op = maker(module, place)
+    if op is not None and op.kind == "core.cast":
+        op = next((o for o in module.main.body.ops if op.operands[0] in o.results), None)
+    if op is None or op.kind not in POSITIONS or not op.operands[0].type.dtype.is_float:
+        return False
+    main = module.main
+    body = Block(main.arguments, main.body.ops, (op.operands[0],))
+    whole = Whole(module.with_function(main.with_(body=body)), inputs)
+    x, evidence = whole.own(0), whole.evidence(0)
+    truth = evidence.truth()
+    if x is None or truth is None:
+        return False
+    condition = max(distance(truth, evidence.moved(seed)).relative for seed in range(SEEDS))
+    apart = MARGIN * max(epsilon(x.dtype), condition)
+    top = float(np.max(np.abs(truth), where=np.isfinite(truth), initial=0.0))
+    return are_ties(op, x, ours, theirs, min(apart, VAGUE) * top)
+
+
+def judge_state(
+    module: Module, inputs: Sequence[np.ndarray], left: Sequence[np.ndarray]
+) -> dict[int, Judgement]:
+    """The verdict on each part of the state that a call of a program on ``inputs`` ``left``, beside
+    what the import ``module`` makes of them, by its place in ``main.outputs``.  What depends on
+    random numbers or has no reference is left out."""
+    whole, drawn = Whole(module, inputs), random_values(module)
+    aliases = module.main.attributes.get("aliases", ())
+    found = {}
+    for (place, _), mine in zip(aliases, left, strict=True):
+        own = None if module.main.outputs[place] in drawn else whole.own(place)
+        if own is not None:
+            found[place] = judge(own, mine, whole.evidence(place))
+    return found
+
+
+def _is_near(found: Judgement, ours: np.ndarray) -> bool:
+    """Whether floats are so near the framework's that nothing else is to be asked."""
+    return (
+        found.verdict == "within" and ours.dtype.kind not in "biu"
+        and found.distance.relative <= EACH_ULPS * epsilon(ours.dtype)
+    )  # fmt: skip
+
+
+def _each(made: Callable[[], Sequence[Sequence[np.ndarray]]], place: int) -> list[np.ndarray]:
+    return [results[place] for results in made()]
+
+
+def moved_inputs(inputs: Sequence[np.ndarray], seeds: int = SEEDS) -> list[list[np.ndarray]]:
+    """``inputs`` with every float moved by up to an ulp of its dtype, for each seed."""
+    made = []
+    for seed in range(seeds):
+        move = moved(seed)
+        made.append([move(a).astype(a.dtype) for a in inputs])
+    return made
+
+
+def maker(module: Module, place: int) -> Op | None:
+    """The op that makes a result of ``main``; None of an input that is handed on."""
+    value = module.main.outputs[place]
+    return next((op for op in module.main.body.ops if value in op.results), None)
