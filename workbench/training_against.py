@@ -7,13 +7,18 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from core_compiler.errors import UserError
 from workbench import numbers, training_runs
 from workbench.commands import common
 from workbench.commands.compile_model import counted, listed
 from workbench.commands.printing import emit, table
+
+if TYPE_CHECKING:
+    from core_compiler.debug.framework import Compared
 
 #: What of a run is kept: nothing of one that is compared.
 _KEEPING = ("folder", "output", "resume", "inject", "scheduler")
@@ -44,7 +49,7 @@ def checked(arguments: Namespace, step: Any, data: Any, path: Path | None) -> di
 
 def run(arguments: Namespace) -> int:
     """Train the same batches with the step and in torch, and print what differs."""
-    from core_compiler.debug.against_torch import compare, nodes_beside
+    from core_compiler.debug.against_torch import compare
 
     given = [name for name in _KEEPING if getattr(arguments, name)]
     if given or arguments.workers > 1:
@@ -64,7 +69,7 @@ def run(arguments: Namespace) -> int:
     made = compare(step, model, batches, progress.progress)
     node = None
     if drawing is not None:  # whose dropout is off in the step
-        beyond = nodes_beside(drawing, step.compilation.options.training, batches[0]).beyond
+        beyond = _nodes_beside(drawing, step.compilation.options.training, batches[0]).beyond
         node = None if beyond is None else numbers.beyond(beyond)
     kinds = dict.fromkeys(row.kind for row in made.rows)
     notes += made.notes
@@ -78,6 +83,26 @@ def run(arguments: Namespace) -> int:
     }
     emit(arguments, found, lambda: _text(found))
     return int(found["verdict"] == "differs" or bool(found.get("failures")))
+
+
+def _nodes_beside(model: Any, training: Any, batch: Sequence[np.ndarray]) -> Compared:
+    """Each op of a torch module that trains, on the inputs of a batch, beside torch's own: what it
+    draws too, by its distribution."""
+    import torch
+
+    from core_compiler.debug.framework import Compared, compare
+    from core_compiler.frontends.pytorch import import_module
+    from core_compiler.training import losses
+
+    if not model.training:
+        model.train()
+    if not isinstance(losses.loss(training.loss), losses.Own):
+        batch = batch[:-1]  # the targets
+    given = [torch.from_numpy(np.array(a)) for a in batch]
+    made = import_module(model, given, name=type(model).__name__, training=True)
+    if made.nodes is None:
+        return Compared()
+    return compare(made.module, [*batch, *made.state], made.nodes, len(batch))
 
 
 def _worst(rows: Sequence[Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug import framework
+from core_compiler.arrays import as_numpy
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import VAGUE, worst
 from core_compiler.errors import CANNOT_HERE, UserError
@@ -127,25 +127,6 @@ def without_dropout(model: Any) -> list[str]:
                 setattr(module, name, 0.0)
                 found = True
     return ["dropout is off: torch draws other masks"] if found else []
-
-
-def nodes_beside(model: Any, training: Any, batch: Sequence[np.ndarray]) -> framework.Compared:
-    """Each op of a torch module that trains, on the inputs of a batch, beside torch's own: what it
-    draws too, by its distribution."""
-    import torch
-
-    from core_compiler.frontends.pytorch import import_module
-
-    model = copy.deepcopy(model)
-    if not model.training:
-        model.train()
-    if not isinstance(losses.loss(training.loss), losses.Own):
-        batch = batch[:-1]  # the targets
-    given = [torch.from_numpy(np.array(a)) for a in batch]
-    made = import_module(model, given, name=type(model).__name__, training=True)
-    if made.nodes is None:
-        return framework.Compared()
-    return framework.compare(made.module, [*batch, *made.state], made.nodes, len(batch))
 
 
 # -- what torch computes ---------------------------------------------------------------------------
@@ -362,14 +343,12 @@ def _moved(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 def _starts(step: Any, model: Any, training: Any, begin: Arrays) -> list[Row]:
     """What does not begin as it is in the model, where nothing else was asked for."""
-    from core_compiler.frontends.pytorch.tensors import to_numpy
-
     found, lines = [], _lines(step.compilation.stages[0].module)
     for name, held in model.state_dict().items():
         ours = begin.get(name)
         if ours is None or any(fnmatch(name, pattern) for pattern, _ in training.initialize):
             continue
-        want = to_numpy(held)
+        want = as_numpy(held)
         if want.shape == ours.shape and want.astype(ours.dtype).tobytes() == ours.tobytes():
             continue
         off = distance(want, ours)
