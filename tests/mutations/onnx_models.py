@@ -200,6 +200,11 @@ _GRAPHS: dict[str, tuple] = {
     "quantize": (_M, {"s": _s(0.05), "z": np.array(7, np.uint8)}, [
         ("QuantizeLinear", "x s z", "q"), ("DequantizeLinear", "q s z", "y"),
         ("DynamicQuantizeLinear", "x", "a b c")]),
+    "picks": ({"x": ("f", 3, 5), "t": ("j", 3, 2)}, {"i": np.int32([[1], [4], [0]]),
+                                                   "five": np.int32(5)}, [
+        ("LogSoftmax", "x", "l"), ("Mod", "t five", "p"),
+        ("GatherElements", "l i", "a", {"axis": 1}), ("Neg", "a", "c"),
+        ("GatherElements", "l p", "b", {"axis": 1}), ("Neg", "b", "d")]),
     "losses": ({"x": ("f", 3, 5)}, {"t": _i(1, 4, 0), "w": np.abs(_w(5))}, [
         ("SoftmaxCrossEntropyLoss", "x t", "a"), ("LogSoftmax", "x", "l"),
         ("NegativeLogLikelihoodLoss", "l t w", "b"),
