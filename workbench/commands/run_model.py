@@ -172,12 +172,12 @@ def compare(
     verdicts = [j.verdict for j in judged]
     if left and tolerance is None:
         states = whole.judge_state(module, model.inputs, left)
-        verdicts += [j.verdict for j in states.values() if j.verdict == "differs"]
-        wrong = next((p for p, j in states.items() if j.verdict == "differs"), None)
-        if wrong is not None and beyond is None:
-            where = framework.described(whole.maker(module, wrong))
-            name = framework.result_name(module, wrong)
-            beyond = numbers.beyond(framework.Beyond(name, *where, False, states[wrong]))
+        for place, found in states.items():
+            if found.verdict == "differs":
+                verdicts.append("differs")
+                where = framework.described(whole.maker(module, place))
+                name = framework.result_name(module, place)
+                beyond = beyond or numbers.beyond(framework.Beyond(name, *where, False, found))
     if values and (
         values["verdict"] == "differs" or all(j.kept or j.verdict in _SAYS for j in judged)
     ):  # what could not be compared has the bits of an import whose values could
