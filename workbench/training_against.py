@@ -14,7 +14,7 @@ import numpy as np
 from core_compiler.errors import UserError
 from workbench import numbers, training_runs
 from workbench.commands import common
-from workbench.commands.compile_model import counted, listed
+from workbench.commands.compile_model import counted, exit_code, listed
 from workbench.commands.printing import emit, table
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def run(arguments: Namespace) -> int:
         "rows": [_row(row) for row in made.rows],
     }
     emit(arguments, found, lambda: _text(found))
-    return int(found["verdict"] == "differs" or bool(found.get("failures")))
+    return 1 if found.get("failures") else exit_code(found["verdict"])
 
 
 def _nodes_beside(model: Any, training: Any, batch: Sequence[np.ndarray]) -> Compared:

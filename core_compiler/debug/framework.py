@@ -24,11 +24,7 @@ from core_compiler.debug.check import same_bits
 from core_compiler.debug.draws import unlike
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import Distance, distance
-from core_compiler.debug.verdict import (
-    Judgement,
-    judge,
-    worst,
-)
+from core_compiler.debug.verdict import Judgement, judge, worst
 from core_compiler.debug.whole import Whole
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.events import FrameworkRecord
