@@ -30,7 +30,7 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("quick", settings.get_profile("default"), max_examples=33)
+settings.register_profile("quick", settings.get_profile("default"), max_examples=25)
 settings.load_profile("default")
 
 
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # those that are to be stopped by Ctrl-C would never hear it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("markexpr") == "not slow":
-        examples.share = 3
+        examples.share = 4
         settings.load_profile("quick")
     if hasattr(config, "workerinput"):  # a worker has the environment of the run's first process
         return

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-#: One of how many examples is drawn: 3 where only quick tests are asked for (`conftest`).
+#: One of how many examples is drawn: 4 where only quick tests are asked for (`conftest`).
 share = 1
 
 
 def examples(count: int) -> int:
-    """``count`` where all tests run, a third of it in ``make test`` (5 at least)."""
+    """``count`` where all tests run, a quarter of it in ``make test`` (5 at least)."""
     return min(count, max(5, count // share))

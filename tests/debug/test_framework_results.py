@@ -179,6 +179,25 @@ def test_the_state_that_a_program_leaves_is_held_to_the_import():
     assert judge_state(found.module, given, [right * 0])[1].verdict == "differs"
 
 
+@pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
+def test_statistics_of_narrow_numbers_are_torchs(narrow, monkeypatch):
+    """Torch declares them f32, computes them so and keeps them in the dtype of the layer."""
+    model = torch.nn.BatchNorm1d(6).to(getattr(torch, narrow)).train()
+    x = torch.from_numpy(X).to(model.weight.dtype)
+
+    def verdict():
+        found = import_module(model, (x,))
+        return compare(found.module, [as_numpy(x), *found.state], found.nodes, 1).verdict
+
+    assert verdict() in ("equal", "within")
+    row = "_native_batch_norm_legit_functional"
+    right = table.TABLE[row]
+    monkeypatch.setitem(
+        table.TABLE, row, lambda *given: right(*given[:-2], given[-2] * 1.1, given[-1])
+    )
+    assert verdict() == "differs"
+
+
 def test_what_is_0_everywhere_in_f64_excuses_nothing():
     ours, theirs = np.zeros(3, np.float32), np.float32([0.5, 0, 0])
     nothing = Evidence(

@@ -21,7 +21,7 @@ class Layers(torch.nn.Module):
         return self.second(torch.relu(self.first(x)))
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
 def test_a_launch_that_is_too_short_for_its_result_fails(target, monkeypatch):
     x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
     right = cc.compile(Layers().eval(), (x,), target=target, check=True)

@@ -148,6 +148,7 @@ def test_golden_files_from_the_first_run_to_the_last(project):
     assert outcome(project()) == {"passed": 3}
 
 
+@pytest.mark.slow
 def test_golden_files_do_not_know_how_tests_are_given_to_processes(project):
     grouped = """
     class TestA:

@@ -102,6 +102,7 @@ def test_a_step_that_begins_with_other_weights_differs_at_the_start(capsys, monk
     assert (found["first"]["kind"], found["first"]["name"]) == ("start", "0.weight")
 
 
+@pytest.mark.slow
 def test_a_parameter_that_only_rounding_moves_is_within(capsys):
     code, found = against(capsys, "centred", "--iterations", "1", "--rate", "0.1")
     assert code == 0, found["first"]
@@ -148,8 +149,6 @@ def test_dropout_is_turned_off_and_its_op_is_compared_alone(capsys, monkeypatch)
 def test_a_checked_step_is_asked_for_what_it_carries_on(capsys, monkeypatch):
     from core_compiler.training.step import TrainingStep
 
-    code, found = train(capsys, "linear", "--check", "--iterations", "2", "--optimizer", "adam")
-    assert (code, found["failures"]) == (0, [])
     right = TrainingStep.__call__
 
     def forgets(step, *batch):
@@ -189,7 +188,7 @@ def test_a_run_that_is_kept_is_not_compared(capsys, tmp_path):
 
 @pytest.mark.slow
 def test_a_checked_step_trains_and_says_what_was_checked(capsys):
-    code, found = train(capsys, "linear", "--check", "--iterations", "2")
+    code, found = train(capsys, "linear", "--check", "--iterations", "2", "--optimizer", "adam")
     assert code == 0 and not found["failures"] and len(found["loss"]) == 2
     assert found["checks"]["failed"] == 0 and found["checks"]["within"] > 8
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from core_compiler.frontends.pytorch.aten.table import NotSupported, aten, axis_of, per_axis
+from core_compiler.frontends.pytorch.tensors import element_of
 
 
 def _conv(b, x, w, bias, stride, padding, dilation, groups):
@@ -88,16 +89,20 @@ def batch_norm_of_batch(b, x, weight, bias, mean, variance, training, momentum, 
         raise NotSupported("the saved statistics of a batch normalisation")
     axes = tuple(i for i in range(x.type.rank) if i != 1)
     count = prod(x.type.shape[a] for a in axes)
+    affine = _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x)
+    # Torch's statistics are f32 where its numbers are narrower, and so is all that it makes of
+    # them.
+    narrow, kind = x.type.dtype, element_of(b.meta[3].dtype)
+    x, *affine, mean, variance = (b.to(v, kind) for v in (x, *affine, mean, variance))
     own, spread = b.mean(x, axes=axes), b.variance(x, axes=axes, plain=True)
-    made = b.batch_norm(x, _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x), own, spread,
-                        epsilon=float(epsilon))  # fmt: skip
+    made = b.batch_norm(x, *affine, own, spread, epsilon=float(epsilon))
     unbiased = b.mul(spread, b.scalar_like(count / max(count - 1, 1), spread))
 
     def moved(old, new):
         kept = b.mul(old, b.scalar_like(1 - momentum, old))
-        return b.add(b.mul(b.to(new, old.type.dtype), b.scalar_like(momentum, old)), kept)
+        return b.add(b.mul(new, b.scalar_like(momentum, old)), kept)
 
-    return made, None, None, moved(mean, own), moved(variance, unbiased)
+    return b.to(made, narrow), None, None, moved(mean, own), moved(variance, unbiased)
 
 
 @aten("layer_norm", "native_layer_norm")
