@@ -265,7 +265,7 @@ def cut(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 def _is_exact(op: Op) -> bool:
     """Whether an op rounds nothing: it moves, compares and chooses, or makes integers of
     integers."""
-    if op.regions or not op.kind.startswith("core.") or is_random(op):
+    if op.regions or not op.kind.startswith("core.") or is_random(op) or _is_computed(op):
         return False
     if not any(is_sized(v.type) and v.type.dtype.is_float for v in (*op.operands, *op.results)):
         return True
@@ -280,11 +280,20 @@ def _is_exact(op: Op) -> bool:
 def _by_element(op: Op) -> bool:
     """Whether an op works element by element, with nothing inside that rounds on its own."""
     if op.kind in CONSTANTS or op.kind in ("core.broadcast", "core.iota"):
-        return True
+        return not _is_computed(op)
     if op.regions or not op.kind.startswith("core.") or is_random(op):
         return False
     declared = definition(op)
     return "elementwise" in declared.traits and declared.decompose is None
+
+
+def _is_computed(op: Op) -> bool:
+    """Whether an op is a table of floats that the import has computed and rounded: a window, the
+    points of a line.  (A model's own are stored; a single number belongs to a formula.)"""
+    if op.kind not in CONSTANTS or _is_stored(op):
+        return False
+    made = op.result.type
+    return made.dtype.is_float and made.elements > 1
 
 
 def _is_stored(op: Op) -> bool:
