@@ -211,7 +211,7 @@ def test_f64_bound_on_a_sample(name):
             assert error_f64(row[-1], exact) <= BOUNDS[name][1], row
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_f64_special_values(name):
     values = specials(np.float64)
@@ -259,7 +259,7 @@ def test_the_same_source_over_other_primitives_gives_the_same_bits(dtype):
             assert definitions.same_bits(got, evaluate(name, x, y)), name
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64"), reason="reads x86 assembly"
 )

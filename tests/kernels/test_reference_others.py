@@ -246,7 +246,7 @@ def test_comparisons_select_and_clamp():
         apply("exp", np.array([1]))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("source", sorted(DTYPES))
 @pytest.mark.parametrize("target", sorted(DTYPES))
 def test_casts_of_small_whole_numbers_are_exact(source, target):

@@ -75,7 +75,7 @@ def type_of(array: np.ndarray):
     return tensor(array.shape, array.dtype)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("sample", _chosen(), ids=str)
 def test_a_rule_is_the_slope(sample: Sample):
     arrays = _as_f64(sample)
