@@ -199,6 +199,7 @@ def functions_on_edges():
     def run(x, y):
         z = x.abs().clamp(max=1.0)
         return (torch.sinc(x), torch.xlogy(z, y.abs()), torch.special.entr(z), torch.logit(z),
+                torch.logit(z, 0.3),
                 torch.special.xlog1py(z, y.abs()), torch.floor_divide(x, y), torch.fmod(x, y),
                 torch.remainder(x, y), torch.atan2(x, y), torch.logaddexp(x, y),
                 torch.copysign(x, y), torch.heaviside(x, y), torch.sgn(x),

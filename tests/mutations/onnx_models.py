@@ -221,7 +221,7 @@ _GRAPHS: dict[str, tuple] = {
 def _body(inputs: str, outputs: str, nodes: Sequence[tuple], kinds: str = "") -> onnx.GraphProto:
     """A subgraph: ``kinds`` are the types of its inputs, in order ("f" where it says nothing);
     integers and booleans are single numbers, as onnxruntime wants to know of loops."""
-    made = [helper.make_node(op, t.split(), g.split()) for op, t, g in nodes]
+    made = [helper.make_node(op, t.split(), g.split(), **dict(*more)) for op, t, g, *more in nodes]
     typed = zip(inputs.split(), kinds.ljust(9, "f"), strict=False)
     return helper.make_graph(
         made, "body", [helper.make_tensor_value_info(n, _KINDS[k], None if k == "f" else [])
@@ -241,6 +241,16 @@ _GRAPHS |= {
         ("Loop", "_ go p q", "r s", {"body": _body("i c a b", "c2 b2 a2", [
             ("Add", "a half", "a2"), ("Identity", "b", "b2"), ("ReduceSum", "a2", "t"),
             ("Squeeze", "t", "u"), ("Less", "u most", "c2")], "ib")})]),
+    # A loop that begins, each time that it runs, with what is made outside of both.
+    "loop_in_a_loop": (_M, {"go": np.array(True), "half": _s(0.3), "most": _s(30.0),
+                            "many": np.array(99, np.int64)}, [
+        ("Mul", "x half", "p"), ("Sub", "x p", "q"),
+        ("Loop", "_ go q", "y", {"body": _body("i c v", "c2 w", [
+            ("Loop", "many go p", "t", {"body": _body("j d u", "d2 u2", [
+                ("Add", "u half", "u2"), ("ReduceSum", "u2", "s"), ("Squeeze", "s", "s1"),
+                ("Less", "s1 most", "d2")], "ib")}),
+            ("Mul", "t half", "h"), ("Add", "v h", "w"), ("ReduceSum", "w", "e"),
+            ("Squeeze", "e", "e1"), ("Less", "e1 most", "c2")], "ib")})]),
     # Three values go round: each is copied to where another one is still read.
     "loop_rotates": (_M, {"go": np.array(True), "half": _s(0.3), "most": _s(30.0)}, [
         ("Mul", "x half", "p"), ("Sub", "x p", "q"), ("Add", "x p", "o"),
