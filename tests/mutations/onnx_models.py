@@ -205,6 +205,14 @@ _GRAPHS: dict[str, tuple] = {
         ("LogSoftmax", "x", "l"), ("Mod", "t five", "p"),
         ("GatherElements", "l i", "a", {"axis": 1}), ("Neg", "a", "c"),
         ("GatherElements", "l p", "b", {"axis": 1}), ("Neg", "b", "d")]),
+    # A row of zeros, all of them equal, and others.
+    "equals": ({"x": ("f", 3, 5)}, {"mask": np.float32([[1], [0], [1]])}, [
+        ("Mul", "x mask", "z"), ("ArgMax", "z", "a", {"axis": 1}),
+        ("ArgMax", "z", "b", {"axis": 1, "select_last_index": 1}),
+        ("ArgMin", "z", "c", {"axis": 1, "select_last_index": 1, "keepdims": 0}),
+        ("LpNormalization", "z", "d", {"axis": 1}),
+        ("LpNormalization", "z", "e", {"axis": 1, "p": 1}), ("Softmax", "z", "g", {"axis": 1}),
+        ("Hardmax", "z", "h", {"axis": 1})]),
     "losses": ({"x": ("f", 3, 5)}, {"t": _i(1, 4, 0), "w": np.abs(_w(5))}, [
         ("SoftmaxCrossEntropyLoss", "x t", "a"), ("LogSoftmax", "x", "l"),
         ("NegativeLogLikelihoodLoss", "l t w", "b"),
