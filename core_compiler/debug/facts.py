@@ -14,6 +14,7 @@ from core_compiler.kernels.verify import KernelError, verify
 from core_compiler.passes.base import CONTROL_FLOW, makes_nothing
 from core_compiler.passes.decompose import not_composite
 from core_compiler.passes.grouping import GROUP, is_free_view, make_group
+from core_compiler.passes.layouts import Order, normal
 from core_compiler.passes.outline_kernels import LAUNCH
 
 
@@ -66,6 +67,27 @@ def malformed(before: Module, module: Module) -> list[str]:
         except KernelError as error:
             wrong.append(str(error))
     return wrong
+
+
+def relaid(before: Module, module: Module) -> list[str]:
+    """The loops that a pass leaves carrying a value in another order of its elements than their
+    regions read it in, one line each: memory is carried byte by byte."""
+    had = set(_relaid(before))
+    return [complaint for complaint in _relaid(module) if complaint not in had]
+
+
+def _relaid(module: Module) -> list[str]:
+    return [
+        f"a loop is given a {value.type}, and its region reads it as {argument.type}"
+        for op in _ops(module.main.body) if op.kind == "core.while"
+        for region in op.regions
+        for value, argument in zip(op.operands, region.arguments, strict=True)
+        if _order(value) != _order(argument)
+    ]  # fmt: skip
+
+
+def _order(value: Value) -> Order:
+    return normal(value.type.order, value.type.shape)
 
 
 def unlowerable(before: Module, module: Module, target: Any) -> list[str]:

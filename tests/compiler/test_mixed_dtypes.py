@@ -84,6 +84,7 @@ def _made(name: str, narrow):
     return make(narrow).eval(), x.to(narrow) if halved else x
 
 
+@pytest.mark.slow
 def test_what_torch_converts_under_autocast_is_no_wrong_translation():
     model, x = Autocast(nn.Linear(3, 2), torch.bfloat16), torch.randn(4, 3)
     compiled = cc.compile(model, (x,), check=True)

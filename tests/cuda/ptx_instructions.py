@@ -7,6 +7,7 @@ it does not know.  Arithmetic is exact: one IEEE rounding an instruction, a true
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numba
@@ -63,14 +64,19 @@ def _elementwise(kind: str, result: str | None, operands, function) -> Step:
 _FMA32, _FMA64 = PRIMITIVES["fma_f32"], PRIMITIVES["fma_f64"]
 
 
-@numba.vectorize(["float32(float32, float32, float32)"])
+@cache
+def _compiled(kind: str):
+    """x y + z, rounded once, compiled where it is first asked for."""
+    primitive = {"float32": _FMA32, "float64": _FMA64}[kind]
+    return numba.vectorize([f"{kind}({kind}, {kind}, {kind})"])(lambda a, b, c: primitive(a, b, c))
+
+
 def _fma32(a, b, c):
-    return _FMA32(a, b, c)
+    return _compiled("float32")(a, b, c)
 
 
-@numba.vectorize(["float64(float64, float64, float64)"])
 def _fma64(a, b, c):
-    return _FMA64(a, b, c)
+    return _compiled("float64")(a, b, c)
 
 
 def _is_float(kind: str) -> bool:

@@ -28,6 +28,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.passes import (
     bufferize,
     canonicalise,
+    choose_layouts,
     fold_batch_norm,
     lower_control_flow,
     outline_kernels,
@@ -74,6 +75,23 @@ def while_below() -> tuple[Module, list[np.ndarray]]:
 
     module = program(build, "i32", "40xf32")
     return module, [np.array(3, np.int32), given_arrays(module, 0)[1]]
+
+
+def filtered() -> tuple[Module, list[np.ndarray]]:
+    """A loop that begins with what a convolution makes."""
+
+    def go(b, i, x):
+        return b.lt(i, b.scalar_like(9, i))
+
+    def body(b, i, x):
+        return next_(b, i), b.mul(x, x)
+
+    def build(b, i, x, w):
+        y = b.conv(x, w, strides=(1, 1), low=(1, 1), high=(1, 1), dilations=(1, 1))
+        return loop(b, (i, y), go, body)[1]
+
+    module = program(build, "i32", "1x4x5x5xf32", "4x4x3x3xf32")
+    return module, [np.array(6, np.int32), *given_arrays(module, 0)[1:]]
 
 
 def compared() -> tuple[Module, list[np.ndarray]]:
@@ -127,7 +145,7 @@ def pooled() -> tuple[Module, list[np.ndarray]]:
     ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "make",
     ["network", "counted", "while_below", "compared", "normalised", "pooled", "branching"],
@@ -195,6 +213,10 @@ def _one_name_for_two(patch) -> None:
     right = KernelBuilder.buffer
     patch.setattr(KernelBuilder, "buffer", lambda self, name, *rest, **more: right(
         self, "y" + name[1:], *rest, **more))  # fmt: skip
+
+
+def _laid_out_for_a_loop(patch) -> None:
+    patch.setattr(choose_layouts, "CONTROL_FLOW", frozenset())
 
 
 def _state_erased(patch) -> None:
@@ -438,6 +460,7 @@ def _nothing_logged(patch) -> None:
         (_nothing_logged, network, "canonicalise", "unlogged"),
         (_one_trip_less, counted, "simplify_loops", "results"),
         (_state_erased, counted, "bufferize", "rewrite"),
+        (_laid_out_for_a_loop, filtered, "choose_layouts", "results"),
         (_counter_erased, while_below, "bufferize", "results"),
         (_condition_stays_true, while_below, "simplify_loops", "results"),
         (_condition_left_out, while_below, "bufferize", "results"),

@@ -100,6 +100,7 @@ FLOATS = [
 
 @FEW
 @given(st.sampled_from(("f64", "f32", "f16")), st.sampled_from((*INTEGERS, "i1")), OPSETS)
+@pytest.mark.slow
 def test_floats_saturate_to_integers(source, target, opset):
     with np.errstate(over="ignore"):
         x = np.array(FLOATS).astype(dtype(source).numpy)
@@ -118,6 +119,7 @@ def test_integers_wrap_in_casts(source, target, seed):
 @FEW
 @given(st.sampled_from(("reduce_sum", "reduce_prod", "reduce_and", "reduce_or")),
        st.sampled_from(INTEGERS), st.data(), SEEDS)  # fmt: skip
+@pytest.mark.slow
 def test_reductions_of_integers_wrap(kind, name, data, seed):
     shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
     axes = data.draw(st.sets(st.integers(0, len(shape) - 1)).map(sorted))

@@ -107,6 +107,7 @@ def test_names_that_are_no_text_are_told(tmp_path: Path) -> None:
     assert "no text" in str(error) or "not a StableHLO program" in str(error)
 
 
+@pytest.mark.slow
 def test_what_mlir_says_of_an_artifact_is_told_and_not_printed(tmp_path: Path, capfd) -> None:
     exported = export.export(jax.jit(jnp.tanh), platforms=["cpu"])(X).mlir_module_serialized
     error = refusal(tmp_path, exported[: len(exported) // 2])
@@ -185,6 +186,7 @@ def test_memory_beyond_the_limit_is_told(tmp_path: Path, monkeypatch) -> None:
     assert error.exit_code == CANNOT_HERE
 
 
+@pytest.mark.slow
 def test_a_long_text_is_counted_before_it_is_parsed(tmp_path, monkeypatch):
     ops = "\n".join(f"  %v{i} = stablehlo.abs %x : tensor<4xf32>" for i in range(60))
     body = f"{ops}\n  %y = stablehlo.abs %v59 : tensor<4xf32>"

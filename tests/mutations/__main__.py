@@ -39,8 +39,9 @@ def main() -> int:
         "--planted", metavar="CLASSES", help="try the planted faults of these instead"
     )
     parser.add_argument(
-        "--again", metavar="FILE", type=Path, help="try what a run has not seen once more"
-    )
+        "--again", metavar="FILE", type=Path,
+        help="try what a run has not seen once more, and put it in its place"
+    )  # fmt: skip
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--classes", default="", help=f"of {', '.join(CLASSES)}")
     parser.add_argument("--jobs", type=int, default=2)
@@ -60,15 +61,22 @@ def main() -> int:
     quotas = classes.quotas(given.count, tuple(names))
     if given.list:
         return _listed(run, coverage, given.seed, quotas)
-    rows, before = _kept(given, run)
-    orders = run.drawn(coverage, given.seed, quotas)
+    first: dict[str, Any] | None = None
     if given.again:
-        missed = score.missed(json.loads(given.again.read_text())["mutations"])
+        first = json.loads(given.again.read_text())
+        _argue(first["mutations"])
+        missed = score.missed(first["mutations"])
+        rows, before = [], 0.0
         orders, quotas = run.same(coverage, missed), Counter(row["class"] for row in missed)
+    else:
+        rows, before = _kept(given, run)
+        orders = run.drawn(coverage, given.seed, quotas)
     started = time.monotonic() - before
 
     def result() -> dict[str, Any]:
-        found = score.result(rows, given.seed, given.count, run, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        found = (score.result(rows, given.seed, given.count, run, seconds) if first is None
+                 else score.again(first, rows, run))  # fmt: skip
         if given.output:
             given.output.write_text(json.dumps(found, indent=1) + "\n")
         return found
@@ -96,12 +104,16 @@ def _kept(given: argparse.Namespace, run: session.Session) -> tuple[list[dict[st
     same = score.made_of(run) | {"seed": given.seed, "count": given.count}
     if any(held.get(name) != value for name, value in same.items()):
         return [], 0.0
+    _argue(held["mutations"])
+    return held["mutations"], held["seconds"]
+
+
+def _argue(rows: list[dict[str, Any]]) -> None:
+    """Arguments may have come since a run."""
     known = judge.Arguments()
-    rows = held["mutations"]
-    for row in rows:  # arguments may have come since
+    for row in rows:
         if row["outcome"] in (judge.SURVIVED, judge.EQUIVALENT_SITE):
             row["outcome"], row["argument"] = known.of(row)
-    return rows, held["seconds"]
 
 
 def _planted(given: argparse.Namespace) -> int:

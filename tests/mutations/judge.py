@@ -87,20 +87,23 @@ clean ones on all inputs that were tried."""
 class Arguments:
     """Why survivors are no faults.
 
-    An argument of a site is for one edit.  One of a decision is for a function that only chooses
+    An argument of a site is for one edit (``function``: in that one, where several functions of the
+    file have the line).  One of a decision is for a function that only chooses
     among right ways: it holds where the mutant's results were seen to be the clean ones.
     """
 
     def __init__(self) -> None:
         known = equivalents()
         self._sites = {
-            (s["file"], plain(s["before"]), plain(s["after"])): s["argument"] for s in known["site"]
+            (s["file"], plain(s["before"]), plain(s["after"]), s.get("function")): s["argument"]
+            for s in known["site"]
         }
         self._decisions = {(d["file"], d["function"]): d["argument"] for d in known["decision"]}
 
     def of(self, row: Mapping[str, Any]) -> tuple[str, str]:
         """The outcome of a survivor, and the argument ("" where there is none)."""
-        said = self._sites.get((row["file"], plain(row["before"]), plain(row["after"])), "")
+        edit = row["file"], plain(row["before"]), plain(row["after"])
+        said = self._sites.get((*edit, row["function"])) or self._sites.get((*edit, None), "")
         if not said and row.get("effect") == EARLIER and row["file"].startswith(_SCHEDULES):
             said = REFUSED_STEP
         if not said and row.get("effect") in (EARLIER, "code"):

@@ -259,6 +259,20 @@ _GRAPHS |= {
                 ("Less", "s1 most", "d2")], "ib")}),
             ("Mul", "t half", "h"), ("Add", "v h", "w"), ("ReduceSum", "w", "e"),
             ("Squeeze", "e", "e1"), ("Less", "e1 most", "c2")], "ib")})]),
+    # A loop that begins with one tensor twice, and reads nothing else.
+    "loop_begins_twice": (_M, {"go": np.array(True)}, [
+        ("Exp", "x", "p"),
+        ("Loop", "_ go p p", "r s", {"body": _body("i c a b", "c2 a2 b2", [
+            ("Add", "a a", "a2"), ("Sin", "b", "b1"), ("Abs", "b1", "b2"),
+            ("ReduceSum", "a2", "e"), ("ReduceSum", "b2", "f"), ("Less", "e f", "g"),
+            ("Squeeze", "g", "c2")], "ib")})]),
+    # A convolution's result goes round.
+    "loop_of_pictures": ({"x": ("f", 1, 4, 5, 5)}, {
+        "w": _w(4, 4, 3, 3), "go": np.array(True), "half": _s(0.5), "most": _s(400.0)}, [
+        ("Conv", "x w", "p", {"pads": [1, 1, 1, 1]}),
+        ("Loop", "_ go p", "r", {"body": _body("i c a", "c2 a2", [
+            ("Abs", "a", "b"), ("Add", "b half", "a2"), ("ReduceSum", "a2", "e"),
+            ("Squeeze", "e", "f"), ("Less", "f most", "c2")], "ib")})]),
     # Three values go round: each is copied to where another one is still read.
     "loop_rotates": (_M, {"go": np.array(True), "half": _s(0.3), "most": _s(30.0)}, [
         ("Mul", "x half", "p"), ("Sub", "x p", "q"), ("Add", "x p", "o"),
@@ -271,6 +285,8 @@ _GRAPHS |= {
     "branch": (_M, {"zero": _s(0.0)}, [
         ("ReduceSum", "x", "total", {"keepdims": 0}), ("Greater", "total zero", "p"),
         ("If", "p", "y", {"then_branch": _body("", "t", [("Sin", "x", "t")]),
-                          "else_branch": _body("", "e", [("Cos", "x", "e")])})]),
+                          "else_branch": _body("", "e", [("Cos", "x", "e")])}),
+        ("If", "p", "z", {"then_branch": _body("", "t", [("Tanh", "x", "t")]),
+                          "else_branch": _body("", "e", [("Abs", "x", "e")])})]),
 }  # fmt: skip
 _GRAPHS["opset_9"][1]["s"] = np.array([1, 1, 2, 3], np.float32)

@@ -30,6 +30,20 @@ def result(rows: Sequence[dict], seed: int, count: int, session: Any, seconds: f
     }  # fmt: skip
 
 
+def again(first: dict, rows: Sequence[dict], session: Any) -> dict:
+    """The run ``first`` with ``rows`` in the place of what it had missed; ``first`` in the result
+    says what that run was made of and came to."""
+    place = {(r["file"], r["before"], r["after"], r["function"]): r for r in rows}
+    tried = [r for r in first["mutations"] if r in missed(first["mutations"])]
+    kept = [
+        {**place.get((r["file"], r["before"], r["after"], r["function"]), r), "first": r["outcome"]}
+        if r in tried else r for r in first["mutations"]
+    ]  # fmt: skip
+    found = result(kept, first["seed"], first["count"], session, first["seconds"])
+    names = ("sources", "corpus", "commit", "whole", "models")
+    return {**found, "first": {name: first[name] for name in names}}
+
+
 def made_of(session: Any) -> dict[str, str]:
     """What the outcomes depend on: digests of the sources and of the corpus."""
     return {"sources": session.digest, "corpus": tree.corpus_digest()}

@@ -200,6 +200,16 @@ def attention_by_hand():
 
 
 @corpus_model
+def attention_of_queries():
+    """Shares of the queries for each key, not of the keys for each query; as many of both."""
+    return lambda q, k, v: (
+        torch.softmax(k @ q.transpose(-1, -2), -1).transpose(-1, -2) @ v,
+        torch.softmax(k @ q.transpose(-1, -2), -2).transpose(-1, -2) @ v,
+        torch.softmax(q @ k.transpose(-1, -2), -2) @ v), (
+        *(drawn(2, 2, 6, 6) for _ in range(3)),)  # fmt: skip
+
+
+@corpus_model
 def attention_masked():
     return lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m, scale=0.3), (
         drawn(1, 2, 5, 4), drawn(1, 2, 6, 4), drawn(1, 2, 6, 3),
@@ -659,13 +669,16 @@ def losses():
 @corpus_model
 def losses_of_some():
     """Targets that count for nothing; a class that the others do not have."""
-    return lambda x, c: (F.cross_entropy(x, c), F.cross_entropy(x, c, reduction="none"),
-                         F.cross_entropy(x, c.clamp(min=0), ignore_index=2, reduction="sum"),
-                         F.nll_loss(F.log_softmax(x, 1), c, reduction="none"),
-                         F.cross_entropy(x, c, reduction="none").sum(), F.cross_entropy(x, c).sum(),
-                         -F.log_softmax(x, 1).gather(1, (c % 5)[:, None]),
-                         -F.log_softmax(x, 1).gather(1, torch.stack([c % 5, c % 3], 1))), (
-        drawn(6, 5), torch.tensor([1, -100, 4, 2, 0, -100]))  # fmt: skip
+    return lambda x, c, y, e: (
+        F.cross_entropy(x, c), F.cross_entropy(x, c, reduction="none"),
+        F.cross_entropy(x, c.clamp(min=0), ignore_index=2, reduction="sum"),
+        F.nll_loss(F.log_softmax(x, 1), c, reduction="none"),
+        F.cross_entropy(x, c, reduction="none").sum(), F.cross_entropy(x, c).sum(),
+        F.cross_entropy(y, e, reduction="none").sum(1),
+        -F.log_softmax(x, 1).gather(1, (c % 5)[:, None]),
+        -F.log_softmax(x, 1).gather(1, torch.stack([c % 5, c % 3], 1))), (
+        drawn(6, 5), torch.tensor([1, -100, 4, 2, 0, -100]), drawn(2, 5, 3),
+        torch.tensor([[1, 0, 4], [3, 3, 2]]))  # fmt: skip
 
 
 @corpus_model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import networkx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,8 @@ EDGES = st.lists(
 @given(EDGES)
 @settings(max_examples=examples(300), deadline=None)
 def test_a_cut_is_as_small_as_networkx_says_and_separates(edges):
+    import networkx  # a second, of each process that collects tests
+
     graph = networkx.DiGraph()
     graph.add_nodes_from(range(8))
     network = Network(8)

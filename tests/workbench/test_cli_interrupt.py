@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from core_compiler.record import Recording
 from tests.workbench.conftest import MODEL
 
@@ -67,6 +69,7 @@ def test_ctrl_c_leaves_a_recording_that_can_be_read(tmp_path, command):
     assert "no memory was planned" in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_with_json_is_an_object(tmp_path):
     path = tmp_path / "x.run"
     code, out, err = stopped("-o", path, "--json")
@@ -80,6 +83,7 @@ def test_ctrl_c_of_a_compile_that_is_not_recorded_says_so():
     assert (code, out, err) == (130, "", "workbench: stopped; nothing was recorded\n")
 
 
+@pytest.mark.slow
 def test_an_impatient_hand_does_not_disturb_the_end(tmp_path):
     path = tmp_path / "x.run"
     code, out, err = stopped("-o", path, times=4)

@@ -45,6 +45,7 @@ def test_run_agrees_with_the_framework(command, frontend, against):
     assert DIGEST.fullmatch(found["identity"])
 
 
+@pytest.mark.slow
 def test_run_gives_the_same_bits_with_any_number_of_threads_and_any_vectors(command):
     digests = {
         command.json(

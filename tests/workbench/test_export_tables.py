@@ -40,6 +40,7 @@ def rows_of(folder: Path, name: str) -> list[dict]:
     return [{c: None if t == "" else _READ[kinds[c]](t) for c, t in row.items()} for row in rows]
 
 
+@pytest.mark.slow
 def test_every_table_and_view_has_the_rows_that_sql_has(folder, recording):
     with closing(sqlite3.connect(recording)) as connection:
         names = [name for (name,) in connection.execute(

@@ -55,6 +55,7 @@ def test_a_loop_is_as_much_work_as_its_iterations_written_out(recorded, capsys):
     assert arithmetic["a"] == pytest.approx(arithmetic["b"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_timeline_has_every_iteration(recorded):
     with Recording.open(recorded["loop"]) as recording:
         events = trace(recording)["traceEvents"]

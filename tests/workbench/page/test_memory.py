@@ -190,6 +190,7 @@ def test_the_peak_by_pass_leads_to_the_stage_and_planners_stand_side_by_side(ope
 # -- training steps -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_recomputation_offers_is_what_the_compile_chose(trained):
     step, path = trained
     run = Run(path)
