@@ -3,6 +3,7 @@ its own, and what an ulp of these operands makes of them."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.types import is_sized
 from core_compiler.ops.base import TypeRuleError, cost, definition
 from core_compiler.ops.builder import decomposed
+from core_compiler.ops.reduction import SCANS
 from core_compiler.passes.base import CONTROL_FLOW
 
 #: Bytes of results that are kept for ops that are the same on the same arrays.
@@ -32,6 +34,7 @@ _STORED = frozenset({
 })  # fmt: skip
 #: Ops that give positions in an operand.
 POSITIONS = frozenset({"core.topk", "core.argsort", "core.argmax", "core.argmin"})
+_SCANS = frozenset(f"core.{name}" for name, *_ in SCANS)
 #: A number with no more binary digits than this is exact in a formula: 1/2, 3, 0.044 is not.
 _DIGITS = 8
 
@@ -244,12 +247,20 @@ def is_random(op: Op) -> bool:
 
 def terms(ops: Iterable[Op]) -> int:
     """How many terms the longest sum of ``ops`` adds up to one element."""
-    most = 1
-    for op in ops:
-        elements = max((v.type.elements for v in op.results if is_sized(v.type)), default=0)
-        if elements and op.kind not in CONTROL_FLOW and op.kind.startswith("core."):
-            most = max(most, cost(op).flops // (2 * elements))
-    return most
+    return max(map(_terms, ops), default=1)
+
+
+def _terms(op: Op) -> int:
+    elements = max((v.type.elements for v in op.results if is_sized(v.type)), default=0)
+    if not elements or op.kind in CONTROL_FLOW or not op.kind.startswith("core."):
+        return 1
+    if op.kind in _SCANS:
+        return op.operands[0].type.shape[op["axis"]]
+    if op.kind == "core.scatter_along":  # all that there are to one place
+        return op.operands[1].type.shape[op["axis"]]
+    if op.kind == "core.scatter_nd":
+        return math.prod(op.operands[1].type.shape[:-1])
+    return max(1, cost(op).flops // (2 * elements))
 
 
 def form(array: np.ndarray) -> tuple:
