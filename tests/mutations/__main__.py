@@ -21,7 +21,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
+import sysconfig
 import time
 from collections import Counter
 from pathlib import Path
@@ -78,7 +80,7 @@ def main() -> int:
         found = (score.result(rows, given.seed, given.count, run, seconds) if first is None
                  else score.again(first, rows, run))  # fmt: skip
         if given.output:
-            given.output.write_text(json.dumps(found, indent=1) + "\n")
+            given.output.write_text(_anywhere(json.dumps(found, indent=1), run.work) + "\n")
         return found
 
     for row in run.run(orders, quotas, tuple(rows)):
@@ -90,6 +92,13 @@ def main() -> int:
     found = result()
     print(score.text(found))
     return int(found["whole"]["score"] != 1)
+
+
+def _anywhere(text: str, work: Path) -> str:
+    """``text`` without the places of this machine (of what was cut short too)."""
+    text = text.replace(f"{sysconfig.get_path('purelib')}/", "")
+    inside = r"[0-9a-f]*/?(tree/|corpus-[0-9a-f]*/?)?"
+    return re.sub(re.escape(f"{work.resolve()}/") + inside, "", text)
 
 
 #: Rows after which the output is written.

@@ -33,7 +33,8 @@ def result(rows: Sequence[dict], seed: int, count: int, session: Any, seconds: f
 def again(first: dict, rows: Sequence[dict], session: Any) -> dict:
     """The run ``first`` with ``rows`` in the place of what it had missed; ``first`` in the result
     says what that run was made of and came to."""
-    place = {(r["file"], r["before"], r["after"], r["function"]): r for r in rows}
+    # What changes nothing on other inputs stays what it was.
+    place = {(r["file"], r["before"], r["after"], r["function"]): r for r in counted(rows)}
     tried = [r for r in first["mutations"] if r in missed(first["mutations"])]
     kept = [
         {**place.get((r["file"], r["before"], r["after"], r["function"]), r), "first": r["outcome"]}
