@@ -40,6 +40,7 @@ def _compiled(name: str, target, **options):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_model_has_the_cpus_bits(name):
     model, on_cpu = _compiled(name, "cpu")
     _, on_gpu = _compiled(name, SimulatedCUDA())

@@ -79,6 +79,7 @@ def test_both_frontends_tell_the_same_line_of_the_same_layer():
     assert lines["pytorch"] == lines["onnx"]
 
 
+@pytest.mark.slow
 def test_pytorch_sources_hold_the_models_file_and_onnx_reads_no_file():
     ours = _imported("digits-cnn", "pytorch")
     assert any(name.endswith("sample_models/digits.py") for name in ours.sources)

@@ -62,6 +62,7 @@ def test_a_model_that_changed_is_not_executed_with_either_weights(change):
     assert torch.allclose(torch.from_numpy(again(*_inputs())[0]), model(*_inputs()), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_copy_goes_on_while_the_model_trains():
     model = _model()
     compiled = cc.compile(copy.deepcopy(model), _inputs())

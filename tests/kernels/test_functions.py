@@ -39,7 +39,7 @@ from tests.kernels.ulp import MPMATH, ORACLES, bit_patterns, specials
 from tests.slow import slow_but
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", UNARY)
 def test_f32_bound_on_a_sample_and_specials(name):
     sample = bit_patterns(17, 1 << 20, 4093)

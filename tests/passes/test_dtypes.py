@@ -136,6 +136,7 @@ def test_a_pass_is_right_whatever_the_dtypes(pass_, choices, data):
 @pytest.mark.parametrize("rules", ["exact", "tolerant"])
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
+@pytest.mark.slow
 def test_saturation_is_right_whatever_the_dtypes(rules, data):
     pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
     holds(Saturate(rules=rules), data.draw(mixed(SATURATED)))

@@ -178,6 +178,7 @@ def test_texts_are_compared_letter_by_letter(project):
     result.stdout.fnmatch_lines(["E*the ends of lines differ"])
 
 
+@pytest.mark.slow
 def test_stale_golden_files_are_named_and_removed_when_asked_for(project):
     """Only where every test of the file ran, and not those of a test that may not have come so
     far, nor files that golden_ir does not write."""
@@ -317,6 +318,7 @@ def test_that_passes(base):
 """
 
 
+@pytest.mark.slow
 def test_compiles_without_the_fixtures_are_recorded_too(project):
     result = project("--workbench-record=left", test_a=DIRECT)
     assert outcome(result) == {"failed": 2, "passed": 1}

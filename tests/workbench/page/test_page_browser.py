@@ -53,6 +53,7 @@ def test_a_recording_opens_by_its_path(server, tab, recording):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["model.onnx", "notes.run", "program.exe"])
+@pytest.mark.slow
 def test_a_wrong_file_is_said_and_the_page_goes_on(server, tab, name):
     page = tab(server.url)
     body = {"name": name, "mimeType": "application/octet-stream", "buffer": b"this is no model"}
