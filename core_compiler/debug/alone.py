@@ -247,7 +247,7 @@ def is_random(op: Op) -> bool:
 
 def terms(ops: Iterable[Op]) -> int:
     """How many terms the longest sum of ``ops`` adds up to one element."""
-    return max(map(_terms, ops), default=1)
+    return max([1, *map(_terms, ops)])
 
 
 def _terms(op: Op) -> int:
@@ -260,7 +260,7 @@ def _terms(op: Op) -> int:
         return op.operands[1].type.shape[op["axis"]]
     if op.kind == "core.scatter_nd":
         return math.prod(op.operands[1].type.shape[:-1])
-    return max(1, cost(op).flops // (2 * elements))
+    return cost(op).flops // (2 * elements)
 
 
 def form(array: np.ndarray) -> tuple:

@@ -34,15 +34,19 @@ def again(first: dict, rows: Sequence[dict], session: Any) -> dict:
     """The run ``first`` with ``rows`` in the place of what it had missed; ``first`` in the result
     says what that run was made of and came to."""
     # What changes nothing on other inputs stays what it was.
-    place = {(r["file"], r["before"], r["after"], r["function"]): r for r in counted(rows)}
-    tried = [r for r in first["mutations"] if r in missed(first["mutations"])]
+    place = {_edit(row): row for row in counted(rows)}
+    tried = missed(first["mutations"])
     kept = [
-        {**place.get((r["file"], r["before"], r["after"], r["function"]), r), "first": r["outcome"]}
-        if r in tried else r for r in first["mutations"]
-    ]  # fmt: skip
+        {**place.get(_edit(row), row), "first": row["outcome"]} if row in tried else row
+        for row in first["mutations"]
+    ]
     found = result(kept, first["seed"], first["count"], session, first["seconds"])
     names = ("sources", "corpus", "commit", "whole", "models")
     return {**found, "first": {name: first[name] for name in names}}
+
+
+def _edit(row: dict) -> tuple:
+    return row["file"], row["function"], row["before"], row["after"]
 
 
 def made_of(session: Any) -> dict[str, str]:

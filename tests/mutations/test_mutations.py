@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -269,6 +270,23 @@ def test_what_was_missed_is_what_has_no_argument_and_what_another_pass_was_blame
     rows = [{"outcome": o, "right": None} for o in outcomes]
     rows.append({"outcome": judge.CAUGHT, "right": False})
     assert score.missed(rows) == [rows[1], rows[4], rows[5]]
+
+
+def test_what_is_tried_again_stands_in_its_place_but_for_what_changes_nothing():
+    def row(name, outcome):
+        return {"file": "a.py", "function": name, "before": "x", "after": "y", "class": "rules",
+                "outcome": outcome, "right": None, "seconds": 1.0, "processor": 1.0}  # fmt: skip
+
+    session = SimpleNamespace(digest="d", jobs=1, entries={}, dropped={}, flags=[])
+    first = score.result(
+        [row("f", judge.SURVIVED), row("g", judge.SURVIVED), row("h", judge.CAUGHT)],
+        7, 3, session, 3.0,
+    )  # fmt: skip
+    found = score.again(first, [row("f", judge.CAUGHT), row("g", judge.NO_EFFECT)], session)
+    assert [r["outcome"] for r in found["mutations"]] == [
+        judge.CAUGHT, judge.SURVIVED, judge.CAUGHT]  # fmt: skip
+    assert [r.get("first") for r in found["mutations"]] == [judge.SURVIVED, judge.SURVIVED, None]
+    assert (found["seed"], found["whole"]["caught"], found["first"]["whole"]["caught"]) == (7, 2, 1)
 
 
 # -- the ratchet -----------------------------------------------------------------------------------
