@@ -78,10 +78,11 @@ def relaid(before: Module, module: Module) -> list[str]:
 
 def _relaid(module: Module) -> list[str]:
     return [
-        f"a loop is given a {value.type}, and its region reads it as {argument.type}"
+        f"a loop carries a {value.type}, and its region reads it as {argument.type}"
         for op in _ops(module.main.body) if op.kind == "core.while"
-        for region in op.regions
-        for value, argument in zip(op.operands, region.arguments, strict=True)
+        for carried, region in (*((op.operands, r) for r in op.regions),
+                                (op.regions[1].outputs, op.regions[1]))
+        for value, argument in zip(carried, region.arguments, strict=True)
         if _order(value) != _order(argument)
     ]  # fmt: skip
 
