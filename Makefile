@@ -16,6 +16,8 @@ PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# The pip that Python 3.11 brings takes a minute more over what is installed here (154 s, not 95).
+PIP_SPEC := pip>=25.1,<28
 # Bytecode is made where something is first imported (for all of it, pip takes two minutes), even
 # where the environment says otherwise: each process would compile what it imports, torch for 3 s.
 INSTALL := $(PIP) install --no-compile $(PIP_ARGS)
@@ -61,6 +63,7 @@ $(VENV)/.installed-%: pyproject.toml hatch_build.py | $(BIN)/python
 	@case '$*' in test | dev) \
 	echo '  what only the tests need     0.3 GB';; esac
 	@echo 'and $(VENV) takes 2 to 3 GB of disk with a CPU build of torch. No model weights are downloaded.'
+	$(INSTALL) --quiet '$(PIP_SPEC)'
 	$(INSTALL) '$(TORCH_SPEC)'
 	$(INSTALL) --editable '.[$*]'
 	@touch $@
