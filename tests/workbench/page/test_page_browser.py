@@ -454,7 +454,6 @@ def test_a_server_that_comes_back_shows_the_same_sight(own_server, tab, recordin
 # -- compiling ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow  # (test_compiles compiles in the page too)
 def test_a_model_is_compiled_live(own_server, tab):
     pytest.importorskip("torch", reason="the sample models need torch")
     page = tab(own_server().url)
