@@ -138,6 +138,9 @@ class Alone:
             terms=lambda: terms(self._ops_of(made)), constants=constants,
             stepped=lambda up: in_f64(stepped(up)),
             unrounded=lambda: cut(self.unrounded(made), theirs.shape),
+            rounded=lambda seed: in_f64(widened, ResultsRounded(
+                self._evaluator, seed, epsilon(theirs.dtype))),
+            nearby=lambda seed: self._nearby(made, seed, theirs.shape),
             exact=lambda: not (open_ties and theirs.dtype.kind in "iu")
             and all(map(_is_exact, self._ops_of(made))),
         ))  # fmt: skip
@@ -147,8 +150,16 @@ class Alone:
         """A value by our ops in f64, its operands being what ``move`` makes of theirs."""
         return self._in_f64(made, move, wide)[made]
 
+    def _nearby(self, made: Known, seed: int,
+                shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """A value by our ops in their own dtypes, and in f64, of operands nearby."""
+        move, again = nearby(seed), nearby(seed)  # (the same steps for both)
+        own = self._in_f64(made, move, self._evaluator)[made]
+        wide = self._in_f64(made, lambda array: widened(again(array)))[made]
+        return cut(own, shape), cut(wide, shape)
+
     def _in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
-                wide: Wide | None = None) -> dict[Known, np.ndarray]:  # fmt: skip
+                wide: Wide | Evaluator | None = None) -> dict[Known, np.ndarray]:  # fmt: skip
         """As :meth:`in_f64`, with all that it is made of."""
         wide = wide or Wide(self._evaluator)
         values: dict[Known, np.ndarray] = {}
@@ -365,10 +376,48 @@ def stepped(up: int) -> Callable[[np.ndarray], np.ndarray]:
     return move
 
 
+def nearby(seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    """What moves an array further than rounding looks, in its own dtype: by up to a thousandth or a
+    few ulps, each element by itself."""
+    random = np.random.default_rng(seed)
+
+    def move(array: np.ndarray) -> np.ndarray:
+        wide = widened(array)
+        if wide.dtype != np.float64:
+            return array
+        most = max(2.0**-10, 8 * epsilon(array.dtype))
+        with np.errstate(over="ignore"):
+            return (wide * (1 + random.uniform(-most, most, array.shape))).astype(array.dtype)
+
+    return move
+
+
 def nudge(seed: int) -> Callable[[np.ndarray], np.ndarray]:
     """What moves an array by up to an ulp of f64."""
     random = np.random.default_rng(seed)
     return lambda array: nudged(widened(array), random)
+
+
+class ResultsRounded(Wide):
+    """Evaluates in f64 with each result on the way moved by up to an ulp of its own dtype, or of
+    that of what is judged: to round further on the way is no excuse."""
+
+    def __init__(self, narrow: Evaluator, seed: int, most: float):
+        super().__init__(narrow)
+        self._move, self._most = np.random.default_rng(seed).uniform, most
+
+    def op(self, op: Op, arrays: Sequence[np.ndarray],
+           outer: Mapping[Value, np.ndarray] | None = None):  # fmt: skip
+        results = super().op(op, arrays, outer)
+        if op.kind in CONSTANTS or _is_exact(op):
+            return results
+        kinds = [v.type.dtype for v in op.results]
+        return tuple(
+            a * (1 + min(self._most, epsilon(k.numpy)) * self._move(-1, 1, a.shape))
+            if k.is_float
+            else a
+            for a, k in zip(results, kinds, strict=True)
+        )
 
 
 class FormulaNudged(Wide):

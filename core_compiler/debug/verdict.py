@@ -13,7 +13,9 @@ What is rounding is decided in f64.  ``truth`` is what our ops compute in f64 on
    at most 16 times the larger of an ulp, what those changes make, and the condition times the root
    of the number of terms that one element adds up.
 2. *Rounding*.  Our error against the truth is at most 4 times the larger of the framework's, an
-   ulp, and the condition times the root of the number of terms that one element adds up.
+   ulp, and the condition times the root of the number of terms that one element adds up; or, at
+   each element, of what rounding the results on the way makes of it; or, where all terms round to
+   one side, of the number of terms (and not so on operands nearby).
 
 An element at which an ulp of the operands makes another number altogether (the step of a threshold,
 a tie, a power that is no number beside its integers) excuses itself and no other: where more than a
@@ -51,6 +53,8 @@ JUMP = 2.0**-10
 EACH_ULPS = 32
 #: How many times the median of all elements one may move and be like the others.
 TYPICAL = 16.0
+#: How many times the ratio of two steps of a smooth function may be that of its operands' steps.
+IN_PROPORTION = 2.0**9
 #: Verdicts, those to look at first.
 VERDICTS = ("differs", "within", "equal", "not_compared")
 
@@ -85,7 +89,9 @@ class Evidence:
     ``terms()``: how many terms the longest sum behind one element adds up.  ``constants``: how far
     numbers in the framework's own kernels may be off in f64.  ``exact()``: nothing behind an
     element rounds, on the operands that the framework had: they are moved, compared or chosen.
-    ``unrounded()``: the elements for which nothing happens to round.
+    ``unrounded()``: the elements for which nothing happens to round.  ``rounded(seed)``: with each
+    result on the way moved by up to an ulp of its dtype.  ``nearby(seed)``: by our ops in their own
+    dtypes, and in f64, on operands that are moved further, so that no two round alike.
     """
 
     truth: Callable[[], Array | None]
@@ -100,6 +106,8 @@ class Evidence:
     stepped: Callable[[int], Array] | None = None
     exact: Callable[[], bool] = lambda: False
     unrounded: Callable[[], Array] | None = None
+    rounded: Callable[[int], Array] | None = None
+    nearby: Callable[[int], tuple[Array, Array]] | None = None
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -309,12 +317,29 @@ class _Floats:
         here, there = (a.astype(np.float64) for a in (self.ours, self.theirs))
         with np.errstate(invalid="ignore"):
             found |= ~self.aside & (np.abs(here - there) > much)
+            if found.any():
+                found &= ~self._cancels(np.abs(here - there))
             plain = self._unrounded(there)
             if (found & plain).any():
                 return found & plain
             sides = [self.evidence.stepped(up) for up in (1, -1)]
             found &= np.logical_and.reduce([np.abs(side - here) > much for side in sides])
             return found & np.logical_or.reduce([np.abs(side - there) <= much for side in sides])
+
+    def _cancels(self, apart: Array) -> Array:
+        """Elements of a smooth function that are apart by no more than rounding the operands makes
+        of them: all else cancels.  There an ulp of f64 moves them in proportion to one of their
+        dtype; at a step either moves them alike, or the smaller one not at all."""
+        if self.evidence.nudged is None or self.dtype == np.float64:
+            return np.zeros(apart.shape, bool)
+        with np.errstate(invalid="ignore"):
+            fine, coarse = (
+                np.maximum.reduce([np.abs(move(seed) - self.truth) for seed in range(SEEDS)])
+                for move in (self.evidence.nudged, self.evidence.moved)
+            )
+            alike = coarse * (epsilon(np.dtype(np.float64)) / self.ulp)
+            smooth = (fine <= alike * IN_PROPORTION) & (fine >= alike / IN_PROPORTION) & (fine > 0)
+            return (apart <= MARGIN * coarse) & smooth
 
     def _unrounded(self, theirs: Array) -> Array:
         """The elements for which nothing rounds, here or there."""
@@ -347,7 +372,7 @@ class _Floats:
                         "it is not only rounding that differs")  # fmt: skip
                 return self._differs(max(most, sensitive), note)
         error = self._apart(self.truth, self.theirs)
-        if self._is_near(error):
+        if self._is_near(error) or self._rounds_on_the_way(self.theirs, MARGIN):
             return None
         note = (f"the framework is off by {error:.3g} of the largest value from our ops in f64, "
                 "more than rounding explains")  # fmt: skip
@@ -405,11 +430,45 @@ class _Floats:
         # analysis", SIAM J. Sci. Comput. 41, 2019); frameworks add in many lanes, and lose less.
         sums = self._conditioned() * self.evidence.terms() ** 0.5
         allowed = GROWTH * max(theirs, self.ulp, sums, self._spread())
-        if ours <= allowed:
+        if (
+            ours <= allowed or self._rounds_on_the_way(self.ours, GROWTH, allowed)
+            or self._rounds_alike(ours, allowed)
+        ):  # fmt: skip
             return self._within(ours)
         note = (f"off by {ours:.3g} of the largest value from f64, the framework by {theirs:.3g}: "
                 f"more than {GROWTH:g} times")  # fmt: skip
         return self._differs(allowed, note)
+
+    def _rounds_on_the_way(self, array: Array, factor: float, allowed: float = 0.0) -> bool:
+        """Whether each element is off by no more than rounding the results on the way makes of it,
+        or of most: at a minimum (the divergence of equal distributions), or where all else cancels,
+        an ulp of the operands says nothing of that."""
+        if self.evidence.rounded is None:
+            return False
+        counts = self._counts()
+        with np.errstate(invalid="ignore", over="ignore"):
+            moves = np.maximum.reduce([
+                np.nan_to_num(np.abs(self.evidence.rounded(seed) - self.truth), posinf=0.0)
+                for seed in range(SEEDS)
+            ])  # fmt: skip
+            off = np.abs(array.astype(np.float64) - self.truth)
+        if not counts.any():
+            return False
+        top = float(np.max(np.abs(self.truth), where=counts, initial=0.0))
+        usual = float(np.median(moves[counts]))
+        bound = np.maximum(allowed * top, factor * np.maximum(moves, usual))
+        return bool((off <= bound)[counts].all())
+
+    def _rounds_alike(self, ours: float, allowed: float) -> bool:
+        """Whether many equal terms that all round to one side are why ours is off by more than the
+        root of their number: not by more than their number, and not so on operands nearby."""
+        terms, own = self.evidence.terms(), self.evidence.own()
+        if self.evidence.nearby is None or ours > GROWTH * terms * self._conditioned() or not (
+            own is None or same_bits(own, self.ours)
+        ):  # fmt: skip
+            return False
+        pairs = (self.evidence.nearby(seed) for seed in range(SEEDS))
+        return all(self._apart(true, found) <= allowed for found, true in pairs)
 
     # -- measures --------------------------------------------------------------------------------
 

@@ -9,7 +9,16 @@ from functools import cache, partial
 
 import numpy as np
 
-from core_compiler.debug.alone import KEPT, POSITIONS, are_ties, moved, random_values, terms
+from core_compiler.debug.alone import (
+    KEPT,
+    POSITIONS,
+    ResultsRounded,
+    are_ties,
+    moved,
+    nearby,
+    random_values,
+    terms,
+)  # fmt: skip
 from core_compiler.debug.check import SEEDS, same_bits
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance, epsilon
@@ -31,6 +40,9 @@ class Whole:
         self._module, self._inputs = module, [np.asarray(a) for a in inputs]
         self._evaluator = Evaluator(module.weights, KEPT, module.functions)
         self._results = cache(self._evaluated)
+        self._rounded = cache(lambda seed, most: self._evaluated(None, within=ResultsRounded(
+            self._evaluator, seed, most)))  # fmt: skip
+        self._nearby = cache(self._evaluated_nearby)
         self._by_references = cache(
             lambda: list(self._evaluator.block(module.main.body, self._inputs))
         )
@@ -52,9 +64,18 @@ class Whole:
         def moved(seed: int, zeros: bool = True) -> np.ndarray:
             return counted(self._results(seed, zeros))[place]
 
+        kind = self._module.main.outputs[place].type.dtype
+        ulp = epsilon(kind.numpy) if kind.is_float else 0.0
+
+        def near(seed: int) -> tuple[np.ndarray, np.ndarray]:
+            own, wide = self._nearby(seed)
+            return counted(own)[place], counted(wide)[place]
+
         return Evidence(truth, moved, others=others,
                         same_algebra=same_algebra, own=lambda: self.own(place, counted),
-                        terms=lambda: terms(self._module.main.body.ops))  # fmt: skip
+                        terms=lambda: terms(self._module.main.body.ops),
+                        rounded=lambda seed: counted(self._rounded(seed, ulp))[place],
+                        nearby=near)  # fmt: skip
 
     def own(
         self, place: int,
@@ -67,9 +88,16 @@ class Whole:
         except _NO_MEANING:
             return None
 
-    def _evaluated(self, seed: int | None, zeros: bool = True) -> list[np.ndarray]:
+    def _evaluated_nearby(self, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        move = nearby(seed)
+        inputs, body = [move(a) for a in self._inputs], self._module.main.body
+        wide = Wide(self._evaluator).block(body, [widened(a) for a in inputs])
+        return list(self._evaluator.block(body, inputs)), list(wide)
+
+    def _evaluated(self, seed: int | None, zeros: bool = True,
+                   within: Wide | None = None) -> list[np.ndarray]:  # fmt: skip
         move = widened if seed is None else moved(seed, zeros)
-        wide, body, known = Wide(self._evaluator), self._module.main.body, {}
+        wide, body, known = within or Wide(self._evaluator), self._module.main.body, {}
         for op in body.ops:
             if op.kind in CONSTANTS:
                 array = self._evaluator.op(op, ())[0]

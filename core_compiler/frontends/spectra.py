@@ -21,9 +21,8 @@ def matrix(
     if size * parts * bins * 2 > largest:
         raise ValueError(f"a transform of {count} points: its matrix is too large")
     used = min(size, count // 2 + 1 if onesided and inverse else count)
-    turns = np.outer(np.arange(used), np.arange(bins)) % count  # exact, however long
-    angle = 2 * math.pi * turns / count * (1 if inverse else -1)
-    cos, sin = np.cos(angle), np.sin(angle)
+    cos, sin = circle(np.outer(np.arange(used), np.arange(bins)), count)
+    sin = sin if inverse else 0.0 - sin  # (no zero gets a sign)
     if inverse and onesided:
         twice = np.where((np.arange(used) == 0) | (2 * np.arange(used) == count), 1, 2)[:, None]
         table = np.stack([cos * twice, -sin * twice][:parts], axis=1)  # (used, parts, count)
@@ -34,3 +33,18 @@ def matrix(
     whole = np.zeros((size, *table.shape[1:]))
     whole[:used] = table
     return whole.reshape(size * parts, -1)
+
+
+def circle(turns: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """(cos, sin) of ``turns / count`` of a circle (integers) in f64.  Quarters of it are exact: the
+    spectrum of a real signal has no imaginary part at 0 and at half the rate, and ``angle`` would
+    show the sign of what is there instead."""
+    quarter, rest = np.divmod(4 * (turns % count), count)  # exact, however long
+    beyond = 2 * rest > count  # nearer to the next quarter: seen from there
+    angle = (math.pi / 2) * np.where(beyond, count - rest, rest) / count
+    cos, sin = np.cos(angle), np.sin(angle)
+    cos, sin = np.where(beyond, sin, cos), np.where(beyond, cos, sin)
+    cos, sin = (
+        np.choose(quarter, [cos, -sin, -cos, sin]), np.choose(quarter, [sin, cos, -sin, -cos])
+    )  # fmt: skip
+    return cos + 0.0, sin + 0.0  # -0 becomes 0

@@ -16,13 +16,15 @@ from core_compiler.debug.metric import distance, masks
 from core_compiler.debug.verdict import Evidence, judge
 from core_compiler.debug.whole import judge_results, judge_state
 from core_compiler.frontends.pytorch import import_module
-from core_compiler.frontends.pytorch.aten import table
+from core_compiler.frontends.pytorch.aten import complex_numbers, table
+from core_compiler.ir import dtype
 
 torch: Any = pytest.importorskip("torch", reason="the models are torch's")
 
 X = np.random.default_rng(5).standard_normal((6, 6)).astype(np.float32)
 #: The type of ONNX's positions, by the result's name.
 INTEGERS = {"y": 7}
+BF16, F16 = dtype("bf16"), dtype("f16")
 TIES = np.float32([[1, 3, 3, 2], [5, 5, 5, 5], [0, 1, 0, 1]])
 
 
@@ -89,6 +91,77 @@ def test_a_step_on_the_operand_itself_is_not_rounded(monkeypatch):
     x = np.float32([0.5, 1.5, 2.5, -0.5])
     monkeypatch.setitem(table.TABLE, "round", away_from_zero)
     assert compared(torch.round, x).verdict == "differs"
+
+
+# -- complex numbers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("row", "wrong", "node"), [
+    ("_conj", lambda b, x: x, "_conj"),
+    ("_fft_r2c", None, "fft_rfft"),
+])  # fmt: skip
+def test_a_wrong_complex_number_is_found_where_it_is_made(monkeypatch, row, wrong, node):
+    """Not at the real number that is made of it later."""
+
+    def power(x):
+        z = torch.fft.rfft(x)
+        return (z * z.conj()).real.log1p(), z.abs()
+
+    x = X[:, :5]
+    assert compared(power, x).verdict == "within"
+    right = complex_numbers.COMPLEX[row]
+
+    def scaled(b, *more):
+        made = right(b, *more)
+        return replace(made, imag=b.mul(made.imag, b.scalar_like(1.01, made.imag)))
+
+    monkeypatch.setitem(complex_numbers.COMPLEX, row, wrong or scaled)
+    found = compared(power, x)
+    assert (found.verdict, found.beyond.node, found.beyond.alone) == ("differs", node, True)
+
+
+# -- plain inputs: where all cancels, and where all rounds to one side ----------------------------
+
+
+def _divergence(x):
+    return torch.nn.functional.kl_div(x.log_softmax(1), x.softmax(1))
+
+
+def _windows(x):
+    return torch.view_as_real(
+        torch.stft(
+            x.flatten(), 16, 4, window=torch.hann_window(16), return_complex=True, center=False
+        )
+    )
+
+
+PLAIN = {
+    "running sum of a tenth": (lambda x: x.cumsum(0), np.full((300, 4), 0.1)),
+    "sum of a tenth": (torch.sum, np.full((300, 50), 0.1)),
+    "mean square": (lambda x: (x * x).mean(), np.full((300, 50), 0.1)),
+    "divergence of equals": (_divergence, np.linspace(-1, 1, 180).reshape(6, 30)),
+    "spectrum of a constant": (lambda x: torch.fft.rfft(x).imag, np.full((3, 12), -1.0)),
+    "windows of a small constant": (_windows, np.full((2, 80), 1e-30)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_nothing_is_wrong_with_plain_inputs(case):
+    function, x = PLAIN[case]
+    assert compared(function, x.astype(np.float32)).verdict in ("equal", "within")
+
+
+@pytest.mark.parametrize(("row", "wrong"), [
+    # Rounds on the way to 8 bits, or its operands to 11; or is wrong by less than that.
+    ("cumsum", lambda b, right, x, *more: b.to(right(b, b.to(x, BF16), *more), x.type.dtype)),
+    ("cumsum", lambda b, right, x, *more: right(b, b.to(b.to(x, F16), x.type.dtype), *more)),
+    ("cumsum", lambda b, right, x, *more: b.mul(right(b, x, *more), b.scalar_like(1.00001, x))),
+])  # fmt: skip
+def test_equal_terms_excuse_nothing_but_their_own_rounding(monkeypatch, row, wrong):
+    right = table.TABLE[row]
+    monkeypatch.setitem(table.TABLE, row, lambda b, *more: wrong(b, right, *more))
+    assert compared(*PLAIN["running sum of a tenth"][:1], np.full((300, 4), 0.1, np.float32)
+                    ).verdict == "differs"  # fmt: skip
 
 
 def test_positions_of_equals_are_open_where_torch_says_so_only():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,7 @@ import core_compiler as cc
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_module
+from core_compiler.frontends.spectra import circle
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
@@ -84,6 +86,50 @@ def test_it_computes_what_torch_computes(name: str) -> None:
     )
     assert found.dtype == want.dtype and found.shape == want.shape
     assert np.abs(found - want).max() <= CLOSE * np.abs(want).max()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 8, 12, 60, 1000])
+def test_the_circle_is_right_to_rounding_and_exact_at_its_quarters(count: int) -> None:
+    turns = np.arange(-count, 3 * count)
+    cos, sin = circle(turns, count)
+    with mpmath.workdps(40):
+        angles = [2 * mpmath.pi * int(t) / count for t in turns]
+        for got, exact in ((cos, mpmath.cos), (sin, mpmath.sin)):
+            off = [
+                abs(float(exact(a) - mpmath.mpf(float(g))))
+                for a, g in zip(angles, got, strict=True)
+            ]
+            assert max(off) <= 2.0**-52
+            at_quarters = got[4 * turns % count == 0]
+            assert set(at_quarters) <= {-1.0, 0.0, 1.0} and not np.signbit(got[got == 0]).any()
+
+
+@pytest.mark.parametrize("size", [4, 7, 12, 16])
+def test_the_phase_of_what_has_no_imaginary_part_is_torchs(size: int) -> None:
+    """Negative bins have the phase pi, not -pi: nothing is left of the sines of whole turns."""
+    for x in (torch.randn(3, size, generator=torch.Generator().manual_seed(size)),
+              -torch.ones(3, size), torch.zeros(3, size)):  # fmt: skip
+        real = size // 2 if size % 2 == 0 else size
+        model = _Of(lambda x, y, real=real: torch.fft.rfft(x).angle()[:, ::real])
+        found = import_module(model, (x, Y))
+        (got,) = Evaluator(found.module.weights).block(
+            found.module.main.body, [x.numpy(), Y.numpy()]
+        )
+        assert np.array_equal(got, model(x, Y).numpy())
+
+
+def test_quotients_neither_overflow_nor_vanish_on_the_way() -> None:
+    z = torch.tensor([3 - 4j, 0j, -1 + 0j])[:, None]
+    by = torch.tensor([1e30 + 1e30j, 1e-30 - 2e-30j, 0j, 1e-30 + 0j, -2j])
+    model = _Of(
+        lambda x, y: torch.view_as_real(torch.view_as_complex(x) / torch.view_as_complex(y))
+    )
+    x, y = torch.view_as_real(z), torch.view_as_real(by)
+    found = import_module(model, (x, y))
+    (got,) = Evaluator(found.module.weights).block(found.module.main.body, [x.numpy(), y.numpy()])
+    want = model(x, y).numpy()
+    np.testing.assert_allclose(got, want, rtol=4e-7, atol=0)
+    assert not np.isnan(got[:, [0, 1, 3, 4]]).any() and np.isnan(want[1, 2]).all()
 
 
 def test_a_complex_buffer_and_the_whole_path() -> None:

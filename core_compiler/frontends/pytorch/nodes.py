@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from itertools import zip_longest
 from typing import Any
@@ -65,7 +65,7 @@ def run_nodes(
     class Telling(torch.fx.Interpreter):
         def __init__(self, module):
             super().__init__(module)
-            #: Results that nobody goes on from, in f64 (None: torch has none): of complex numbers.
+            #: Results that nobody goes on from, in f64 (None: torch has none).
             self.untold: dict[Any, Any] = {}
 
         def run_node(self, node):
@@ -76,13 +76,12 @@ def run_nodes(
             leaves = pytree.tree_leaves(made)
             declared = pytree.tree_leaves(node.meta.get("val"))
             unset = str(node.target).startswith(_UNSET)
-            arrays = [
-                None if unset else _array(_as_declared(leaf, meta))
-                for leaf, meta in zip_longest(leaves, declared[: len(leaves)])
-            ]
+            pairs = zip_longest(leaves, declared[: len(leaves)])
+            parts = _parts(_as_declared(leaf, meta) for leaf, meta in pairs)
+            arrays = [None if unset else _array(part) for part in parts]
             taken = tell(node.name, arrays, lambda: _arrays(wide()))
-            for leaf, is_taken in zip_longest(leaves, taken[: len(leaves)]):
-                if isinstance(leaf, torch.Tensor) and not is_taken and not _is_exact(leaf):
+            for part, is_taken in zip_longest(parts, taken[: len(parts)]):
+                if isinstance(part, torch.Tensor) and not is_taken and not _is_exact(part):
                     self.untold[node] = None if unset else wide()
             return made
 
@@ -110,10 +109,23 @@ def _as_declared(leaf: Any, declared: Any) -> Any:
     return leaf.to(declared.dtype) if floats else leaf
 
 
+def _parts(leaves: Iterable[Any]) -> list[Any]:
+    """Tensors with a complex one as its real and its imaginary part: the import has two values."""
+    import torch
+
+    found: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor) and leaf.is_complex() and leaf.layout is torch.strided:
+            found.extend(torch.view_as_real(leaf.resolve_conj()).unbind(-1))
+        else:
+            found.append(leaf)
+    return found
+
+
 def _arrays(made: Any) -> list[np.ndarray | None] | None:
     from torch.utils import _pytree as pytree
 
-    return None if made is None else [_array(leaf) for leaf in pytree.tree_leaves(made)]
+    return None if made is None else list(map(_array, _parts(pytree.tree_leaves(made))))
 
 
 def _is_exact(leaf: Any) -> bool:

@@ -120,7 +120,7 @@ class Walker:
             else:
                 self._inner(node, self.program.graph_module)
                 made = leaves(self.env.get(node))
-                self.nodes[node.name] = [v if isinstance(v, Value) else None for v in made]
+                self.nodes[node.name] = [v for leaf in made for v in _told(leaf)]
 
     def _inner(self, node, owner) -> None:
         """A node of the graph of ``owner`` that is neither given to it nor its end."""
@@ -467,3 +467,10 @@ class Walker:
                 self.ops += context.ops
             self.outputs.append(value)
             self.output_names.append(getattr(source, "name", f"output{len(self.output_names)}"))
+
+
+def _told(made: Any) -> tuple[Value | None, ...]:
+    """What may be compared of a leaf of what a node made: of a complex tensor both parts."""
+    if isinstance(made, Complex):
+        return made.real, made.imag
+    return (made if isinstance(made, Value) else None,)

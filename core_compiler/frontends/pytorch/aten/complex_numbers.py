@@ -267,10 +267,22 @@ def _div(b: Context, x: Any, y: Any):
         by = b.value(y if isinstance(y, Value) else complex(y).real, b.dtype)
         return Complex(b.div(*b.together(p.real, by)), b.div(*b.together(p.imag, by)))
     q = _whole(b, y, b.dtype)
-    norm = b.add(b.mul(q.real, q.real), b.mul(q.imag, q.imag))
-    real = b.add(_times(b, p.real, q.real), _times(b, p.imag, q.imag))
-    imag = b.sub(_times(b, p.imag, q.real), _times(b, p.real, q.imag))
-    return Complex(b.div(*b.together(real, norm)), b.div(*b.together(imag, norm)))
+    # By the longer part of the divisor, as torch does: no square overflows or vanishes on the way
+    # (Smith, "Algorithm 116", CACM 5, 1962).  By 0 each part is divided by 0.
+    pr, pi, qr, qi = b.together(p.real, p.imag, q.real, q.imag)
+    zero, one = b.scalar_like(0, qr), b.scalar_like(1, qr)
+    upright = b.ge(b.abs(qr), b.abs(qi))
+    long, short = b.select(upright, qr, qi), b.select(upright, qi, qr)
+    by_zero = b.eq(long, zero)
+    ratio = b.div(short, b.select(by_zero, one, long))
+    scale = b.div(one, b.add(long, b.mul(short, ratio)))
+    first, second = b.select(upright, pr, pi), b.select(upright, pi, pr)
+    across = b.sub(second, b.mul(first, ratio))
+    real = b.mul(b.add(first, b.mul(second, ratio)), scale)
+    imag = b.mul(b.select(upright, across, b.neg(across)), scale)
+    nothing = b.abs(long)
+    return Complex(b.select(by_zero, b.div(pr, nothing), real),
+                   b.select(by_zero, b.div(pi, nothing), imag))  # fmt: skip
 
 
 @_complex("exp")

@@ -89,7 +89,7 @@ def batch_norm_of_batch(b, x, weight, bias, mean, variance, training, momentum, 
         raise NotSupported("the saved statistics of a batch normalisation")
     axes = tuple(i for i in range(x.type.rank) if i != 1)
     count = prod(x.type.shape[a] for a in axes)
-    affine = _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x)
+    affine = [_affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x)]
     # Torch's statistics are f32 where its numbers are narrower, and so is all that it makes of
     # them.
     narrow, kind = x.type.dtype, element_of(b.meta[3].dtype)
