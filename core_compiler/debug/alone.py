@@ -15,7 +15,7 @@ import numpy as np
 from core_compiler.debug.check import same_bits
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance, epsilon
-from core_compiler.debug.verdict import Evidence, Judgement, judge
+from core_compiler.debug.verdict import FURTHER, Evidence, Judgement, judge
 from core_compiler.debug.wide import Wide, nudged, widened
 from core_compiler.errors import InternalError
 from core_compiler.ir import Module, Op, Value
@@ -385,7 +385,7 @@ def nearby(seed: int) -> Callable[[np.ndarray], np.ndarray]:
         wide = widened(array)
         if wide.dtype != np.float64:
             return array
-        most = max(2.0**-10, 8 * epsilon(array.dtype))
+        most = max(FURTHER, 8 * epsilon(array.dtype))
         with np.errstate(over="ignore"):
             return (wide * (1 + random.uniform(-most, most, array.shape))).astype(array.dtype)
 

@@ -55,6 +55,8 @@ EACH_ULPS = 32
 TYPICAL = 16.0
 #: How many times the ratio of two steps of a smooth function may be that of its operands' steps.
 IN_PROPORTION = 2.0**9
+#: How far ``Evidence.nearby`` moves operands of f32 and f64, of their size.
+FURTHER = 2.0**-10
 #: Verdicts, those to look at first.
 VERDICTS = ("differs", "within", "equal", "not_compared")
 
@@ -328,18 +330,25 @@ class _Floats:
 
     def _cancels(self, apart: Array) -> Array:
         """Elements of a smooth function that are apart by no more than rounding the operands makes
-        of them: all else cancels.  There an ulp of f64 moves them in proportion to one of their
-        dtype; at a step either moves them alike, or the smaller one not at all."""
-        if self.evidence.nudged is None or self.dtype == np.float64:
+        of them: all else cancels.  There a smaller step of the operands (in f64 a larger one) moves
+        them in proportion; at a step of the function either moves them alike, or the smaller one
+        not at all."""
+        fine, near = self.evidence.nudged, self.evidence.nearby
+        if fine is None or near is None:
             return np.zeros(apart.shape, bool)
+
+        def other(seed: int) -> Array:
+            return near(seed)[1] if self.dtype == np.float64 else fine(seed)
+
+        step = FURTHER if self.dtype == np.float64 else epsilon(np.dtype(np.float64))
         with np.errstate(invalid="ignore"):
-            fine, coarse = (
+            here, there = (
                 np.maximum.reduce([np.abs(move(seed) - self.truth) for seed in range(SEEDS)])
-                for move in (self.evidence.nudged, self.evidence.moved)
+                for move in (self.evidence.moved, other)
             )
-            alike = coarse * (epsilon(np.dtype(np.float64)) / self.ulp)
-            smooth = (fine <= alike * IN_PROPORTION) & (fine >= alike / IN_PROPORTION) & (fine > 0)
-            return (apart <= MARGIN * coarse) & smooth
+            alike = here * (step / self.ulp)
+            smooth = (there <= alike * IN_PROPORTION) & (there >= alike / IN_PROPORTION)
+            return (apart <= MARGIN * here) & smooth & (here > 0)
 
     def _unrounded(self, theirs: Array) -> Array:
         """The elements for which nothing rounds, here or there."""

@@ -145,7 +145,10 @@ def _windows_along(size: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def adaptive(b: Builder, x: Value, sizes: Sequence[int], kind: str) -> Value:
     """``sizes`` windows along each of the last axes, from floor(i size / n) to ceil((i + 1) size /
-    n): their mean or max (``kind``)."""
+    n): their mean or max (``kind``).  Means of narrow floats are taken in f32."""
+    if kind == "mean" and x.type.dtype.bits < 32:
+        wide = b.cast(x, dtype="f32")
+        return b.cast(adaptive(b, wide, sizes, kind), dtype=x.type.dtype)
     count: Any = 1.0
     for axis, n in zip(range(x.type.rank - len(sizes), x.type.rank), sizes, strict=True):
         size = x.type.shape[axis]

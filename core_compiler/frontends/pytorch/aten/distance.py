@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from core_compiler.frontends.pytorch.aten.reduction import root
+from core_compiler.frontends.pytorch.aten.reduction import norm
 from core_compiler.frontends.pytorch.aten.table import aten
 
 
@@ -13,29 +13,17 @@ def cdist(b, x, y, p=2.0, mode=None):
     (*one, rows, width), (*other, columns, _) = x.type.shape, y.type.shape
     x = b.reshape(x, shape=(*one, rows, 1, width))
     y = b.reshape(y, shape=(*other, 1, columns, width))
-    return _norm(b, b.sub(*b.together(x, y)), float(p))
+    return _length(b, b.sub(*b.together(x, y)), float(p))
 
 
 @aten("_pdist_forward", "pdist")
 def pdist(b, x, p=2.0):
     first, second = (b.constant(i) for i in np.triu_indices(x.type.shape[0], 1))
-    return _norm(b, b.sub(b.take(x, first, axis=0), b.take(x, second, axis=0)), float(p))
+    return _length(b, b.sub(b.take(x, first, axis=0), b.take(x, second, axis=0)), float(p))
 
 
-def _norm(b, x, p: float):
-    """The p-norm over the last axis; of p = 0 how many elements are not zero."""
-    axes = (x.type.rank - 1,)
-    if p == 0:
-        zero = b.scalar_like(0, x)
-        return b.reduce_sum(b.cast(b.ne(x, zero), dtype=x.type.dtype), axes=axes)
-    size = b.abs(x)
-    if p == 1:
-        return b.reduce_sum(size, axes=axes)
-    if p == 2:
-        return root(b, b.reduce_sum(b.mul(x, x), axes=axes))
-    if p == float("inf"):
-        if x.type.shape[-1] == 0:
-            return b.expand(b.constant(0, x.type.dtype), x.type.shape[:-1])
-        return b.reduce_max(size, axes=axes)
-    total = b.reduce_sum(b.pow(size, b.scalar_like(p, x)), axes=axes)
-    return root(b, total, 1 / p)
+def _length(b, x, p: float):
+    """The p-norm over the last axis."""
+    if p == float("inf") and x.type.shape[-1] == 0:
+        return b.expand(b.constant(0, x.type.dtype), x.type.shape[:-1])
+    return norm(b, x, p, (x.type.rank - 1,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from core_compiler.frontends import windows
 from core_compiler.frontends.pytorch.aten.table import (
     BOOL,
+    F32,
     I64,
     NotSupported,
     aten,
@@ -278,16 +279,24 @@ def vector_norm(b, x, order=2, axes=None, keepdim=False, dtype=None):
         x = b.reshape(x, shape=(1,))
         return b.reshape(vector_norm(b, x, order, [0], False), shape=())
     axes = axes_of(axes, x.type.rank)
+    return b.keep(norm(b, x, order, axes), axes, keepdim, x)
+
+
+def norm(b, x, order: float, axes):
+    """The norm along ``axes``; of order 0 how many elements are not zero.  Narrow floats in f32, as
+    torch has it: their squares would overflow or vanish."""
+    kind = x.type.dtype
+    x = b.to(x, F32 if kind.bits < 32 else kind)
     size = b.abs(x)
     if order == 2:
-        total = root(b, b.reduce_sum(b.mul(x, x), axes=axes))
+        made = root(b, b.reduce_sum(b.mul(x, x), axes=axes))
     elif order == 1:
-        total = b.reduce_sum(size, axes=axes)
+        made = b.reduce_sum(size, axes=axes)
     elif order in (float("inf"), float("-inf")):
-        total = b.op("core.reduce_max" if order > 0 else "core.reduce_min", (size,), axes=axes)
+        made = b.op("core.reduce_max" if order > 0 else "core.reduce_min", (size,), axes=axes)
     elif order == 0:
-        total = b.reduce_sum(b.cast(b.ne(x, b.scalar_like(0, x)), dtype=x.type.dtype), axes=axes)
+        made = b.reduce_sum(b.cast(b.ne(x, b.scalar_like(0, x)), dtype=x.type.dtype), axes=axes)
     else:
         powers = b.reduce_sum(b.pow(size, b.scalar_like(order, x)), axes=axes)
-        total = root(b, powers, 1 / order)
-    return b.keep(total, axes, keepdim, x)
+        made = root(b, powers, 1 / order)
+    return b.to(made, kind)
