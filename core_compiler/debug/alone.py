@@ -129,7 +129,11 @@ class Alone:
             except (InternalError, KeyError, TypeRuleError):  # an op that has no meaning in f64
                 return None
 
-        return judge(theirs, cut(made.array, theirs.shape), Evidence(
+        ours = cut(made.array, theirs.shape)
+        if is_narrower(theirs, ours):
+            with np.errstate(over="ignore"):
+                ours = ours.astype(theirs.dtype)
+        return judge(theirs, ours, Evidence(
             truth,
             cache(lambda seed, zeros=True: in_f64(moved(seed, zeros))),
             cache(lambda seed: in_f64(nudge(seed), FormulaNudged(
@@ -277,6 +281,21 @@ def _terms(op: Op) -> int:
 def form(array: np.ndarray) -> tuple:
     """What two tensors must have in common to be compared."""
     return array.shape, array.dtype
+
+
+def is_narrower(theirs: np.ndarray, ours: np.ndarray) -> bool:
+    """Whether the framework has floats of fewer bits where ours has the ones that are declared."""
+    return (
+        theirs.dtype.itemsize < ours.dtype.itemsize and theirs.shape == ours.shape
+        and widened(theirs).dtype == widened(ours).dtype == np.float64
+    )  # fmt: skip
+
+
+def as_wide(theirs: np.ndarray | None, made: Known | None) -> np.ndarray | None:
+    """Of narrower floats the same numbers in the dtype of ours."""
+    if theirs is None or made is None or not is_narrower(theirs, made.array):
+        return theirs
+    return theirs.astype(made.array.dtype)
 
 
 def cut(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

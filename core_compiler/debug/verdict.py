@@ -512,10 +512,21 @@ class _Floats:
         overflows = ends[0] & ends[1] & (np.sign(a) == np.sign(b))  # one of them to infinity
         unlike = ~np.isfinite(a) ^ ~np.isfinite(b)
         unlike |= ~np.isfinite(a) & ~np.isfinite(b) & ~same
-        open_ = unlike & ~overflows
+        open_ = unlike & ~overflows & ~self._overflowed(a, b)
         if open_.any() and (open_ & (~self._poles() | self._gaps(a, b))).any():
             return None
         return huge | unlike | (~np.isfinite(true) & same)
+
+    def _overflowed(self, theirs: Array, ours: Array) -> Array:
+        """Elements of which the framework has no number, but in f64, where it has ours: it
+        overflowed on its way."""
+        wide = None if self.evidence.wide is None else self.evidence.wide()
+        case = ~np.isfinite(theirs) & np.isfinite(ours)
+        if wide is None or wide.shape != ours.shape or not case.any():
+            return np.zeros(ours.shape, bool)
+        near = GROWTH * max(self.ulp, ALGEBRA) * self.evidence.terms() ** 0.5
+        with np.errstate(invalid="ignore", over="ignore"):
+            return case & np.isfinite(wide) & (np.abs(ours - wide) <= near * np.abs(wide))
 
     def _poles(self) -> Array:
         """Elements that an ulp of the operands makes finite, or no number: the logarithm of a

@@ -164,6 +164,62 @@ def test_equal_terms_excuse_nothing_but_their_own_rounding(monkeypatch, row, wro
                     ).verdict == "differs"  # fmt: skip
 
 
+# -- where torch overflows or rounds on its way, and where it does not ----------------------------
+
+LARGE = np.full((8, 8), 89.2, np.float32)
+
+
+def test_where_the_framework_overflows_on_its_way_its_f64_is_asked(monkeypatch):
+    assert np.isinf(torch.sinh(torch.from_numpy(LARGE)).numpy()).any()
+    assert compared(torch.sinh, LARGE).verdict == "within"
+    right = table.TABLE["sinh"]
+    for wrong in (lambda b, x: b.min(right(b, x), b.scalar_like(1e38, x)),
+                  lambda b, x: b.mul(right(b, x), b.scalar_like(0.9999, x))):  # fmt: skip
+        monkeypatch.setitem(table.TABLE, "sinh", wrong)
+        assert compared(torch.sinh, LARGE).verdict == "differs"
+
+
+def test_an_infinity_that_f64_has_too_is_not_excused(monkeypatch):
+    x = np.float32([[0, 1, 2]])
+    monkeypatch.setitem(table.TABLE, "reciprocal", lambda b, x: b.div(
+        b.scalar_like(1, x), b.max(x, b.scalar_like(1e-30, x))))  # fmt: skip
+    assert compared(torch.reciprocal, x).verdict == "differs"
+
+
+NARROW = {
+    "norm": lambda x: torch.linalg.vector_norm(x, dim=1),
+    "norm of order 3": lambda x: torch.linalg.vector_norm(x, 3, dim=1),
+    "cosine": lambda x: torch.nn.functional.cosine_similarity(x, x.flip(0)),
+    "normalised": lambda x: torch.nn.functional.normalize(x),
+    "adaptive mean": lambda x: torch.nn.functional.adaptive_avg_pool2d(x[None], (2, 3)),
+    "decimals": lambda x: torch.cat([x.round(decimals=d) for d in (-1, 2, 5)]),
+}
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", NARROW)
+def test_narrow_floats_are_wide_on_the_way_as_torch_has_them(name, kind):
+    """Squares of 300 and of 1e-4 have no f16, sums of nine 2e4s neither."""
+    for scale in (1, 300, 2e4, 1e-4):
+        x = (torch.from_numpy(np.tile(X, (1, 2))[:, :9]) * scale).to(getattr(torch, kind))
+        found = import_module(Made(NARROW[name]).eval(), (x,))
+        judged = compare(found.module, [as_numpy(x), *found.state], found.nodes, 1)
+        assert judged.verdict in ("equal", "within"), (scale, judged.beyond)
+
+
+def test_statistics_that_torch_keeps_narrow_are_judged_as_that():
+    """Declared f32; their rounding to 8 bits is torch's own."""
+    for seed in (6, 9, 11):
+        random = torch.Generator().manual_seed(seed)
+        norm = torch.nn.BatchNorm1d(5).to(torch.bfloat16).train()
+        norm.running_mean.copy_(torch.rand(5, generator=random) * 9 - 4)
+        norm.running_var.copy_(torch.rand(5, generator=random) * 40)
+        x = (torch.rand(5, 5, 5, generator=random) * 18 - 9).to(torch.bfloat16)
+        found = import_module(norm, (x,))
+        judged = compare(found.module, [as_numpy(x), *found.state], found.nodes, 1)
+        assert judged.verdict in ("equal", "within")
+
+
 def test_positions_of_equals_are_open_where_torch_says_so_only():
     def sorts(x):
         return x.topk(2).indices, x.sort(descending=True).indices, x.kthvalue(2, 1).indices

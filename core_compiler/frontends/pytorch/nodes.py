@@ -73,11 +73,8 @@ def run_nodes(
                 return super().run_node(node)
             wide = cache(partial(self.in_f64, node, *self.fetch_args_kwargs_from_env(node)))
             made = super().run_node(node)
-            leaves = pytree.tree_leaves(made)
-            declared = pytree.tree_leaves(node.meta.get("val"))
             unset = str(node.target).startswith(_UNSET)
-            pairs = zip_longest(leaves, declared[: len(leaves)])
-            parts = _parts(_as_declared(leaf, meta) for leaf, meta in pairs)
+            parts = _parts(pytree.tree_leaves(made))
             arrays = [None if unset else _array(part) for part in parts]
             taken = tell(node.name, arrays, lambda: _arrays(wide()))
             for part, is_taken in zip_longest(parts, taken[: len(parts)]):
@@ -98,15 +95,6 @@ def run_nodes(
         made = Telling(program.graph_module).run(*_arguments(program, inputs))
     arrays = ((place, _array(leaf)) for place, leaf in zip(places, made, strict=True))
     return {place: a for place, a in arrays if place is not None and a is not None}
-
-
-def _as_declared(leaf: Any, declared: Any) -> Any:
-    """A float tensor in the dtype that its node declares: kernels of torch may keep a narrower one
-    (statistics of bf16 batch normalisation, declared f32)."""
-    import torch
-
-    floats = all(isinstance(t, torch.Tensor) and t.is_floating_point() for t in (leaf, declared))
-    return leaf.to(declared.dtype) if floats else leaf
 
 
 def _parts(leaves: Iterable[Any]) -> list[Any]:

@@ -503,10 +503,12 @@ def signbit(b, x):
 def round_decimals(b, x, decimals=0):
     if not x.type.dtype.is_float or decimals == 0:
         return b.round(x) if x.type.dtype.is_float else x
+    kind = x.type.dtype
+    x = b.to(x, F32 if kind.bits < 32 else kind)  # as torch has it
     factor = b.scalar_like(10.0 ** abs(decimals), x)
     if decimals < 0:
-        return b.mul(b.round(b.div(x, factor)), factor)
-    return b.div(b.round(b.mul(x, factor)), factor)
+        return b.to(b.mul(b.round(b.div(x, factor)), factor), kind)
+    return b.to(b.div(b.round(b.mul(x, factor)), factor), kind)
 
 
 @aten("bool", "int", "long")
