@@ -192,6 +192,9 @@ NARROW = {
     "cosine": lambda x: torch.nn.functional.cosine_similarity(x, x.flip(0)),
     "normalised": lambda x: torch.nn.functional.normalize(x),
     "adaptive mean": lambda x: torch.nn.functional.adaptive_avg_pool2d(x[None], (2, 3)),
+    "glu": lambda x: torch.nn.functional.glu(torch.cat([x, -40 * x.abs()], 1)),
+    "sinc": lambda x: torch.sinc(x.round()),
+    "quotients": lambda x: x // x.flip(0),
     "decimals": lambda x: torch.cat([x.round(decimals=d) for d in (-1, 2, 5)]),
 }
 

@@ -6,11 +6,11 @@ import math
 
 from core_compiler.frontends.pytorch.aten.table import (
     BOOL,
-    F32,
     TABLE,
     Context,
     NotSupported,
     aten,
+    wide,
 )
 from core_compiler.frontends.pytorch.tensors import dtype_of
 from core_compiler.ir import Value
@@ -142,8 +142,7 @@ def _floor_of_quotient(b, x, y):
     """floor(x / y) of floats as torch has it (``c10::div_floor_floating``, as Python's ``//``): of
     the exact quotient, by the rest; narrow floats in f32."""
     kind = x.type.dtype
-    wide = kind if kind.bits >= 32 else F32
-    x, y = b.to(x, wide), b.to(y, wide)
+    x, y = wide(b, x), wide(b, y)
     zero, one = b.scalar_like(0, x), b.scalar_like(1, x)
     rest = b.rem(x, y)
     quotient = b.div(b.sub(x, rest), y)
@@ -153,7 +152,7 @@ def _floor_of_quotient(b, x, y):
     far = b.gt(b.sub(quotient, floor), b.scalar_like(0.5, x))
     floor = b.select(far, b.add(floor, one), floor)
     plain = b.div(x, y)
-    bits = b.bitcast(plain, dtype=f"i{wide.bits}")
+    bits = b.bitcast(plain, dtype=f"i{plain.type.dtype.bits}")
     nothing = b.select(b.lt(bits, b.scalar_like(0, bits)), b.neg(zero), zero)
     floor = b.select(b.ne(quotient, zero), floor, nothing)
     return b.to(b.select(b.eq(y, zero), plain, floor), kind)
@@ -458,12 +457,12 @@ def without_nan(b, x, y):
 @aten("sinc")
 def sinc(b, x):
     """``sin(pi x) / (pi x)``, and 1 at 0, which no gradient goes through."""
-    x = b.to(x, b.dtype)
+    x = wide(b, b.to(x, b.dtype))
     line = b.mul(x, b.scalar_like(math.pi, x))
     one = b.scalar_like(1, line)
     none = b.eq(line, b.scalar_like(0, line))
     line = b.select(none, one, line)
-    return b.select(none, one, b.div(b.sin(line), line))
+    return b.to(b.select(none, one, b.div(b.sin(line), line)), b.dtype)
 
 
 @aten("xlogy", "special_xlog1py")
@@ -504,7 +503,7 @@ def round_decimals(b, x, decimals=0):
     if not x.type.dtype.is_float or decimals == 0:
         return b.round(x) if x.type.dtype.is_float else x
     kind = x.type.dtype
-    x = b.to(x, F32 if kind.bits < 32 else kind)  # as torch has it
+    x = wide(b, x)
     factor = b.scalar_like(10.0 ** abs(decimals), x)
     if decimals < 0:
         return b.to(b.mul(b.round(b.div(x, factor)), factor), kind)

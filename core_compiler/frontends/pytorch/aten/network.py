@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from core_compiler.frontends.pytorch.aten.table import NotSupported, aten, axis_of, per_axis
+from core_compiler.frontends.pytorch.aten.table import NotSupported, aten, axis_of, per_axis, wide
 from core_compiler.frontends.pytorch.tensors import element_of
 
 
@@ -170,7 +170,7 @@ def glu(b, x, axis=-1):
             strides=(1,) * rank,
         )  # fmt: skip
 
-    return b.mul(part(0), b.sigmoid(part(half)))
+    return b.to(b.mul(wide(b, part(0)), b.sigmoid(wide(b, part(half)))), x.type.dtype)
 
 
 @aten("pixel_shuffle")

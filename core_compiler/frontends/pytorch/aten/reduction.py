@@ -5,12 +5,12 @@ from __future__ import annotations
 from core_compiler.frontends import windows
 from core_compiler.frontends.pytorch.aten.table import (
     BOOL,
-    F32,
     I64,
     NotSupported,
     aten,
     axes_of,
     axis_of,
+    wide,
 )
 
 
@@ -286,7 +286,7 @@ def norm(b, x, order: float, axes):
     """The norm along ``axes``; of order 0 how many elements are not zero.  Narrow floats in f32, as
     torch has it: their squares would overflow or vanish."""
     kind = x.type.dtype
-    x = b.to(x, F32 if kind.bits < 32 else kind)
+    x = wide(b, x)
     size = b.abs(x)
     if order == 2:
         made = root(b, b.reduce_sum(b.mul(x, x), axes=axes))
