@@ -142,8 +142,8 @@ class Alone:
             terms=lambda: terms(self._ops_of(made)), constants=constants,
             stepped=lambda up: in_f64(stepped(up)),
             unrounded=lambda: cut(self.unrounded(made), theirs.shape),
-            rounded=lambda seed: in_f64(widened, ResultsRounded(
-                self._evaluator, seed, epsilon(theirs.dtype))),
+            rounded=lambda seed, size: in_f64(widened, ResultsRounded(
+                self._evaluator, seed, epsilon(theirs.dtype), size)),
             nearby=lambda seed: self._nearby(made, seed, theirs.shape),
             exact=lambda: not (open_ties and theirs.dtype.kind in "iu")
             and all(map(_is_exact, self._ops_of(made))),
@@ -421,9 +421,10 @@ class ResultsRounded(Wide):
     """Evaluates in f64 with each result on the way moved by up to an ulp of its own dtype, or of
     that of what is judged: to round further on the way is no excuse."""
 
-    def __init__(self, narrow: Evaluator, seed: int, most: float):
+    def __init__(self, narrow: Evaluator, seed: int, most: float, size: float):
         super().__init__(narrow)
         self._move, self._most = np.random.default_rng(seed).uniform, most
+        self._size = size
 
     def op(self, op: Op, arrays: Sequence[np.ndarray],
            outer: Mapping[Value, np.ndarray] | None = None):  # fmt: skip
@@ -432,7 +433,7 @@ class ResultsRounded(Wide):
             return results
         kinds = [v.type.dtype for v in op.results]
         return tuple(
-            a * (1 + min(self._most, epsilon(k.numpy)) * self._move(-1, 1, a.shape))
+            a * (1 + self._size * min(self._most, epsilon(k.numpy)) * self._move(-1, 1, a.shape))
             if k.is_float
             else a
             for a, k in zip(results, kinds, strict=True)

@@ -55,6 +55,8 @@ EACH_ULPS = 32
 TYPICAL = 16.0
 #: How many times the ratio of two steps of a smooth function may be that of its operands' steps.
 IN_PROPORTION = 2.0**9
+#: The smaller of two sizes of rounding on the way, in ulps.
+FINER = 2.0**-20
 #: How far ``Evidence.nearby`` moves operands of f32 and f64, of their size.
 FURTHER = 2.0**-10
 #: Verdicts, those to look at first.
@@ -91,9 +93,9 @@ class Evidence:
     ``terms()``: how many terms the longest sum behind one element adds up.  ``constants``: how far
     numbers in the framework's own kernels may be off in f64.  ``exact()``: nothing behind an
     element rounds, on the operands that the framework had: they are moved, compared or chosen.
-    ``unrounded()``: the elements for which nothing happens to round.  ``rounded(seed)``: with each
-    result on the way moved by up to an ulp of its dtype.  ``nearby(seed)``: by our ops in their own
-    dtypes, and in f64, on operands that are moved further, so that no two round alike.
+    ``unrounded()``: the elements for which nothing happens to round.  ``rounded(seed, size)``: with
+    each result on the way moved by up to ``size`` ulps of its dtype.  ``nearby(seed)``: by our ops
+    in their own dtypes, and in f64, on operands that are moved further, so that no two round alike.
     """
 
     truth: Callable[[], Array | None]
@@ -108,7 +110,7 @@ class Evidence:
     stepped: Callable[[int], Array] | None = None
     exact: Callable[[], bool] = lambda: False
     unrounded: Callable[[], Array] | None = None
-    rounded: Callable[[int], Array] | None = None
+    rounded: Callable[[int, float], Array] | None = None
     nearby: Callable[[int], tuple[Array, Array]] | None = None
 
 
@@ -452,14 +454,21 @@ class _Floats:
         """Whether each element is off by no more than rounding the results on the way makes of it,
         or of most: at a minimum (the divergence of equal distributions), or where all else cancels,
         an ulp of the operands says nothing of that."""
-        if self.evidence.rounded is None:
+        rounded = self.evidence.rounded
+        if rounded is None:
             return False
         counts = self._counts()
         with np.errstate(invalid="ignore", over="ignore"):
-            moves = np.maximum.reduce([
-                np.nan_to_num(np.abs(self.evidence.rounded(seed) - self.truth), posinf=0.0)
-                for seed in range(SEEDS)
-            ])  # fmt: skip
+            moves, less = (
+                np.maximum.reduce([
+                    np.nan_to_num(np.abs(rounded(seed, size) - self.truth), posinf=0.0)
+                    for seed in range(SEEDS)
+                ])
+                for size in (1.0, FINER)
+            )  # fmt: skip
+            # A step on the way is no rounding: there a smaller move makes as much, or nothing.
+            moves = np.where(less <= moves * (FINER * IN_PROPORTION), moves, 0.0)
+            moves = np.where(less >= moves * (FINER / IN_PROPORTION), moves, 0.0)
             off = np.abs(array.astype(np.float64) - self.truth)
         if not counts.any():
             return False
@@ -472,11 +481,12 @@ class _Floats:
         """Whether many equal terms that all round to one side are why ours is off by more than the
         root of their number: not by more than their number, and not so on operands nearby."""
         terms, own = self.evidence.terms(), self.evidence.own()
-        if self.evidence.nearby is None or ours > GROWTH * terms * self._conditioned() or not (
-            own is None or same_bits(own, self.ours)
-        ):  # fmt: skip
+        near = self.evidence.nearby
+        if near is None or ours > min(JUMP, GROWTH * terms * self._conditioned()):
+            return False  # (more is a step, which rounding does not add up to)
+        if own is not None and not same_bits(own, self.ours):
             return False
-        pairs = (self.evidence.nearby(seed) for seed in range(SEEDS))
+        pairs = (near(seed) for seed in range(SEEDS))
         return all(self._apart(true, found) <= allowed for found, true in pairs)
 
     # -- measures --------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ class Whole:
         self._module, self._inputs = module, [np.asarray(a) for a in inputs]
         self._evaluator = Evaluator(module.weights, KEPT, module.functions)
         self._results = cache(self._evaluated)
-        self._rounded = cache(lambda seed, most: self._evaluated(None, within=ResultsRounded(
-            self._evaluator, seed, most)))  # fmt: skip
+        self._rounded = cache(lambda seed, most, size: self._evaluated(None, within=ResultsRounded(
+            self._evaluator, seed, most, size)))  # fmt: skip
         self._nearby = cache(self._evaluated_nearby)
         self._by_references = cache(
             lambda: list(self._evaluator.block(module.main.body, self._inputs))
@@ -74,7 +74,7 @@ class Whole:
         return Evidence(truth, moved, others=others,
                         same_algebra=same_algebra, own=lambda: self.own(place, counted),
                         terms=lambda: terms(self._module.main.body.ops),
-                        rounded=lambda seed: counted(self._rounded(seed, ulp))[place],
+                        rounded=lambda seed, size: counted(self._rounded(seed, ulp, size))[place],
                         nearby=near)  # fmt: skip
 
     def own(
