@@ -26,7 +26,6 @@ from core_compiler.debug.alone import (
     as_wide,
     cut,
     form,
-    is_narrower,
     random_values,
 )
 from core_compiler.debug.check import same_bits
@@ -122,6 +121,7 @@ class _Comparison:
         self.whole = _Ours(module, inputs, once)
         self.alone = Alone(module, inputs, values)
         self._constants, self._open_ties = nodes.constants, nodes.open_ties
+        self._declared = nodes.declared
         self._errors: dict[Value, tuple[str, float]] = {}
         self._drawn = random_values(module)
         #: The model's results that nodes make: which, and their tensors.
@@ -131,20 +131,21 @@ class _Comparison:
              arrays: Sequence[np.ndarray | None], in_f64: InF64) -> list[bool]:  # fmt: skip
         """Judge what a node made; whether each of its tensors is gone on from."""
         wide = cache(in_f64)
-        pairs = list(zip(values, once, arrays, strict=False))
         known = {v: self.alone.make(v) for v in values if v is not None}
-        for place, (value, first, theirs) in enumerate(pairs):
+        # Kernels of torch keep some results narrower than their nodes declare: judged as they are.
+        told = [
+            as_wide(a, known[v]) if self._declared and v is not None else a
+            for v, a in zip(values, arrays, strict=False)
+        ]
+        rows = zip(values, once, told, arrays, strict=False)
+        for place, (value, first, theirs, kept) in enumerate(rows):
             if value is None:
                 continue
             mine = self.whole.take(first) if first is not None else None
             made = known[value]
-            if made is not None and theirs is not None and is_narrower(theirs, made.array):
-                # Kernels of torch keep some results narrower than their nodes declare.
-                self._judge(name, value, made, theirs, partial(_nth, wide, place))
-                continue
             drawn = value in self._drawn
             draws = drawn and made is not None and self.alone.draws(made)
-            if made is None or theirs is None or draws:
+            if made is None or theirs is None or kept is None or draws:
                 self.found.left_out += 1
                 self.found.counts["not_compared"] += 1
                 if draws and made is not None and theirs is not None:
@@ -161,11 +162,10 @@ class _Comparison:
                 continue
             if mine is not None and not drawn:
                 self._record(value, name, mine, theirs)
-            self._judge(name, value, made, theirs, partial(_nth, wide, place))
+            self._judge(name, value, made, kept, partial(_nth, wide, place))
         return [
-            value is not None
-            and self.alone.told(value, known[value], as_wide(theirs, known[value]))
-            for value, _, theirs in pairs
+            value is not None and self.alone.told(value, known[value], theirs)
+            for value, theirs in zip(values, told, strict=False)
         ]
 
     def _drawn_alike(self, node: str, value: Value, made: Known, theirs: np.ndarray) -> None:

@@ -320,9 +320,10 @@ class _Floats:
             return found
         here, there = (a.astype(np.float64) for a in (self.ours, self.theirs))
         with np.errstate(invalid="ignore"):
-            found |= ~self.aside & (np.abs(here - there) > much)
+            apart = np.abs(here - there)
+            found |= ~self.aside & (apart > much)
             if found.any():
-                found &= ~self._cancels(np.abs(here - there))
+                found &= ~self._cancels(apart)
             plain = self._unrounded(there)
             if (found & plain).any():
                 return found & plain
@@ -480,10 +481,10 @@ class _Floats:
     def _rounds_alike(self, ours: float, allowed: float) -> bool:
         """Whether many equal terms that all round to one side are why ours is off by more than the
         root of their number: not by more than their number, and not so on operands nearby."""
-        terms, own = self.evidence.terms(), self.evidence.own()
-        near = self.evidence.nearby
-        if near is None or ours > min(JUMP, GROWTH * terms * self._conditioned()):
+        near, most = self.evidence.nearby, GROWTH * self.evidence.terms() * self._conditioned()
+        if near is None or ours > min(JUMP, most):
             return False  # (more is a step, which rounding does not add up to)
+        own = self.evidence.own()
         if own is not None and not same_bits(own, self.ours):
             return False
         pairs = (near(seed) for seed in range(SEEDS))

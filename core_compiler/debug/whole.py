@@ -18,7 +18,7 @@ from core_compiler.debug.alone import (
     nearby,
     random_values,
     terms,
-)  # fmt: skip
+)
 from core_compiler.debug.check import SEEDS, same_bits
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance, epsilon

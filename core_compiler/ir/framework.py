@@ -29,7 +29,8 @@ class Nodes:
     ``sized`` has the axes along which data decide how much of a value counts: there the framework's
     tensor may be smaller.  ``constants``: of some nodes how far, relative to themselves, numbers
     that are written in their kernels may be off in f64.  ``open_ties`` are the nodes whose
-    documentation leaves open which of equal elements a position is of.
+    documentation leaves open which of equal elements a position is of.  ``declared``: the import's
+    types were held to those that the nodes declare, so that a narrower tensor is their kernels'.
     """
 
     framework: str
@@ -38,3 +39,4 @@ class Nodes:
     sized: Mapping[Value, Collection[int]] = field(default_factory=dict)
     constants: Mapping[str, float] = field(default_factory=dict)
     open_ties: Collection[str] = ()
+    declared: bool = False

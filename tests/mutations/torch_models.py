@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,10 +39,10 @@ def models(names: Sequence[str] = ()) -> Iterator[Spec]:
     """Every model (``names``: these) in evaluation mode, weights and inputs of its own seed."""
     from tests.mutations import edge_models  # noqa: F401  (it enters its models)
 
-    for number, (name, make) in enumerate(_ALL.items()):
+    for name, make in _ALL.items():
         if names and name not in names:
             continue
-        torch.manual_seed(number)
+        torch.manual_seed(zlib.crc32(name.encode()))
         made, inputs, *rest = make()
         module = made if isinstance(made, nn.Module) else _Function(made)
         for part in module.modules():  # statistics that a fold has to get right
@@ -339,6 +340,15 @@ def binary_floats():
                          torch.addcmul(x, y, x, value=0.3), torch.lerp(x, y, 0.25),
                          torch.copysign(x, y), torch.logaddexp(x, y), x.fmax(y)), (
         drawn(3, 5), drawn(5))  # fmt: skip
+
+
+@corpus_model
+def floored_quotients():
+    """Of f32 tenths some quotients round to just below an integer."""
+    return torch.floor_divide, (
+        torch.tensor([[4.6, 9.1, 16.7, 1.0], [-4.6, 18.2, -33.1, 0.0]]),
+        torch.tensor(0.3),
+    )
 
 
 @corpus_model

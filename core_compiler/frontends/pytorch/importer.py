@@ -110,6 +110,7 @@ def import_exported(
             partial(run_nodes, walker.program, result_places(walker.program, names)),
             walker.sizes.axes(),
             open_ties=open_ties(walker.program),
+            declared=True,
         ),
         constants,
         unread,

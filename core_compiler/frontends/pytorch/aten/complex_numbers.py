@@ -280,9 +280,8 @@ def _div(b: Context, x: Any, y: Any):
     across = b.sub(second, b.mul(first, ratio))
     real = b.mul(b.add(first, b.mul(second, ratio)), scale)
     imag = b.mul(b.select(upright, across, b.neg(across)), scale)
-    nothing = b.abs(long)
-    return Complex(b.select(by_zero, b.div(pr, nothing), real),
-                   b.select(by_zero, b.div(pi, nothing), imag))  # fmt: skip
+    made = zip((pr, pi), (real, imag), strict=True)
+    return Complex(*(b.select(by_zero, b.div(part, b.abs(long)), ours) for part, ours in made))
 
 
 @_complex("exp")

@@ -506,8 +506,10 @@ def round_decimals(b, x, decimals=0):
     x = wide(b, x)
     factor = b.scalar_like(10.0 ** abs(decimals), x)
     if decimals < 0:
-        return b.to(b.mul(b.round(b.div(x, factor)), factor), kind)
-    return b.to(b.div(b.round(b.mul(x, factor)), factor), kind)
+        made = b.mul(b.round(b.div(x, factor)), factor)
+    else:
+        made = b.div(b.round(b.mul(x, factor)), factor)
+    return b.to(made, kind)
 
 
 @aten("bool", "int", "long")

@@ -175,10 +175,10 @@ def per_axis(x, count: int) -> tuple[int, ...]:
     return x * count if len(x) == 1 else x
 
 
-__all__ = ["BOOL", "F32", "I64", "TABLE", "Context", "NotSupported", "Refused", "aten", "axes_of",
-           "axis_of", "broadcast_shape", "leaves", "per_axis"]  # fmt: skip
-
-
 def wide(b: Context, x: Value) -> Value:
     """``x``, narrow floats in f32: what torch's kernels compute in where they round once."""
     return b.to(x, F32) if x.type.dtype.is_float and x.type.dtype.bits < 32 else x
+
+
+__all__ = ["BOOL", "F32", "I64", "TABLE", "Context", "NotSupported", "Refused", "aten", "axes_of",
+           "axis_of", "broadcast_shape", "leaves", "per_axis", "wide"]  # fmt: skip
