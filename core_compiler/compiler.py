@@ -341,13 +341,21 @@ class Compilation:
             raise UserError("there is nothing to execute on", "profile", "give the inputs")
         self.observer.progress("execute", 0, 0)
         first = [np.array(each) for each in given] if self.written else given
-        self.observer.figures({"digest": digest(self(*first))})
+        made = digest(self(*first))
+        self.observer.figures({"digest": made, "not_executed": ""})
         tell = partial(self.observer.progress, "time the kernels")
         budget = TimeBudget(seconds, tell)
         found = profiler.profile(self.executable, given, repeats=repeats, budget=budget)
         records, figures = timing_records(found, self.facts["program"][2])
-        self.observer.timings(records, {**figures, "seconds": seconds})
+        self.observer.timings(records, {**figures, "seconds": seconds, "digest": made,
+                                        "machine": self._machine()})  # fmt: skip
         return found
+
+    def _machine(self) -> str:
+        """The name of the machine that the target executes on; "" where it describes none."""
+        with suppress(NotImplementedError):
+            return str(self.target.machine.name)
+        return ""
 
     def record(self, path: str | Path) -> Path:
         """Write all of this, as far as it has come, into the recording ``path`` (a ``.run``)."""

@@ -151,6 +151,7 @@ def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict
     ]  # fmt: skip
     limits = profile.limits
     figures = {
+        "total_samples_us": json.dumps(profile.total.samples_us),
         "total_ms": profile.total.median_us / 1e3,
         "total_min_ms": profile.total.min_us / 1e3,
         "total_p95_ms": profile.total.p95_us / 1e3,

@@ -12,7 +12,7 @@ from typing import Any
 from workbench import numbers
 from workbench.advice import advise
 from workbench.advice.finding import ERROR, NOTE, WARNING, Finding
-from workbench.views import training
+from workbench.views import executions, training
 from workbench.views.reading import Run
 
 #: The hazards of values.
@@ -36,8 +36,8 @@ def of_numbers(run: Run) -> list[Finding]:
 
 def problems(run: Run) -> list[Finding]:
     """What went wrong or was not done, the worst first; known at once, also while a run grows."""
-    found = [*_ending(run), *_import(run), *_failed(run), *_diagnostics(run), *_numbers(run),
-             *_unchecked(run)]  # fmt: skip
+    found = [*_ending(run), *_import(run), *_failed(run), *_executions(run), *_diagnostics(run),
+             *_numbers(run), *_unchecked(run)]  # fmt: skip
     return sorted(found, key=lambda each: each.rank)
 
 
@@ -115,6 +115,17 @@ def _failed(run: Run) -> Iterator[Finding]:
                 yield Finding(ERROR, title, said,
                               {"stage": stage.index, "panes": ["graph", "diff"]},
                               look=True)  # fmt: skip
+
+
+def _executions(run: Run) -> Iterator[Finding]:
+    """One program on the same inputs gives the same bits, whenever and wherever it is executed."""
+    if (pair := executions.differing(run)) is not None:
+        later, first = pair
+        where = " and ".join(dict.fromkeys(str(e["machine"] or "this machine") for e in pair))
+        yield Finding(ERROR, "Two executions of this program gave different bits",
+                      f"The outputs' digest was {first['digest'][:16]} in execution {first['id']} "
+                      f"and {later['digest'][:16]} in execution {later['id']}, on {where}.",
+                      {"panes": ["kernels", "code"]})  # fmt: skip
 
 
 def _diagnostics(run: Run) -> Iterator[Finding]:

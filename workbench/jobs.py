@@ -6,6 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 from core_compiler import __version__, compiler, targets
 from core_compiler.compiler import Cancelled, Compilation, Options
 from core_compiler.edit_facts import edit_facts
-from core_compiler.errors import UserError
+from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.record.recorder import Recorder
+from core_compiler.record.resumed import Executed
 from core_compiler.runtime.budget import SECONDS
 from core_compiler.telemetry import tell
 from workbench import numbers, peers, recorded_model
@@ -91,6 +93,37 @@ def compile(
         watching.end("failed", f"{type(error).__name__}: {error}")
         raise
     watching.end("finished")
+    return made
+
+
+def execute(
+    model: Model,
+    target: str | Any,
+    options: Options,
+    path: Path | str,
+    observer: Observer | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    seconds: float = SECONDS,
+) -> Compilation:
+    """Execute the program of the recording ``path`` once more and add what its launches took to the
+    recording, which is otherwise left as it is.
+
+    ``model``, ``target`` and ``options`` are those it was compiled with: the program is compiled
+    again, mostly from caches.  UserError where that makes another program than the recorded one, or
+    where this machine cannot execute it.
+    """
+    made = compile(model, target, replace(options, check=False), observer=observer,
+                   cancelled=cancelled)  # fmt: skip
+    if made.not_executed:
+        raise UserError(made.not_executed, f"target {made.target.name}",
+                        "execute it on a machine that has the device", CANNOT_HERE)  # fmt: skip
+    own = not recorded_model.stood_in(model)
+    recorder = Executed(path, made.identity if own else "", made.module, digests=own)
+    try:
+        made.observer = Observers(made.observer, recorder)
+        made.profile(*model.inputs, seconds=seconds)
+    finally:
+        recorder.close()
     return made
 
 

@@ -5,10 +5,11 @@ A compile's job says ``model``, ``out`` (the recording to write) and optionally 
 ``target``, ``sizes``, ``check``, ``against`` (compare the import's values with the framework's),
 ``execute``, ``threads``, ``trust``, ``edit`` (see
 ``workbench.edits``; the code of inserted passes runs here), ``target_options``, ``pass_timeout``
-(seconds), ``hold``: wait before each pass for a command, a JSON object on a further line
-(:mod:`workbench.hold`).  With ``diverge``, the folders of two runs, it also says for which
-``recording`` and under which ``key`` the result is kept (see ``workbench.divergences``).  With
-``bisect`` (``recording``, its ``identity``, ``tolerance``, ``inputs``: an ``.npz`` or "") a
+(seconds), ``append`` (a recording: its program is compiled again, executed, and timed into it;
+nothing is written to ``out``), ``hold``: wait before each pass for a command, a JSON object on a
+further line (:mod:`workbench.hold`).  With ``diverge``, the folders of two runs, it also says for
+which ``recording`` and under which ``key`` the result is kept (see ``workbench.divergences``).
+With ``bisect`` (``recording``, its ``identity``, ``tolerance``, ``inputs``: an ``.npz`` or "") a
 compile's job looks for its first bad pass instead, and keeps that (``workbench.first_bad_pass``).
 
 Each line on stdout is a JSON object:
@@ -48,7 +49,7 @@ LATE = 60.0
 PATIENCE = 15.0
 _FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "against", "execute",
            "threads", "trust", "edit", "target_options", "pass_timeout", "hold",
-           "bisect"}  # fmt: skip
+           "bisect", "append"}  # fmt: skip
 _DIVERGE = {"model", "out", "diverge", "recording", "other", "key"}
 
 
@@ -79,6 +80,8 @@ def main() -> int:
             _diverge(job)
         elif "bisect" in job:
             _bisect(job)
+        elif "append" in job:
+            _execute(job)
         else:
             _run(job, lines)
     except UserError as error:
@@ -129,6 +132,19 @@ def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
             cancelled=lambda: _stopped,
             hold=_hold(commands) if job.get("hold") else None,
         )  # fmt: skip
+    except Cancelled:
+        raise KeyboardInterrupt from None
+
+
+def _execute(job: Mapping[str, Any]) -> None:
+    lines = _Lines()
+    from core_compiler.compiler import Cancelled
+    from workbench import jobs
+
+    model, options = _model(job, lines)
+    try:
+        jobs.execute(model, job.get("target") or "cpu", options, job["append"], observer=lines,
+                     cancelled=lambda: _stopped)  # fmt: skip
     except Cancelled:
         raise KeyboardInterrupt from None
 

@@ -242,8 +242,9 @@ class Observer:
     def buffers(self, buffers: Sequence[BufferRecord], figures: Mapping[str, float]) -> None:
         """Memory was planned; ``figures`` such as ``arena_bytes`` and ``lower_bound_bytes``."""
 
-    def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, float]) -> None:
-        """Launches were measured; ``figures`` such as ``total_ms`` and the machine's limits."""
+    def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]) -> None:
+        """The program was executed and its launches measured; ``figures`` such as ``total_ms``, the
+        outputs' ``digest`` and the machine's limits."""
 
     def tensors(self, tensors: Sequence[TensorStats]) -> None:
         """Values were inspected on real inputs."""

@@ -198,7 +198,7 @@ class RecordingFile:
         connection = self._connect()
         try:
             schema.harden(connection)
-            version = self._check_version(connection)
+            version = self.version = self._check_version(connection)
             if version < schema.VERSION:
                 older, connection = connection, migrate.upgraded(connection, version)
                 older.close()

@@ -77,9 +77,36 @@ CREATE TABLE framework_value (
   theirs REAL, ours REAL);
 """
 
+_EXECUTIONS = """
+CREATE TABLE execution (
+  id INTEGER PRIMARY KEY, began REAL NOT NULL, machine TEXT NOT NULL, threads INTEGER NOT NULL,
+  digest TEXT NOT NULL, median REAL, samples BLOB NOT NULL);
+CREATE TABLE launch_time (
+  id INTEGER PRIMARY KEY, execution INTEGER NOT NULL REFERENCES execution, launch INTEGER NOT NULL,
+  kernel TEXT NOT NULL, op INTEGER REFERENCES op, threads INTEGER NOT NULL,
+  flops INTEGER NOT NULL, bytes INTEGER NOT NULL, median REAL, minimum REAL, p95 REAL,
+  samples BLOB NOT NULL);
+INSERT INTO execution
+  SELECT 1, coalesce((SELECT CAST(value AS REAL) FROM meta WHERE key = 'began'), 0.0), '',
+    (SELECT max(threads) FROM timing),
+    coalesce((SELECT value FROM figure WHERE section = 'run' AND name = 'digest'
+              AND typeof(value) = 'text' ORDER BY rowid DESC LIMIT 1), ''),
+    (SELECT 1e3 * value FROM figure WHERE section = 'timing' AND name = 'total_ms'
+     AND typeof(value) IN ('real', 'integer') ORDER BY rowid DESC LIMIT 1), zeroblob(0)
+  WHERE EXISTS (SELECT 1 FROM timing);
+INSERT INTO launch_time
+  SELECT id, 1, launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples
+  FROM timing;
+DROP TABLE timing;
+CREATE VIEW timing (
+  id, launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples) AS
+  SELECT id, launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples
+  FROM launch_time WHERE execution = (SELECT max(id) FROM execution);
+"""
+
 #: Version -> statements that lead to the next version.
 STEPS: dict[int, str] = {1: _VIEWS_FOR_TABLES, 2: _KERNELS_OF_ANY_TARGET, 3: _ITERATIONS,
-                        4: _FRAMEWORK_VALUES}  # fmt: skip
+                        4: _FRAMEWORK_VALUES, 5: _EXECUTIONS}  # fmt: skip
 
 
 def upgraded(connection: sqlite3.Connection, version: int) -> sqlite3.Connection:

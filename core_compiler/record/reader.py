@@ -35,7 +35,7 @@ from core_compiler.record.history import OpHistory, op_history, presence
 from core_compiler.record.links import Links, carriers
 from core_compiler.record.loader import Loader
 from core_compiler.record.recorder import machine_id
-from core_compiler.record.schema import MAX_LENGTH
+from core_compiler.record.schema import MAX_LENGTH, VERSION
 from core_compiler.record.tables import Table, tables
 
 
@@ -125,6 +125,21 @@ class Timing:
     samples_us: np.ndarray
 
 
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """An execution of the recorded program: when it began (Unix time), on which machine, the
+    digest of its outputs ("" where seeded numbers stood for weights), and how long it took as a
+    whole, in microseconds (``samples_us``: [] in older recordings)."""
+
+    id: int
+    began: float
+    machine: str
+    threads: int
+    digest: str
+    median_us: float | None
+    samples_us: np.ndarray
+
+
 class Recording:
     """A recording opened for reading.  Ops, values and origins are real IR objects, and an id is
     the same object in every stage.  All methods raise UserError where the file is damaged."""
@@ -155,6 +170,12 @@ class Recording:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it was written in an older schema: it is read, nothing can be added to it."""
+        with self._reading():
+            return self._file.version < VERSION
 
     @contextmanager
     def _reading(self) -> Iterator[Loader]:
@@ -535,13 +556,26 @@ class Recording:
         )
         return [Buffer(*row) for row in rows]
 
-    def timings(self) -> list[Timing]:
+    def executions(self) -> list[Execution]:
+        """The executions of the program, the newest last."""
+        with self._reading():
+            rows = self._rows(
+                "iftitFb", "SELECT id, began, machine, threads, digest, median, samples"
+                " FROM execution ORDER BY id",
+            )  # fmt: skip
+            return [Execution(*row[:6], np.frombuffer(row[6], "<f8")) for row in rows]
+
+    def timings(self, execution: int | None = None) -> list[Timing]:
+        """The launches of an ``execution`` (None: of the newest), in their order."""
+        table, of, parameters = "timing", "", ()
+        if execution is not None:
+            table, of, parameters = "launch_time", " WHERE execution = ?", (int(execution),)
         with self._reading():
             rows = self._rows(
                 "itIiiiFFFb",
                 "SELECT launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples"
-                " FROM timing ORDER BY id",
-            )
+                f" FROM {table}{of} ORDER BY id", parameters,
+            )  # fmt: skip
             return [Timing(*(*row[:9], np.frombuffer(row[9], "<f8"))) for row in rows]
 
     def iterations(self, after: int = 0, most: int = -1) -> tuple[int, list[IterationRecord]]:

@@ -258,8 +258,12 @@ class Recorder(Observer):
             self._many(f"INSERT INTO buffer VALUES (NULL, {', '.join('?' * 10)})", rows)
             self._figures(None, "memory", figures)
 
-    def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, float]) -> None:
+    def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]) -> None:
         with self._transaction():
+            self._many(
+                "INSERT INTO execution VALUES ((SELECT coalesce(max(id), 0) + 1 FROM execution),"
+                " ?, ?, ?, ?, ?, ?)", [self._execution(timings, figures)],
+            )  # fmt: skip
             rows = []
             for t in timings:
                 samples = np.asarray(t.samples_us, "<f8")
@@ -269,12 +273,22 @@ class Recorder(Observer):
                 counts = t.threads, t.flops, t.bytes
                 rows.append((t.launch, clean(t.kernel), self._op(t.op), *counts, *summary,
                              samples.tobytes()))  # fmt: skip
-            self._many(f"INSERT INTO timing VALUES (NULL, {', '.join('?' * 10)})", rows)
-            # What was measured before goes only now, so that no id comes twice: readers see by the
-            # last one that there is news.
-            before = "SELECT max(id) FROM timing"
-            self._many(f"DELETE FROM timing WHERE id <= ({before}) - ?", [(len(rows),)])
+            newest = "(SELECT max(id) FROM execution)"
+            self._many(
+                f"INSERT INTO launch_time VALUES (NULL, {newest}, {', '.join('?' * 10)})", rows
+            )
             self._figures(None, "timing", figures)
+
+    def _execution(
+        self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        """The row of an execution, without its id."""
+        samples = np.asarray(json.loads(figures.get("total_samples_us") or "[]"), "<f8")
+        median = float(np.median(samples)) if samples.size else None
+        threads = max((t.threads for t in timings), default=0)
+        machine = clean(str(figures.get("machine", "")))
+        digest = clean(str(figures.get("digest", "")))
+        return time.time(), machine, threads, digest, median, samples.tobytes()
 
     def tensors(self, tensors: Sequence[TensorStats]) -> None:
         with self._transaction():

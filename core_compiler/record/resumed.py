@@ -1,35 +1,38 @@
-"""Going on with a recording: a training run is resumed, its compile has been recorded before."""
+"""Going on with a recording that is complete: a training run is resumed, a program executed again.
+What is told of the compile is in the recording already and is not written again."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
+from core_compiler.ir.core import Module, Op
+from core_compiler.ir.events import TimingRecord
 from core_compiler.record import schema
 from core_compiler.record.file import RecordingFile, is_running
+from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder, machine_id
 
+Accept = Callable[[Mapping[str, Any]], None]
 
-class Resumed(Recorder):
-    """Adds iterations, figures and the end of a run to the recording at ``path``; what is told of
-    the compile is in it already and is not written again.
 
-    ``identity``: the numerics identity of the training step that goes on.  ``accept`` is given the
-    recording's facts and raises UserError where it must not go on (another numerics contract).
-    UserError, and nothing is changed, also where the recording is of another step, is being
-    written, or has an older schema.
+class Reopened(Recorder):
+    """Adds to the recording at ``path``.
+
+    ``identity``: the numerics identity of what is told ("" where it is not compared); ``what`` says
+    in messages what the recording is of.  ``accept`` is given the recording's facts and raises
+    UserError where nothing may be added.  UserError, and nothing is changed, also where the
+    recording is of another identity, is being written, or has an older schema.
     """
 
-    def __init__(
-        self, path: str | Path, identity: str,
-        accept: Callable[[Mapping[str, Any]], None] = lambda meta: None,
-    ):  # fmt: skip
-        self._identity, self._accept = identity, accept
+    def __init__(self, path: str | Path, identity: str, what: str,
+                 accept: Accept = lambda meta: None):  # fmt: skip
+        self._identity, self._what, self._accept = identity, what, accept
         super().__init__(path, source_text=False)
 
     def _create(self) -> sqlite3.Connection:
@@ -47,14 +50,14 @@ class Resumed(Recorder):
             raise UserError("the recording ends before its compile did", where,
                             f"delete it and record again, {elsewhere}")  # fmt: skip
         self._accept(meta)
-        if recorded[-1:] != [(self._identity,)]:
-            raise UserError("the recording is of another training step", where,
-                            f"name the recording of the run that goes on, {elsewhere}")  # fmt: skip
+        if self._identity and recorded[-1:] != [(self._identity,)]:
+            raise UserError(f"the recording is of another {self._what}", where,
+                            f"name the recording of this {self._what}, {elsewhere}")  # fmt: skip
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
             if db.execute("PRAGMA user_version").fetchone() != (schema.VERSION,):
                 raise UserError("the recording is of an older version, which is only read", where,
-                                "resume into another file")  # fmt: skip
+                                "record into another file")  # fmt: skip
             db.execute("PRAGMA trusted_schema = OFF")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
@@ -64,11 +67,8 @@ class Resumed(Recorder):
         except sqlite3.Error as problem:
             db.close()
             raise UserError(f"cannot go on with the recording: {problem}", where,
-                            "make it writable, or resume into another file") from None  # fmt: skip
+                            "make it writable, or record into another file") from None  # fmt: skip
         return db
-
-    def begin(self, meta: Mapping[str, Any]) -> None:
-        super().begin({**meta, "message": ""})  # how it ended before is past
 
     def stage(self, stage) -> None:
         pass
@@ -84,3 +84,64 @@ class Resumed(Recorder):
 
     def tensors(self, tensors) -> None:
         pass
+
+
+class Resumed(Reopened):
+    """Adds iterations, figures and the end of a run to the recording of a training step."""
+
+    def __init__(self, path: str | Path, identity: str, accept: Accept = lambda meta: None):
+        super().__init__(path, identity, "training step", accept)
+
+    def begin(self, meta: Mapping[str, Any]) -> None:
+        super().begin({**meta, "message": ""})  # how it ended before is past
+
+
+class Executed(Reopened):
+    """Adds an execution of the recorded program to its recording.
+
+    ``module`` is the program as it was compiled again: its ops stand for the recorded ones.
+    ``digests``: whether the outputs are those of the recorded weights and inputs.  UserError where
+    the last stage of the recording is another program.
+    """
+
+    def __init__(self, path: str | Path, identity: str, module: Module, digests: bool = True):
+        self._known, self._digests = ids_of(path, module), digests
+        super().__init__(path, identity, "program")
+
+    def figures(self, figures: Mapping[str, Any]) -> None:
+        super().figures({k: v for k, v in figures.items() if k != "digest" or self._digests})
+
+    def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]) -> None:
+        known = {k: v for k, v in figures.items() if k != "digest" or self._digests}
+        super().timings(timings, known)
+
+    def _op(self, op: Op | None) -> int | None:
+        return None if op is None else self._known[op]
+
+    def begin(self, meta: Mapping[str, Any]) -> None:
+        pass
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        pass
+
+    def end(self, status: str, message: str = "") -> None:
+        self.close()
+
+
+def ids_of(path: str | Path, module: Module) -> dict[Op, int]:
+    """The ids that the ops of ``module`` have in a recording whose last stage is the same program;
+    UserError where it is another one."""
+    with Recording.open(path) as recording:
+        last = recording.stage_count() - 1
+        recorded = [] if last < 0 else list(recording.module(last).walk())
+        made = list(module.walk())
+        if list(map(_shape, recorded)) != list(map(_shape, made)):
+            raise UserError(
+                "what is compiled today is another program than the recorded one", str(path),
+                "compile the model again: the model, the compiler or its options have changed",
+            )  # fmt: skip
+        return {op: recording.op_id(found) for op, found in zip(made, recorded, strict=True)}
+
+
+def _shape(op: Op) -> tuple[str, tuple[str, ...]]:
+    return op.kind, tuple(str(value.type) for value in op.results)

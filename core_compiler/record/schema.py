@@ -9,7 +9,7 @@ from importlib.resources import files
 #: Marks a SQLite file as a recording ("CWBr").
 APPLICATION_ID = 0x43574272
 #: Raised whenever the schema changes; ``migrate`` then gets a step from the version before.
-VERSION = 5
+VERSION = 6
 
 #: No string, blob or row of a recording is longer (bytes).
 MAX_LENGTH = 1 << 28

@@ -1,4 +1,4 @@
--- The schema of a recording (*.run), version 4.  docs/recording.md explains it with recipes.
+-- The schema of a recording (*.run), version 6.  docs/recording.md explains it with recipes.
 -- Lists of ids are JSON arrays; blobs in `blob` are zlib-compressed.  What can be read off other
 -- rows is a view: a compile does not wait for rows to be written twice.
 
@@ -119,11 +119,25 @@ CREATE TABLE buffer (
   size INTEGER NOT NULL, unpadded_size INTEGER NOT NULL, first INTEGER NOT NULL,
   last INTEGER NOT NULL);
 
--- Measured launches; times in microseconds; samples: float64, little-endian.
-CREATE TABLE timing (
-  id INTEGER PRIMARY KEY, launch INTEGER NOT NULL, kernel TEXT NOT NULL,
-  op INTEGER REFERENCES op, threads INTEGER NOT NULL, flops INTEGER NOT NULL,
-  bytes INTEGER NOT NULL, median REAL, minimum REAL, p95 REAL, samples BLOB NOT NULL);
+-- Executions of the program on its example inputs.  began: Unix time; digest: of the outputs ('' where
+-- seeded numbers stood for weights); median and samples (float64, little-endian): microseconds of
+-- one execution as a whole.
+CREATE TABLE execution (
+  id INTEGER PRIMARY KEY, began REAL NOT NULL, machine TEXT NOT NULL, threads INTEGER NOT NULL,
+  digest TEXT NOT NULL, median REAL, samples BLOB NOT NULL);
+
+-- Measured launches of each execution; times in microseconds; samples: float64, little-endian.
+CREATE TABLE launch_time (
+  id INTEGER PRIMARY KEY, execution INTEGER NOT NULL REFERENCES execution, launch INTEGER NOT NULL,
+  kernel TEXT NOT NULL, op INTEGER REFERENCES op, threads INTEGER NOT NULL,
+  flops INTEGER NOT NULL, bytes INTEGER NOT NULL, median REAL, minimum REAL, p95 REAL,
+  samples BLOB NOT NULL);
+
+-- The launches of the newest execution.
+CREATE VIEW timing (
+  id, launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples) AS
+  SELECT id, launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples
+  FROM launch_time WHERE execution = (SELECT max(id) FROM execution);
 
 -- Statistics of values on real inputs; NULL where there is no number.  data: the tensor's bytes.
 CREATE TABLE tensor_stats (

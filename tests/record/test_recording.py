@@ -195,21 +195,28 @@ def test_kernels_memory_timings_tensors_and_figures(recording):
     assert recording.progress()["what"] == "passes"
 
 
-def test_a_recording_holds_the_last_times_only(tmp_path, made):
+def test_a_recording_holds_every_execution_and_shows_the_newest(tmp_path, made):
     path = tmp_path / "timed.run"
     op = next(op for op in made[0].module.main.body.ops if op.operands)
     recorder = Recorder(path)
     recorder.begin({"model": "chain"})
     recorder.stage(made[0])
     last = []
-    for samples in ((4.0,), (2.0, 6.0)):
-        recorder.timings([TimingRecord(0, samples, 10, 20, "k", op, 2)], {"total_ms": 1.0})
+    for digest, samples in (("d1", (4.0,)), ("d2", (2.0, 6.0))):
+        figures = {"total_ms": 1.0, "digest": digest, "total_samples_us": str(list(samples))}
+        recorder.timings([TimingRecord(0, samples, 10, 20, "k", op, 2)], figures)
         with sqlite3.connect(path) as db:
             last += db.execute("SELECT max(id) FROM timing").fetchone()
     recorder.end("finished")
     with Recording.open(path) as recording:
         (timing,) = recording.timings()
-    assert timing.samples_us.tolist() == [2.0, 6.0]
+        first, second = recording.executions()
+        (before,) = recording.timings(first.id)
+        assert recording.timings(7) == []
+    assert timing.samples_us.tolist() == [2.0, 6.0] and before.samples_us.tolist() == [4.0]
+    assert (first.digest, second.digest, second.threads) == ("d1", "d2", 2)
+    assert second.samples_us.tolist() == [2.0, 6.0] and second.median_us == 4.0
+    assert first.began <= second.began
     assert last[0] < last[1]  # by which a reader sees that there is news
 
 
@@ -473,7 +480,7 @@ def test_two_recordings_of_one_compile_hold_the_same_rows(tmp_path):
                        env={"PYTHONHASHSEED": seed}, cwd=Path(__file__).parents[2])  # fmt: skip
         db = sqlite3.connect(path)
         tables = [t for (t,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        timed = {"meta", "event", "stage", "rewrite", "figure"}
+        timed = {"meta", "event", "stage", "rewrite", "figure", "execution"}
         contents.append({t: db.execute(f"SELECT * FROM {t}").fetchall() for t in tables
                          if t not in timed})  # fmt: skip
         db.close()

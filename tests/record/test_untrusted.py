@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from core_compiler.errors import UserError
-from core_compiler.ir.events import StageRecord
+from core_compiler.ir.events import StageRecord, TimingRecord
 from core_compiler.record import Recorder, Recording, migrate, schema
 from tests.ir.modules import difference
 from tests.record.compiles import chain, record, stages
@@ -169,6 +170,35 @@ def test_a_recording_of_version_1_says_what_it_said(tmp_path):
             assert old.op_history(op) == new.op_history(op)
 
 
+def test_times_of_a_recording_of_version_5_are_its_first_execution(tmp_path):
+    path, now = tmp_path / "old.run", tmp_path / "new.run"
+    with Recorder(now) as recorder:
+        recorder.begin({"model": "m"})
+        recorder.figures({"digest": "abc"})
+        timing = TimingRecord(0, (3.0, 1.0, 2.0), 10, 20, "k", None, 2)
+        recorder.timings([timing], {"total_ms": 0.5})
+    shutil.copy(now, path)
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript("""
+          DROP VIEW timing;
+          CREATE TABLE timing (
+            id INTEGER PRIMARY KEY, launch INTEGER NOT NULL, kernel TEXT NOT NULL,
+            op INTEGER REFERENCES op, threads INTEGER NOT NULL, flops INTEGER NOT NULL,
+            bytes INTEGER NOT NULL, median REAL, minimum REAL, p95 REAL, samples BLOB NOT NULL);
+          INSERT INTO timing SELECT id, launch, kernel, op, threads, flops, bytes, median, minimum,
+            p95, samples FROM launch_time;
+          DROP TABLE launch_time;
+          DROP TABLE execution;
+          PRAGMA user_version = 5;""")
+    with Recording.open(path) as old, Recording.open(now) as new:
+        assert old.is_old and not new.is_old
+        (execution,), (before,), (after,) = old.executions(), old.timings(), new.timings()
+        assert (execution.digest, execution.median_us, execution.threads) == ("abc", 500.0, 2)
+        assert execution.samples_us.size == 0
+        assert before.samples_us.tolist() == after.samples_us.tolist() == [3.0, 1.0, 2.0]
+        assert old.timings(execution.id)[0].kernel == "k"
+
+
 def test_every_older_version_has_a_way_to_this_one():
     assert sorted(migrate.STEPS) == list(range(1, schema.VERSION))
 
@@ -215,7 +245,7 @@ HOSTILE_ROWS = {
     "ids that are text": """UPDATE op SET operands = 'abc'""",
     "a blob for text": "UPDATE name SET text = x'ff00'",
     "a text for a blob": "UPDATE block SET data = 'abc'",
-    "odd samples": "UPDATE timing SET samples = x'00'",
+    "odd samples": "UPDATE launch_time SET samples = x'00'",
     "odd meta": "UPDATE meta SET value = '{'",
     "bad symbols": "UPDATE stage SET symbols = '[1]'",
 }

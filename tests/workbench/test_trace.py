@@ -111,7 +111,7 @@ def test_without_a_recorded_execution_launches_stand_end_to_end(recording, tmp_p
 
 
 def test_what_was_not_executed_has_its_passes_alone(recording, tmp_path):
-    with changed(recording, tmp_path, "DELETE FROM timing") as file:
+    with changed(recording, tmp_path, "DELETE FROM launch_time") as file:
         assert timeline(file) is None
         events = trace(file)["traceEvents"]
     assert {e["cat"] for e in events if e["ph"] == "X"} == {"pass"}

@@ -67,7 +67,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     role: 'combobox', 'aria-controls': 'found', 'aria-expanded': 'false', 'aria-autocomplete': 'list' });
   const search = h('div', { class: 'search' }, input, found);
   const compile = h('button', { click: () => send('again', {}), title: 'Compile this model again, with other options' }, 'Compile…');
-  const execute = h('button', { click: () => send('execute', {}), title: 'Compile from the cache, execute, and time every kernel, into a new recording' }, 'Execute');
+  const execute = h('button', { click: () => { if (!execute.hasAttribute('aria-disabled')) send('execute', {}); } }, 'Execute');
   const theme = h('button', { class: 'plain', title: 'Light or dark', 'aria-label': 'Switch between light and dark', click: switchTheme }, '◐');
   const help = h('button', { class: 'plain', title: 'Keys  (?)', click: () => keys.showModal() }, '?');
   // Other tabs of this browser are signed out too: they load again, and ask who it is.
@@ -113,7 +113,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     job.hidden = !data.job;
     if (data.job?.paused) drawPaused(data.job.paused);
     else if (data.job) drawGoing(data.job);
-    compile.disabled = execute.disabled = Boolean(data.job);
+    compile.disabled = Boolean(data.job);
+    // Off, and it says why: a disabled button would have neither focus nor a tooltip.
+    const off = data.job ? 'another job is running' : facts?.execute;
+    execute.toggleAttribute('aria-disabled', Boolean(off));
+    execute.title = off ? `Not available: ${off}` : 'Execute the program again and add its times to this recording';
     document.title = facts ? `${facts.model} – Compiler Workbench` : 'Compiler Workbench';
   }
 

@@ -124,15 +124,16 @@ def take_tour(page: Page, _command: Command) -> None:
 
 
 def execute(page: Page, command: Command) -> None:
-    """Compile this recording's model again and execute it.  Code that a recording from elsewhere
-    names runs when the person says so."""
+    """Execute this recording's program once more: its times are added to the recording, and what is
+    shown stays.  Code that a recording from elsewhere names runs when the user says so."""
     run = page.run
     if run is None:
         return
 
     def then(job: Result) -> None:
         try:
-            page.start(job())
+            page.follow_execution(page.workspace.compiles.start(job(), page.user))
+            page.show_bar()
         except Distrust as error:
             trusting = {"label": "Run that code", "name": "execute", "data": {"trust": True}}
             page.tell({**error.to_json()["error"], "act": trusting}, error=True)

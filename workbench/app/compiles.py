@@ -59,8 +59,9 @@ class Limits:
                 for k, v in told.items() if v}  # fmt: skip
 
 
-#: What a search does with its model, by the kind of its job.
-_DOING = {"diverge": "are being compared", "bisect": "is being looked through for a bad pass"}
+#: What a job beside a recording does with its model, by the kind of the job.
+_DOING = {"diverge": "are being compared", "bisect": "is being searched for a bad pass",
+          "append": "is being executed"}  # fmt: skip
 
 
 class Compile:
@@ -244,7 +245,7 @@ class Compile:
         else:
             if self.error is None:
                 last = self._noise.strip().rsplit("\n", 1)[-1] or f"exit code {code}"
-                fix = "look again" if {"diverge", "bisect"} & self.job.keys() else (
+                fix = "try again" if _DOING.keys() & self.job.keys() else (
                     "what it finished is kept; compile again")  # fmt: skip
                 self.error = {"what": f"its process ended: {last[:300]}",
                               "where": self.job["model"], "fix": fix}  # fmt: skip
@@ -292,15 +293,16 @@ class Compiles:
         self._all: dict[Path, Compile] = {}  # in the order in which they came
 
     def start(self, job: Mapping[str, Any], owner: str = "") -> Compile:
-        """Start a worker for ``owner``, or put it in the queue; a search that goes on already is
-        that one.  UserError where the queue is full, or something else is looked for in the run."""
+        """Start a worker for ``owner``, or put it in the queue; a job beside a recording that goes
+        on already is that one.  UserError where the queue is full, or another job on the recording
+        goes on."""
         with self._lock:
             out = Path(job["out"])
             if _DOING.keys() & job.keys():
                 same = self._all.get(out)
                 if same is not None and same.running:
                     if same.job != job:
-                        raise UserError("another search in this run goes on", out.name,
+                        raise UserError("another job on this recording is running", out.name,
                                         "wait until it is done, or cancel it")  # fmt: skip
                     return same
             else:

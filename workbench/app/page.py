@@ -19,7 +19,7 @@ from typing import Any
 from core_compiler.errors import UserError
 from widgets.encode import finite
 from workbench import moves
-from workbench.app import commands, components, runs, searches, tour
+from workbench.app import commands, components, rerun, runs, searches, tour
 from workbench.app.access import EDITOR
 from workbench.app.asides import Asides
 from workbench.app.browser import Browser
@@ -30,12 +30,15 @@ from workbench.app.turns import Result, Turn, Turns
 from workbench.app.workspace import Workspace
 from workbench.showing import unexpected
 from workbench.state import PRESETS, VIEWS, Sight
+from workbench.views import executions
 from workbench.views.reading import Run
 
 log = logging.getLogger("workbench")
 
 #: How long the loop waits for a recording that is being made ready ahead (seconds).
 PATIENCE = 0.01
+#: Under which the execution of the shown recording goes on beside it.
+EXECUTION = "execution"
 #: How often a growing recording and a running compile are looked at, and messages that Panel may
 #: have forgotten are sent (milliseconds).
 POLL = 400
@@ -238,10 +241,27 @@ class Page:
         if self.run is not None:
             for view, job in searches.running(self.workspace.compiles, self.run.path):
                 self.follow_search(view, job)
+            running = self.workspace.compiles.of(rerun.execution_key(self.run.path))
+            if running is not None and running.running:
+                self.follow_execution(running)
 
     def follow_search(self, view: str, job: Compile) -> None:
         self.asides.begin(view, job, partial(self._search_ended, view))
         self.searches.begun(view, job)
+
+    def follow_execution(self, job: Compile) -> None:
+        self.asides.begin(EXECUTION, job, self._execution_ended)
+
+    def _execution_ended(self, job: Compile) -> None:
+        """The new times are in the recording: the views have seen that it grew."""
+        if job.outcome == "failed" and job.error is not None:
+            self.tell(job.error, error=True)
+        elif job.outcome == "cancelled":
+            self.tell({"what": "The execution was cancelled; the recording is unchanged."})
+        elif self.run is not None:
+            self.run.refresh(wait=False)
+            self.tell({"what": executions.told(self.run)})
+        self.refresh()
 
     def _open_other(self) -> None:
         """Have the recording open that the sight compares with."""
@@ -300,7 +320,8 @@ class Page:
                 status = "training"
             status = "deleted" if run in self.growth.lost else status
             detail = meta.get("target"), meta.get("mode"), run.path.name, status
-            shown = {"model": str(meta.get("model", run.path.stem)), "path": str(run.path),
+            shown = {"execute": self.shown.not_executable,
+                     "model": str(meta.get("model", run.path.stem)), "path": str(run.path),
                      "detail": " · ".join(str(d) for d in detail if d),
                      "training": meta.get("mode") == "training"}  # fmt: skip
         elif job is not None:

@@ -1,8 +1,9 @@
-"""Compiling a shown recording's model again with an edited pipeline."""
+"""Executing a shown recording's program, and compiling its model again with an edited pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
@@ -16,13 +17,21 @@ from workbench.views.reading import Run
 
 
 def execution(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str, Any]:
-    """The worker's job that compiles a recording's model again as it was, and executes it.
-    Distrust where the recording comes from elsewhere and brings or names code, unless the person
-    says that they ``trust`` it."""
+    """The worker's job that executes a recording's program once more and adds its times to the
+    recording.  Distrust where the recording comes from elsewhere and brings or names code, unless
+    the person says that they ``trust`` it; UserError where nothing can be executed or added."""
+    if missing := workspace.not_executable(run):
+        raise UserError(missing, run.path.name, "compile the model again")
     meta = run.meta()
     wanted = recorded_model.spec_of(meta, run.path)
     workspace.check_trust(run, wanted.text, meta.get("edit"), trust=bool(command.get("trust")))
-    return workspace.job(wanted.text, {**as_recorded(meta, wanted), "execute": True})
+    job = workspace.job(wanted.text, as_recorded(meta, wanted))
+    return {**job, "out": str(execution_key(run.path)), "append": str(run.path)}
+
+
+def execution_key(path: Path) -> Path:
+    """Under which the execution of a recording is known among the jobs; no file lies there."""
+    return path.with_name(f"{path.name}.execution")
 
 
 def job(

@@ -71,7 +71,8 @@ class Entry:
 
 
 _FIGURES = """SELECT
-  (SELECT value FROM figure WHERE name = 'total_ms' AND section = 'timing'),
+  (SELECT value FROM figure WHERE name = 'total_ms' AND section = 'timing'
+   ORDER BY rowid DESC LIMIT 1),
   (SELECT value FROM figure WHERE name = 'compile_seconds' AND section = 'run'),
   (SELECT value FROM figure WHERE name = 'arena_bytes' AND section = 'memory'),
   (SELECT count(*) FROM stage), (SELECT max(worst_error) FROM check_result),

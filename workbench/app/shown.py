@@ -41,12 +41,13 @@ AFTER_OPENING = 400
 
 class Shown:
     """``messages``: what views say instead of data; ``offers``: what the recording can be compared
-    with."""
+    with; ``not_executable``: why its program is not executed from here (None: not known yet)."""
 
     def __init__(self, page: Page):
         self._page = page
         self.messages: dict[str, Message] = {}
         self.offers = Offers(page.workspace.library)
+        self.not_executable: str | None = None
         self._showing = Showing()
         self._selections: dict[str, dict[str, Any]] = {}
         self._states: dict[str, dict[str, Any]] = {}
@@ -68,6 +69,7 @@ class Shown:
     def clear(self) -> None:
         """Nothing is shown any more."""
         self._showing.clear()
+        self.not_executable = None
 
     def outdate(self) -> None:
         """What is being derived is not wanted any more."""
@@ -106,7 +108,10 @@ class Shown:
         """When what is shown is there: what it can be compared with, then what comes next."""
         if run is None:
             return
-        if self.offers.look(run, sight):
+        known, self.not_executable = (
+            self.not_executable, self._page.workspace.not_executable(run)
+        )  # fmt: skip
+        if self.offers.look(run, sight) or known != self.not_executable:
             self._page.browser.later(partial(self._show_offers, generation))
         self._look_ahead(generation, sight, run)
 

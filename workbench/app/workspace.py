@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from core_compiler import targets
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import is_saved_model
 from workbench import edits, first_bad_pass, recorded_model
@@ -56,6 +58,7 @@ class Workspace:
         self._given = {p.absolute() for p in given}
         self._lock = threading.Lock()
         self._open: dict[Path, list] = {}  # path -> [Run, users], the least recently used first
+        self._devices: dict[str, str] = {}  # what is missing to execute for a target
         self._replaced: list[list] = []  # the same, of files that others have taken the place of
 
     # -- recordings ------------------------------------------------------------------------------
@@ -205,6 +208,31 @@ class Workspace:
             "edit": edit, "target_options": dict(options.get("target_options") or {}),
             "pass_timeout": options.get("pass_timeout"), "hold": bool(options.get("hold")),
         }  # fmt: skip
+
+    def not_executable(self, run: Run) -> str:
+        """Why the program of a recording is not executed from here; "" where it is."""
+        if run.live:
+            return "the model is still being compiled"
+        if run.status != "finished" or not run.kernels():
+            return "the compile did not finish: there is no program to execute"
+        if SHIPPED.absolute() in run.path.absolute().parents:
+            return "recordings that come with the sample models stay as they are"
+        if not os.access(run.path, os.W_OK) or not os.access(run.path.parent, os.W_OK):
+            return "the recording cannot be written"
+        if run.recording.is_old:
+            return "the recording was made by an older version and is only read"
+        return self._missing_device(str(run.meta().get("target")))
+
+    def _missing_device(self, target: str) -> str:
+        """What this machine lacks to execute for a target, asked once."""
+        known = "" if target == "cpu" else self._devices.get(target)
+        if known is None:
+            try:
+                known = targets.target(target).available() or ""
+            except UserError as error:
+                known = error.what
+            self._devices[target] = known
+        return known
 
     def check_trust(self, run: Run, model: str, edit: Any = None, *, trust: bool) -> None:
         """Distrust where a recording was not made here, and its ``model`` or ``edit`` is code; the

@@ -162,6 +162,13 @@ function ago(epochSeconds) {
   return date.toISOString().slice(0, 10);
 }
 
+/** `33.1 to 33.9 ms`. */
+const interval = (low, high, unit) => {
+  const [from, to] = [figure(low, unit), figure(high, unit)];
+  const [a, b] = [from.lastIndexOf(' '), to.lastIndexOf(' ')];
+  return from.slice(a) === to.slice(b) ? `${from.slice(0, a)} to ${to}` : `${from} to ${to}`;
+};
+
 const MARKS = { bitwise: '✓', within: '≈', failed: '✗', unchecked: '–' };
 const MARK_WORDS = {
   bitwise: 'every bit kept', within: 'within tolerance', failed: 'failed', unchecked: 'not checked',

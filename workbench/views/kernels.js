@@ -26,6 +26,7 @@ td.cell { position: relative; min-width: 58px; }
 td.cell i { position: absolute; right: 0; top: 3px; bottom: 3px; background: var(--accent); opacity: .2; border-radius: 2px; pointer-events: none; }
 td.cell span { position: relative; }
 td.beyond i { background: var(--warn); }
+td.less { color: var(--added); } td.more { color: var(--removed); }
 td.bad { color: var(--bad); font-weight: 600; }
 td button.link { height: auto; padding: 0; }
 .core td { color: var(--muted); }
@@ -56,6 +57,7 @@ td button.link { height: auto; padding: 0; }
 // Which columns a recording has is in `columns`.
 const [NAME, COUNT, PLACE, COMPILED] = columnsOf('kernels', 'name', 'count', ['place', 'text'], 'compile_seconds');
 const MEASURED = columnsOf('kernels', 'total_us', ['share', 'bar'], 'predicted_us', 'ratio', ['percent', 'bar'], 'gflops', 'gbytes_per_s');
+const BEFORE = columnsOf('kernels', 'before_us', 'change');
 const ONE_LAUNCH = columnsOf('kernels', 'median_us', 'min_us', 'p95_us');
 const PREDICTED = columnsOf('kernels', 'predicted_us', ['predicted_share', 'bar']);
 const WORK = columnsOf('kernels', 'intensity', ['bound', 'text'], 'flops', 'bytes');
@@ -92,7 +94,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const said = () => !data.measured;
   const columns = () => {
     const times = data.measured ? MEASURED : data.roofs ? PREDICTED : [];
-    return [NAME, ...times.slice(0, 2), ...(data.gpu ? GPU.slice(0, 3) : []), PLACE, ...times.slice(2), COUNT, ...(data.gpu ? GPU.slice(3) : []),
+    const before = data.measured && data.executions.length > 1 ? BEFORE : [];
+    return [NAME, ...times.slice(0, 2), ...before, ...(data.gpu ? GPU.slice(0, 3) : []), PLACE, ...times.slice(2), COUNT, ...(data.gpu ? GPU.slice(3) : []),
       ...WORK.filter(([name]) => name !== 'bound' || data.roofs), ...(data.measured ? ONE_LAUNCH : []), COMPILED];
   };
   const sorting = () => (order && columns().some(([name]) => name === order[0]) ? order : [data.measured ? 'total_us' : data.roofs ? 'predicted_us' : 'flops', -1]);
@@ -112,6 +115,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (value === null) return h('td', { class: `faint${kind === 'text' ? ' text' : ''}` }, '–');
     if (name === 'place') return h('td', { class: 'text', title: value }, h('button', { class: 'plain link', tabindex: -1, title: `${value}: select its op  (l)`, click: (event) => { event.stopPropagation(); send('select', { op: row.op }); } }, base(value)));
     if (kind === 'text') return h('td', { class: 'text' }, value);
+    if (name === 'change') return h('td', { class: value < 0 ? 'less' : value > 0 ? 'more' : '' }, `${value > 0 ? '+' : '−'}${number(Math.abs(value))}`);
     if (name === 'grid') return h('td', {}, row.grid_least === value ? count(value) : `${count(row.grid_least)}–${count(value)}`);
     const text = h('span', {}, WHOLE.has(name) ? count(value) : number(shown(row, name)));
     if (kind !== 'bar') return h('td', { class: name === 'spilled' && value > 0 ? 'bad' : '' }, text);
@@ -149,7 +153,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('div', { class: 'facts' },
         fact('kernels', count(data.rows.length)),
         ...(data.measured ? [
-          fact('execution', figure(data.total_ms, 'ms'), explain('kernels', 'execution')), data.threads ? fact('threads', count(data.threads)) : '',
+          ...ofExecution(), data.threads ? fact('threads', count(data.threads)) : '',
           roofs ? fact('limits', limits, `${explain('kernels', 'limits')}\n${roofs.name}`) : '',
         ] : [
           data.not_executed ? '' : h('span', {}, 'not measured yet: press Execute'),
@@ -158,6 +162,21 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         ])),
       h('span', { class: 'gap' }),
       saves));
+  }
+
+  /** The time of an execution, what of it passes inside kernels, and the executions before it. */
+  function ofExecution() {
+    const [now, before] = data.executions;
+    const fact = (name, value, title) => h('span', { title, 'data-fact': name }, `${name} `, h('b', {}, value));
+    const inside = data.rows.reduce((sum, row) => sum + (row.total_us ?? 0), 0) / 1e3;
+    const gaps = data.total_ms - inside;
+    const range = now?.low_ms == null ? '' : ` (${interval(now.low_ms, now.high_ms, 'ms')})`;
+    return [
+      fact('execution', `${figure(data.total_ms, 'ms')}${range}`, `${explain('kernels', 'execution')}\n${explain('kernels', 'interval')}`),
+      before && before.median_ms !== null ? fact('before', figure(before.median_ms, 'ms'), data.executions.slice(1).map((each) => `${ago(each.began)}: ${figure(each.median_ms, 'ms')}${each.low_ms === null ? '' : ` (${interval(each.low_ms, each.high_ms, 'ms')})`}`).join('\n')) : '',
+      gaps > 0 ? fact('in kernels', figure(inside, 'ms'), explain('kernels', 'inside')) : '',
+      gaps > 0 ? fact('launch gaps', figure(gaps, 'ms'), explain('kernels', 'gaps')) : '',
+    ];
   }
 
   function arrange() {
@@ -380,6 +399,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   });
   watch('data', () => {
     data = json(model, 'data') ?? data;
+    for (const row of data.rows ?? []) row.change = row.before_us && row.total_us ? 100 * (row.total_us / row.before_us - 1) : null;
     for (const each of [bar, space]) each.hidden = Boolean(data.two);
     if (data.two) {
       why.hidden = true;

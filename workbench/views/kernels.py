@@ -9,13 +9,15 @@ import numpy as np
 
 from core_compiler.record.reader import Kernel, Timing
 from workbench.state import Sight
-from workbench.views import missing
+from workbench.views import executions, missing
 from workbench.views.links import linked
 from workbench.views.reading import Run
 from workbench.views.work import Roofs, Work, roofs, work
 
 #: What ptxas says of a GPU's kernel: of a block, of a thread, and bytes.
 GPU_FACTS = ("threads", "registers", "shared", "spilled", "occupancy")
+#: Executions that the view lists.
+MAX_EXECUTIONS = 20
 #: Launches beyond this many are not drawn as points of their own.
 MAX_LAUNCHES = 5_000
 
@@ -28,7 +30,9 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     """``rows``: one a kernel, the most expensive first; times in microseconds of one execution,
     ``median_us``, ``min_us``, ``p95_us`` of one launch; ``beyond``: it passes the measured limit,
     which therefore is too low.  ``roofs``: what the machine can do, by
-    measurement or by its description.  ``launches``: columns, for the roofline."""
+    measurement or by its description.  ``launches``: columns, for the roofline.  ``executions``:
+    the newest first (:mod:`workbench.views.executions`); each row has ``before_us``, what its
+    launches took in the one before."""
     rows = table(run)
     if not rows:
         raise missing.made_by(run, "generate_code", "No kernels are generated", "kernels")
@@ -39,6 +43,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "not_executed": run.not_timed() if not run.timings() else None,
         "measured": bool(run.timings()),
         "total_ms": _number(figures.get("total_ms")),
+        "executions": executions.facts(run)[:MAX_EXECUTIONS],
         "threads": _number(figures.get("threads")),
         "roofs": None if found is None else found.to_json(),
         "launches": _launches(run, rows),
@@ -71,7 +76,7 @@ def _table(run: Run) -> list[dict[str, Any]]:
     for each in work(run):
         works.setdefault(each.kernel, []).append(each)
     total = sum(t.median_us or 0.0 for t in run.timings())
-    least, found = sum(w.least_us or 0.0 for w in work(run)), roofs(run)
+    least, found, before = sum(w.least_us or 0.0 for w in work(run)), roofs(run), _before(run)
     rows = [
         _static(kernel)
         | _work(run, works.get(kernel.name, []), least)
@@ -84,7 +89,17 @@ def _table(run: Run) -> list[dict[str, Any]]:
         row["ratio"] = spent / limit if known and limit else None
         row["percent"] = 100 * limit / spent if known else None
         row["beyond"] = found is not None and found.passed(row["percent"])
+        row["before_us"] = before.get(row["name"])
     return sorted(rows, key=lambda r: (-(r["total_us"] or 0), -(r["predicted_us"] or 0), r["name"]))
+
+
+def _before(run: Run) -> dict[str, float]:
+    """What the launches of each kernel took in the execution before the newest, in microseconds."""
+    older = executions.facts(run)[1:]
+    spent: dict[str, float] = {}
+    for timing in run.timings_of(older[0]["id"]) if older else ():
+        spent[timing.kernel] = spent.get(timing.kernel, 0.0) + (timing.median_us or 0.0)
+    return spent
 
 
 def _static(kernel: Kernel) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     hint = f"what the bits of the result depend on; numerics contract {contracts.version(run)}"
     yield {**_figure("identity", None, "", hint, ""),
            "text": str(figures.get("identity", ""))[:16]}  # fmt: skip
-    if "not_executed" in figures:
+    if figures.get("not_executed"):
         yield {**_figure("not executed", None, "", "what this machine lacks", ""),
                "text": str(figures["not_executed"])}  # fmt: skip
         return

@@ -67,7 +67,7 @@ def answer(
 
 def ground(run: Run) -> editing.Ground:
     """What edits of a recording's pipeline stand on; UserError where they cannot be made."""
-    executed = "digest" in run.figures("run") or "not_executed" in run.figures("run")
+    executed = bool({"digest", "not_executed"} & run.figures("run").keys())
     return editing.ground(run.meta(), executed)
 
 

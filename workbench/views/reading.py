@@ -17,6 +17,7 @@ from core_compiler.ir.origin import Origin
 from core_compiler.record.history import OpHistory
 from core_compiler.record.reader import (
     Buffer,
+    Execution,
     Kernel,
     RecordedRewrite,
     Recording,
@@ -229,6 +230,14 @@ class Run:
     def timings(self) -> list[Timing]:
         return self._growing("timings", self.version.timings, self.recording.timings)
 
+    def executions(self) -> list[Execution]:
+        return self._growing("executions", self.version.timings, self.recording.executions)
+
+    def timings_of(self, execution: int) -> list[Timing]:
+        """The launches of an execution by its id."""
+        return self._growing(f"timings {execution}", self.version.timings,
+                             lambda: self.recording.timings(execution))  # fmt: skip
+
     def iterations(self) -> dict[int, IterationRecord]:
         """The iterations of a training run by number, in their order; what was written since the
         last call is read."""
@@ -248,7 +257,7 @@ class Run:
         """Why launches were not timed, where there is a reason."""
         if self.meta().get("mode") == "training":
             return "the launches of a training run are not timed one by one"
-        return self.figures().get("not_executed")
+        return self.figures().get("not_executed") or None
 
     def progress(self) -> dict[str, Any] | None:
         return self.recording.progress()

@@ -58,7 +58,7 @@ UPDATE check_result SET note = :attack;
 UPDATE kernel SET name = :attack || name, key = :attack,
   facts = json_set(facts, '$.source', :attack, '$.assembly', :attack || 'asm');
 UPDATE kernel_step SET name = :attack;
-UPDATE timing SET kernel = :attack || kernel;
+UPDATE launch_time SET kernel = :attack || kernel;
 UPDATE buffer SET name = :attack || name;
 INSERT INTO diagnostic (stage, severity, message, function, place)
   VALUES (1, 'error', :attack, :attack, :attack), (NULL, 'warning', :attack, '', :attack);
@@ -73,7 +73,7 @@ UPDATE value SET name = 'b' || name WHERE id % 2;
 UPDATE rewrite SET rule = source WHERE id % 4 = 1;
 UPDATE kernel SET source = assembly;
 UPDATE buffer SET size = size + 64 WHERE id % 2;
-UPDATE timing SET median = 2 * median;
+UPDATE launch_time SET median = 2 * median;
 UPDATE tensor_stats SET maximum = maximum + 1
 """
 _META = ("model", "versions", "machine", "message", "frontend", "mode_note", "spec_note")

@@ -126,7 +126,7 @@ def test_another_recording_shows_no_state_of_a_search_in_this_one(drive, tmp_pat
         await searching(page)
         (tmp_path / "bisect").write_text("1")
         await page.until(lambda: page.search["state"] == "failed")
-        page.send("execute")
+        page.send("open", what="digits-cnn")
         await page.until(lambda: page.page.sight.run != "a.run")
         (tmp_path / "edited").write_text("0")
         await page.until(lambda: page.page.run is not None and page.page.job is None)

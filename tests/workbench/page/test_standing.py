@@ -104,7 +104,7 @@ def test_half_a_copy_is_said_to_be_written_on_another_machine_and_can_be_looked_
     path = changed(
         """UPDATE meta SET value = '"recording"' WHERE key = 'status';
         UPDATE meta SET value = '"1@another machine"' WHERE key = 'writer';
-        DELETE FROM kernel_op; DELETE FROM kernel_step; DELETE FROM kernel; DELETE FROM timing;
+        DELETE FROM kernel_op; DELETE FROM kernel_step; DELETE FROM kernel; DELETE FROM launch_time;
         DELETE FROM check_result WHERE stage > 9; DELETE FROM rewrite WHERE stage > 9;
         DELETE FROM figure WHERE stage > 9 OR stage IS NULL; DELETE FROM tensor_stats;
         DELETE FROM buffer; DELETE FROM stage WHERE id > 9;"""

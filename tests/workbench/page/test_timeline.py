@@ -101,7 +101,7 @@ def test_the_selection_marks_what_it_became(run, file):
 def test_without_times_launches_are_as_long_as_the_machine_needs(recording, tmp_path):
     limits = "(SELECT value FROM figure WHERE section = 'timing' AND name = 'limits')"
     said = f"INSERT INTO figure VALUES (NULL, 'run', 'machine_limits', {limits})"
-    run = Run(changed(recording, tmp_path, said, "DELETE FROM timing"))
+    run = Run(changed(recording, tmp_path, said, "DELETE FROM launch_time"))
     data = timeline.data(run, Sight())
     assert not data["recorded"] and "not executed" in data["note"]
     assert data["lanes"] == ["predicted"] and (data["spans"]["duration"] > 0).all()
@@ -110,7 +110,7 @@ def test_without_times_launches_are_as_long_as_the_machine_needs(recording, tmp_
 
 
 def test_what_was_not_executed_says_why(recording, tmp_path):
-    gone = "DELETE FROM timing", "DELETE FROM figure WHERE name LIKE '%limits'"
+    gone = "DELETE FROM launch_time", "DELETE FROM figure WHERE name LIKE '%limits'"
     run = Run(changed(recording, tmp_path, *gone))
     with pytest.raises(Empty, match="Execute"):
         timeline.data(run, Sight())
@@ -203,7 +203,7 @@ def test_it_follows_the_theme_and_says_what_is_missing(opened, recording, tmp_pa
     page.drawn("timeline")
     page.locate("#cw-bar button[aria-label^='Switch']").click()
     page.wait(f"{VIEW} .cw[data-theme=dark]")
-    gone = "DELETE FROM timing", "DELETE FROM figure WHERE name LIKE '%limits'"
+    gone = "DELETE FROM launch_time", "DELETE FROM figure WHERE name LIKE '%limits'"
     page = opened("&panes=timeline", changed(recording, tmp_path, *gone))
     page.wait(f"{VIEW} .cw-message:visible")
     assert "Press Execute" in page.text(f"{VIEW} .cw-message")

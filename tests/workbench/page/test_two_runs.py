@@ -82,7 +82,7 @@ def test_a_side_without_what_is_compared_is_named(both, tmp_path, two_targets):
     shutil.copy(two_targets.cuda, path)
     with sqlite3.connect(path) as database:
         database.executescript("DELETE FROM buffer; DELETE FROM kernel_op; DELETE FROM kernel_step;"
-                               "DELETE FROM kernel; DELETE FROM timing;")  # fmt: skip
+                               "DELETE FROM kernel; DELETE FROM launch_time;")  # fmt: skip
     database.close()
     cpu, early = both[0], Run(path)
     for module, what in ((two_memory, "memory plan"), (two_kernels, "kernels")):
