@@ -563,13 +563,12 @@ class Recording:
                 "iftitFb", "SELECT id, began, machine, threads, digest, median, samples"
                 " FROM execution ORDER BY id",
             )  # fmt: skip
-            return [Execution(*row[:6], np.frombuffer(row[6], "<f8")) for row in rows]
+            return [Execution(*(*row[:6], np.frombuffer(row[6], "<f8"))) for row in rows]
 
     def timings(self, execution: int | None = None) -> list[Timing]:
         """The launches of an ``execution`` (None: of the newest), in their order."""
-        table, of, parameters = "timing", "", ()
-        if execution is not None:
-            table, of, parameters = "launch_time", " WHERE execution = ?", (int(execution),)
+        table, of = ("timing", "") if execution is None else ("launch_time", " WHERE execution = ?")
+        parameters = () if execution is None else (int(execution),)
         with self._reading():
             rows = self._rows(
                 "itIiiiFFFb",
