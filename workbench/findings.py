@@ -6,9 +6,11 @@ so none of them can say that there is nothing where another counts something.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
+from core_compiler.record.reader import RecordedRewrite, Stage
 from workbench import numbers
 from workbench.advice import advise
 from workbench.advice.finding import ERROR, NOTE, WARNING, Finding
@@ -95,16 +97,11 @@ def _failed(run: Run) -> Iterator[Finding]:
     for stage in run.stages():
         if not stage.verdicts.get("failed"):
             continue
+        by_rule: dict[str, list[RecordedRewrite]] = {}
         for step in run.rewrites(stage.index):
             if step.check is not None and step.check.verdict == "failed":
-                where = f" at element {list(step.check.index)}" if step.check.index else ""
-                yield Finding(
-                    ERROR, f"Rewrite {step.number} of {stage.pass_name} changes the result",
-                    f"{step.rewrite.rule}: error {step.check.worst_error:.2g}, allowed "
-                    f"{step.check.tolerance:.2g}{where}. {step.check.note}",
-                    {"stage": stage.index, "rewrite": step.number, "panes": ["graph", "diff"]},
-                    look=True,
-                )  # fmt: skip
+                by_rule.setdefault(step.rewrite.rule, []).append(step)
+        yield from (_of_rule(stage, steps) for steps in by_rule.values())
         for result in run.recording.checks(stage.index):
             if result.rewrite is None and result.verdict == "failed":
                 title, said = f"{stage.pass_name} changes the result", result.note
@@ -115,6 +112,27 @@ def _failed(run: Run) -> Iterator[Finding]:
                 yield Finding(ERROR, title, said,
                               {"stage": stage.index, "panes": ["graph", "diff"]},
                               look=True)  # fmt: skip
+
+
+def _of_rule(stage: Stage, steps: list[RecordedRewrite]) -> Finding:
+    """The rewrites of one rule whose checks failed in a pass: one finding, which shows the worst of
+    them (the first, where all are as bad)."""
+
+    def error(step: RecordedRewrite) -> float:
+        found = math.nan if step.check is None else step.check.worst_error
+        return math.inf if math.isnan(found) else found
+
+    worst = max(steps, key=error)
+    assert worst.check is not None
+    where = f"element {list(worst.check.index)}" if worst.check.index else ""
+    title = f"Rewrite {worst.number} of {stage.pass_name} changes the result"
+    if len(steps) > 1:
+        title = f"{len(steps)} rewrites of {stage.pass_name} change the result"
+        where = f"rewrite {worst.number}, {where}".removesuffix(", ")
+    said = worst.check.note or f"{worst.rewrite.rule}: relative error {worst.check.worst_error:.2g}"
+    return Finding(ERROR, title, f"{said}. Worst at {where}." if where else f"{said}.",
+                   {"stage": stage.index, "rewrite": worst.number, "panes": ["graph", "diff"]},
+                   look=True)  # fmt: skip
 
 
 def _executions(run: Run) -> Iterator[Finding]:

@@ -413,8 +413,8 @@ def _tensors(pairs, old: Sequence, new: Sequence) -> Iterator[tuple[Value, Any, 
 def _complaint(rewrite: Rewrite, worst: float) -> str:
     rule, tolerance = rewrite.rule, rewrite.tolerance
     if tolerance is None:
-        return f"{rule} says it keeps the bits and changed them (by {worst:.3g} of the largest)"
-    return f"{rule} states {tolerance:g} and was off by {worst:.3g} of the largest value"
+        return f"{rule} is declared bit-exact but changed values (relative error {worst:.3g})"
+    return f"{rule} is declared within {tolerance:g} but the relative error is {worst:.3g}"
 
 
 def summary(records: Mapping[int, Sequence[CheckRecord]]) -> dict[str, int]:

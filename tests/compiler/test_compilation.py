@@ -134,7 +134,7 @@ def test_an_exact_pass_that_changes_bits_is_reported(network, arrays, pass_):
     made.step()
     ((record,),) = made.checks.values()
     assert record.verdict == "failed"
-    assert record.note.startswith("nudge says it keeps the bits and changed them")
+    assert record.note.startswith("nudge is declared bit-exact but changed values")
     assert record.worst_error > 0.1
     assert record.value is record.rewrite.old[0].result
     # And the error of the outputs is that pass's, not that of the next one which may change bits.

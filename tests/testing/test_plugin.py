@@ -410,7 +410,7 @@ def test_checks_name_the_rewrite(project):
     assert outcome(result) == {"failed": 3, "passed": 1}
     result.stdout.fnmatch_lines([
         "E*AssertionError: of 1 checks 1 failed and 0 could not be made",
-        "E*stage 1 nudge: nudge failed: nudge says it keeps the bits and changed them (by *",
+        "E*stage 1 nudge: nudge failed: nudge is declared bit-exact but changed values (*",
         "E* before, * after at [[]*]",
         "*UserError: check_passes: the compile was not checked; compile with check=True*",
     ])  # fmt: skip

@@ -97,7 +97,8 @@ function runsSection(send) {
   const NUMBERS = ['compile', 'time', 'peak', 'kernels', 'error', 'size'];
   const checks = (c) => Object.entries(c ?? {}).map(([v, n]) => h('span', { class: v, title: MARK_WORDS[v] }, `${MARKS[v] ?? v} ${count(n)}  `));
   const shown = (value, unit) => (value === null ? '' : figure(value, unit));
-  const state = (run) => (run.status === 'recording' && run.elsewhere ? 'on another machine' : RUN_STATUS[run.status] ?? run.status);
+  const wrong = (run) => run.status === 'failed' || run.error || run.checks?.failed > 0;
+  const state = (run) => (run.status === 'finished' && run.checks?.failed ? plural(run.checks.failed, 'failed check') : run.status === 'recording' && run.elsewhere ? 'on another machine' : RUN_STATUS[run.status] ?? run.status);
   const target = (run) => [run.target, run.mode === 'training' && (run.iterations ? `training, ${plural(run.iterations, 'iteration')}` : 'training'), run.device].filter(Boolean).join(', ');
   const small = (label, title, sign, does, more = {}) => h('button', { class: 'plain faint', title, 'aria-label': label, click: does, ...more }, sign);
 
@@ -106,7 +107,7 @@ function runsSection(send) {
       h('td', { class: 'name' }, run.pinned && h('span', { class: 'pin', title: 'pinned' }, '● '), run.model, run.variant && h('span', { class: 'faint' }, ` ${run.variant}`), run.tags.map((tag) => h('button', { class: 'tag', title: `Runs with the tag ${tag}`, click: () => go({ find: `tag:${tag}`, skip: 0, shelf: '' }) }, tag)), run.note && h('div', { class: 'note', title: run.note }, run.note)),
       h('td', {}, target(run)), h('td', { title: stamp(run.began, true) }, ago(run.began)), h('td', { class: 'num' }, shown(run.compile_s, 's')), h('td', { class: 'num' }, shown(run.total_ms, 'ms')),
       h('td', { class: 'num' }, shown(run.peak_bytes, 'B')), h('td', { class: 'num' }, run.kernels === null ? '' : count(run.kernels)), h('td', { class: 'num' }, shown(run.worst_error, 'relative')),
-      h('td', {}, checks(run.checks)), h('td', { class: 'num' }, bytes(run.size)), h('td', { class: run.status === 'failed' || run.error ? 'failed' : 'muted' }, state(run)),
+      h('td', {}, checks(run.checks)), h('td', { class: 'num' }, bytes(run.size)), h('td', { class: wrong(run) ? 'failed' : 'muted' }, state(run)),
       h('td', { class: 'does' }, small(`Compare ${run.name}`, 'Compare: press it on two runs', '⇄', (e) => compare(e.currentTarget, run.name), { 'data-do': 'compare', 'aria-pressed': String(marked === run.name) }),
         small(`Over time: runs of ${run.model} on ${run.target}`, 'Over time: the runs of this model on this target', '∿', () => go({ find: ['model', 'variant', 'target'].map((part) => `${part}:="${run[part].replaceAll('"', '""')}"`).join(' '), shelf: 'trend', skip: 0 })),
         h('a', { class: 'faint', title: 'Download the recording', 'aria-label': `Download ${run.name}`, href: address('file', { run: run.name }), download: run.name.split('/').pop() }, ' ⤓ '),

@@ -6,7 +6,7 @@ const STYLE = `${TWO_STYLE}
 h1 { font-size: 20px; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
 .status { padding: 1px 8px; border-radius: 9px; border: 1px solid var(--line); color: var(--muted); }
 .status.finished { color: var(--added); border-color: currentColor; }
-.status.failed, .status.interrupted { color: var(--bad); border-color: currentColor; }
+.status.failed, .status.interrupted, .status.wrong { color: var(--bad); border-color: currentColor; }
 .status.cancelled { color: var(--warn); border-color: currentColor; }
 .status.recording { color: var(--accent); border-color: currentColor; }
 .progress { margin: 10px 0 0; max-width: 640px; }
@@ -18,6 +18,7 @@ h1 { font-size: 20px; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
 .figure.to { cursor: pointer; } .figure.to:hover { background: var(--raised); }
 .figure .label { color: var(--muted); }
 .figure .value { font-size: 17px; font-weight: 600; font-variant-numeric: tabular-nums; line-height: 1.35; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+.figure.bad { box-shadow: 1px 1px 0 0 var(--line), inset 3px 0 0 0 var(--bad); } .figure.bad .value { color: var(--bad); }
 .figure .value.text { font: 500 13px/1.75 var(--mono); }
 .figure .hint { color: var(--faint); font-size: 11px; line-height: 1.35; }
 h2 { font-size: 13px; font-weight: 600; margin: 18px 0 6px; }
@@ -33,7 +34,7 @@ h2 span { color: var(--faint); font-weight: 400; margin-left: 6px; }
 .trying { display: flex; gap: 10px; align-items: baseline; padding: 6px 12px; margin: 4px 0 8px; border-left: 4px solid var(--accent); background: var(--raised); } .trying.bad { border-left-color: var(--bad); } .trying span { flex: 1; overflow-wrap: anywhere; }
 .finding .to { cursor: pointer; } .finding:has(.to):hover { background: var(--raised); }
 .finding .icon { text-align: center; font-weight: 700; }
-.finding.error .icon { color: var(--bad); } .finding.warning .icon { color: var(--warn); } .finding.note .icon { color: var(--accent); }
+.finding[data-severity=error] .icon { color: var(--bad); } .finding[data-severity=warning] .icon { color: var(--warn); } .finding[data-severity=note] .icon { color: var(--accent); }
 .finding .detail { color: var(--muted); overflow-wrap: anywhere; }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 0 32px; }
 .chart { max-width: 100%; height: 150px; display: block; overflow: visible; }
@@ -65,7 +66,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   const two = twoOverview({ page, press, send });
 
-  const said = (data) => (data.elsewhere ? 'being written on another machine' : data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status);
+  /** Of a compile that is complete: whether checks of it failed. */
+  const failing = (data) => data.failed > 0 && data.status === 'finished';
+  const said = (data) => (failing(data) ? plural(data.failed, 'failed check') : data.elsewhere ? 'being written on another machine' : data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status);
+
+  const badge = (data) => h('span', { class: `status ${failing(data) ? 'wrong' : data.status}` }, said(data));
 
   function progress(data) {
     const { progress: at } = data;
@@ -80,7 +85,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const known = each.text !== undefined ? each.text : each.value !== null;
     if (!known) return null;
     const to = each.view ? press(() => send('show', { view: each.view, stage: each.stage })) : {};
-    return h('div', { class: `figure${each.view ? ' to' : ''}`, title: explain('overview', each.label), ...to },
+    return h('div', { class: `figure${each.view ? ' to' : ''}${each.bad ? ' bad' : ''}`, title: explain('overview', each.label), ...to },
       h('div', { class: 'label' }, each.label),
       h('div', { class: `value${each.text !== undefined ? ' text' : ''}` }, each.text ?? figure(each.value, each.unit)),
       h('div', { class: 'hint' }, each.hint));
@@ -141,7 +146,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const { cost } = each;
     const open = opened.has(key);
     const toggle = () => { if (!opened.delete(key)) opened.add(key); draw(); };
-    const row = h('div', { class: `finding ${each.severity}`, 'data-hazard': each.hazard },
+    const row = h('div', { class: 'finding', 'data-severity': each.severity, 'data-hazard': each.hazard },
       h('span', { class: 'icon', title: each.severity }, ICON[each.severity]),
       h('div', { class: to.role ? 'to' : '', ...to }, h('div', {}, two.sidesOf(each), each.title), h('div', { class: 'detail' }, each.detail)),
       (cost || first) && h('div', { class: 'does' },
@@ -190,7 +195,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const looking = data.advice === null;
     const none = data.status === 'recording' ? 'Nothing so far.' : 'Nothing needs your attention.';
     return [
-      h('h2', {}, 'Findings', h('span', {}, looking ? 'looking for hazards …' : all.length ? 'worst first, then the dearest; click to see, ▾ for the evidence' : ''), data.bisects && !all.some((each) => each.look) ? bisectButton() : null),
+      h('h2', {}, 'Findings', h('span', {}, looking ? 'looking for hazards …' : all.length ? 'Most severe first, then by cost. ▾ shows evidence' : ''), data.bisects && !all.some((each) => each.look) ? bisectButton() : null),
       trying(),
       ...all.flatMap((each) => finding(each, each === all.find((any) => any.look))),
       all.length || looking ? null : h('p', { class: 'muted' }, none),
@@ -288,7 +293,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const [what, hint] = timed(data) ? ['Where the time goes', 'kernels, one execution'] : ['Kernels', data.training ? 'of one iteration' : 'not timed yet: Execute times them'];
     return [
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'muted' }, data.subtitle),
-        h('span', { class: `status ${data.status}` }, said(data)), h('span', { class: 'gap' }), saves),
+        badge(data), h('span', { class: 'gap' }), saves),
       progress(data),
       h('div', { class: 'figures' }, data.figures.map(figureBox)),
       ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel that computes parts of several counts where most of its ops are')), ...phases(data.phases)] : []),
@@ -303,7 +308,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function ofTwo(data) {
     return [
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'gap' }), saves),
-      two.runs(data, said),
+      two.runs(data, badge),
       h('div', { class: 'figures' }, data.figures.map(two.figureBox)),
       ...findings(data),
       h('div', { class: 'two rows' },

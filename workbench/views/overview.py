@@ -38,6 +38,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "title": str(meta.get("model", run.path.stem)),
         "subtitle": _subtitle(meta),
         "status": run.status,
+        "failed": sum(s.verdicts.get("failed", 0) for s in stages),
         "elsewhere": run.elsewhere,
         "training": bool(run.version.iterations),
         "message": str(meta.get("message", "")),
@@ -119,30 +120,33 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     worst = [s for s in stages if s.worst_error is not None]
     if worst:
         dearest = max(worst, key=lambda s: s.worst_error or 0.0)
+        wrong = bool(dearest.verdicts.get("failed"))
         yield {**_figure("worst rewrite error", dearest.worst_error, "relative",
                          f"in {dearest.pass_name}, " + (
-                             "beyond what is allowed" if dearest.verdicts.get("failed")
-                             else "within its tolerance")
+                             "beyond what is allowed" if wrong else "within its tolerance")
                          if dearest.worst_error else "every rewrite kept its bits", "numerics"),
-               "stage": dearest.index}  # fmt: skip
+               "stage": dearest.index, "bad": wrong}  # fmt: skip
     accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
     if accumulated:
         hint = "outputs against the import"
         first = numbers.changing(numbers.passes(stages, figures))
         if first:
             hint += f"; the first pass that changed bits is {first[0]['name']}"
-        yield _figure("end-to-end error", accumulated[-1], "relative", hint, "numerics")
+        wrong = any(s.verdicts.get("failed") for s in stages)
+        yield {**_figure("end-to-end error", accumulated[-1], "relative", hint, "numerics"),
+               "bad": wrong}  # fmt: skip
     if "worst_relative_error" in figures:
         verdict = str(figures.get("verdict", numbers.NOT_JUDGED)).replace("_", " ")
-        yield _figure("error against peer", figures["worst_relative_error"], "relative",
-                      f"{figures.get('against', '')}: {verdict}", "numerics")  # fmt: skip
+        yield {**_figure("error against peer", figures["worst_relative_error"], "relative",
+                         f"{figures.get('against', '')}: {verdict}", "numerics"),
+               "bad": verdict == "differs"}  # fmt: skip
     if numbers.FRAMEWORK in figures:
         told = numbers.framework((), figures) or {}
         beyond = told["beyond"]
         where = f", first at {beyond['node']}" if beyond else ""
         yield {**_figure("import against its framework", None, "",
                          f"{told['framework']}, node by node{where}", "numerics"),
-               "text": told["verdict"].replace("_", " ")}  # fmt: skip
+               "text": told["verdict"].replace("_", " "), "bad": bool(beyond)}  # fmt: skip
     if training.is_training(run):  # the recording went on after the compile
         yield _figure("compile time", sum(s.seconds for s in stages), "s", "all passes", "")
     else:

@@ -277,13 +277,15 @@ class Run:
     # -- stages ----------------------------------------------------------------------------------
 
     def stage_number(self, wanted: int | None) -> int:
-        """The stage to show: ``wanted`` if it is there, else the first that changed something."""
+        """The stage to show: ``wanted`` if it is there, else the first with a failed check, else the
+        first that changed something."""
         stages = self.stages()
         if wanted is not None and 0 <= wanted < len(stages):
             return wanted
         if wanted is not None and stages:
             return len(stages) - 1
-        return next((s.index for s in stages[1:] if s.changed), 0)
+        failing = (s.index for s in stages if s.verdicts.get("failed"))
+        return next(failing, next((s.index for s in stages[1:] if s.changed), 0))
 
     def index(self, stage: int) -> StageIndex:
         return self.kept(("index", stage), lambda: self._index(stage))

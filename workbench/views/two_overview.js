@@ -15,8 +15,8 @@ const LETTERS = ['a', 'b'];
 const letterOf = (side) => h('span', { class: `letter ${side}` }, side.toUpperCase());
 
 function twoOverview({ page, press, send }) {
-  function runs(data, said) {
-    const run = (side) => h('span', { class: 'run', title: data[side].path }, letterOf(side), h('b', {}, data[side].name), h('span', { class: 'muted' }, data[side].subtitle), h('span', { class: `status ${data[side].status}` }, said(data[side])));
+  function runs(data, badge) {
+    const run = (side) => h('span', { class: 'run', title: data[side].path }, letterOf(side), h('b', {}, data[side].name), h('span', { class: 'muted' }, data[side].subtitle), badge(data[side]));
     return h('div', { class: 'runs' }, LETTERS.map(run));
   }
 

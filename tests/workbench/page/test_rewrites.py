@@ -287,7 +287,7 @@ def test_a_failed_check_is_the_first_finding_and_leads_to_its_rewrite(server, ta
         first = next(r for r in file.rewrites(stage.index) if r.check.verdict == "failed")
     assert stage.pass_name == "leak"
     page = tab(f"{server.url}?run={quote(str(wrong))}")
-    page.locate("#cw-view-overview .finding.error").first.click()
+    page.locate("#cw-view-overview .finding[data-severity=error]").first.click()
     page.stage(stage.index)
     page.wait_query("rewrite", str(first.number))
     page.show("rewrites")
