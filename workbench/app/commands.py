@@ -97,15 +97,21 @@ def open_(page: Page, command: Command) -> None:
     if what.lower().endswith(".run"):
         path = page.workspace.path(what)
         page.load(Sight(run=page.workspace.library.name(path)), push=True)
+        return
+    origin = page.origin if command.get("again") else None
+    if origin is not None and origin.what == what:
+        page.start(page.workspace.job(what, {**origin.options, **command}), origin.sight)
     else:
         page.start(page.workspace.job(what, command))
 
 
 def again(page: Page, _command: Command) -> None:
-    """The start page with this recording's model filled in."""
-    spec = str(page.run.meta().get("spec", "")) if page.run is not None else ""
+    """The start page with this recording's model and options filled in; the new recording is then
+    shown where this one was left."""
+    origin = None if page.run is None else rerun.origin(page.workspace, page.run, page.sight)
     page.load(Sight(), push=True)
-    page.show_start(what=spec)
+    page.origin = origin
+    page.show_start()
 
 
 def take_tour(page: Page, _command: Command) -> None:

@@ -186,6 +186,7 @@ class Growth:
             self._quietly(lambda: page.take(page.workspace.acquire(job.path)))
         if page.run is not None:
             page.run.refresh(wait=False)
+            page.take_place()
         if job.outcome == "failed" and job.error is not None:
             if page.run is None:
                 page.sight = page.sight.outside()

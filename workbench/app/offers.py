@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from workbench.app.library import Library
 from workbench.app.run_entry import Entry
+from workbench.app.workspace import Workspace
 from workbench.state import VIEWS, Sight
 from workbench.views.reading import Run
 
@@ -17,10 +17,11 @@ MAX_OFFERED = 20
 
 
 class Offers:
-    """The other recordings of the shown model, as the library had them at the last look."""
+    """The other recordings of the shown model, as they were at the last look: in the library, and
+    beside what was opened from elsewhere."""
 
-    def __init__(self, library: Library):
-        self._library = library
+    def __init__(self, workspace: Workspace):
+        self._workspace = workspace
         self._looked: tuple[str, float] = ("", 0.0)
         self._found: list[Entry] = []
 
@@ -32,7 +33,7 @@ class Offers:
         if self._looked[0] == model and now - self._looked[1] < LOOK:
             return False
         self._looked = model, now
-        before, self._found = self._found, self._library.alike(model, MAX_OFFERED)
+        before, self._found = self._found, self._workspace.alike(model, MAX_OFFERED)
         return before != self._found
 
     def facts(self, run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class Page:
         self.other: Run | None = None
         self.job: Compile | None = None  # that writes what is shown
         self.problem: dict[str, str] | None = None
+        self.origin: rerun.Origin | None = None  # what the first page compiles again
+        self._place: Sight | None = None  # where the recording that is made is to be shown
         self.asides = Asides()
         self.searches = searches.Searches()
         self._tour: dict[str, Any] | None = None
@@ -223,6 +225,7 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
+        self.origin, self._place = None, None
         self._listing.end()
         self._tour = None
         self.shown.clear()
@@ -379,11 +382,12 @@ class Page:
             self._tour = {**self._tour, "steps": result()}
             self.show_bar()
 
-    def show_start(self, what: str = "") -> None:
-        """``what``: the model that is filled in."""
+    def show_start(self) -> None:
+        """The first page; with the model and the options of the recording that is compiled again
+        filled in."""
         facts = self.workspace.start_page()
-        facts |= {"error": self.problem, "user": self.user, "viewer": self.viewer}
-        facts |= {"what": what} if what else {}
+        facts |= {"error": self.problem, "user": self.user, "viewer": self.viewer,
+                  "again": None if self.origin is None else self.origin.to_json()}  # fmt: skip
         self.browser.set("start", data=json.dumps(finite(facts)))
         self.list_runs()
 
@@ -421,8 +425,9 @@ class Page:
 
     # -- compiling ---------------------------------------------------------------------------------
 
-    def start(self, job: dict[str, Any]) -> None:
-        """Compile into a new recording, and show it as it grows."""
+    def start(self, job: dict[str, Any], place: Sight | None = None) -> None:
+        """Compile into a new recording, and show it as it grows, in the panes of ``place`` and in
+        the end at its pass."""
         made = self.workspace.compiles.start(job, self.user)
         commands.leave(self)
         self._listing.end()
@@ -432,9 +437,19 @@ class Page:
         self.growth.stay_with_held()
         self.shown.clear()
         self.shown.messages = {}
-        self.sight = Sight(run=self.workspace.library.name(made.path))
+        self.sight = rerun.beside(place, self.workspace.library.name(made.path))
+        self._place, self.origin = place, None
         self._push = True
         self.show_bar()
+
+    def take_place(self) -> None:
+        """The compile is done: show the pass that was shown of the recording that it repeats,
+        unless the user has gone elsewhere."""
+        place, self._place = self._place, None
+        if place is None or self.run is None or self.sight.stage is not None:
+            return
+        found = next((s.index for s in self.run.stages() if s.pass_name == place.find), None)
+        self.sight = self.sight.with_(stage=found)
 
     def _search_ended(self, view: str, job: Compile) -> None:
         self.searches.ended(view, job)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import editing, recorded_model
+from workbench import editing, edits, recorded_model
 from workbench.app.compiles import Compile
-from workbench.app.trust import code_of
+from workbench.app.trust import code_of, foreign
 from workbench.app.workspace import Distrust, Workspace, as_recorded
+from workbench.numbers import FRAMEWORK
 from workbench.state import Sight
 from workbench.views import pipeline
 from workbench.views.reading import Run
@@ -61,6 +63,61 @@ def job(
         "target_options": draft["target"], "pass_timeout": draft["timeout"],
         "hold": bool(command.get("hold")),
     })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A recording whose model is compiled again from the first page: what it is called there, the
+    ``options`` that the form does not show (sizes, pipeline edit, options of the target), those
+    that it does (``form``), what the hidden ones come to in ``words``, and the sight that is left;
+    its ``find`` is the name of the shown pass."""
+
+    what: str
+    options: Mapping[str, Any]
+    form: Mapping[str, Any]
+    words: str
+    name: str
+    sight: Sight
+
+    def to_json(self) -> dict[str, Any]:
+        return {"what": self.what, **self.form, "words": self.words, "name": self.name,
+                "query": self.sight.with_(find="").query()}  # fmt: skip
+
+
+def origin(workspace: Workspace, run: Run, left: Sight) -> Origin:
+    """How the model of a recording was compiled.  Code that a recording from elsewhere brings is
+    left out."""
+    meta = run.meta()
+    wanted, figures = recorded_model.spec_of(meta, run.path), run.figures()
+    options = as_recorded(meta, wanted)
+    if foreign(options["edit"]) and not workspace.made_here(run.path):
+        options["edit"] = None
+    sizes = dict(options["sizes"] or {})
+    form = {
+        "frontend": options["frontend"], "target": options["target"],
+        "width": sizes.pop("width", None), "check": bool(meta.get("checked")),
+        "against": FRAMEWORK in figures,
+        "execute": bool({"digest", "not_executed"} & figures.keys()),
+    }  # fmt: skip
+    parts = [f"{name} {value}" for name, value in sizes.items()]
+    edited = edits.words(edits.checked(options["edit"]), options["target_options"] or {})
+    parts += [edited] if edited else []
+    stages = run.stages()
+    shown = stages[run.stage_number(left.stage)].pass_name if stages else ""
+    hidden = {"sizes": sizes, "edit": options["edit"], "pass_timeout": options["pass_timeout"],
+              "target_options": options["target_options"]}  # fmt: skip
+    return Origin(wanted.text, hidden, form, ", ".join(parts), run.path.name,
+                  left.with_(find=shown))  # fmt: skip
+
+
+def beside(place: Sight | None, name: str) -> Sight:
+    """The sight of a recording that is being made: in the panes of ``place``, compared with what is
+    shown there."""
+    if place is None:
+        return Sight(run=name)
+    views = tuple((view, text) for view, text in place.views if view != "pipeline")
+    return Sight(run=name, other=place.run, panes=place.panes, zoom=place.zoom, fold=place.fold,
+                 views=views)  # fmt: skip
 
 
 def sight(

@@ -46,7 +46,7 @@ class Shown:
     def __init__(self, page: Page):
         self._page = page
         self.messages: dict[str, Message] = {}
-        self.offers = Offers(page.workspace.library)
+        self.offers = Offers(page.workspace)
         self.not_executable: str | None = None
         self._showing = Showing()
         self._selections: dict[str, dict[str, Any]] = {}
@@ -142,7 +142,7 @@ class Shown:
         """The ``detail`` of a view that compares or searches: the library, what may run here, how
         its search goes, and what an upload needs."""
         page = self._page
-        found = views.module(name).choices(page.workspace.library.entries())
+        found = views.module(name).choices(page.workspace.entries())
         job = page.asides.job(name)
         search = page.searches.facts(name, None if job is None else job.facts)
         may = not page.viewer

@@ -23,6 +23,7 @@ td.name { font-family: var(--mono); max-width: 340px; overflow: hidden; text-ove
 .error { border: 1px solid var(--bad); border-radius: 6px; padding: 8px 12px; margin: 0 0 14px; background: var(--surface); overflow-wrap: anywhere; }
 .error b { color: var(--bad); } .error div { color: var(--muted); }
 button.plain[aria-pressed=true] { background: var(--accentSoft); color: var(--accent); }
+.origin { color: var(--muted); } .origin[hidden] { display: none; } .origin button { height: auto; padding: 0; }
 .upload { color: var(--muted); } progress { width: 200px; vertical-align: -2px; accent-color: var(--accent); }
 `;
 
@@ -42,15 +43,18 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
   const against = h('input', { type: 'checkbox' });
   const execute = h('input', { type: 'checkbox', checked: true });
   const hold = h('input', { type: 'checkbox' });
+  const origin = h('div', { class: 'origin', hidden: true, role: 'note' }); // of the recording that is compiled again
   const samples = h('div', { class: 'samples' });
+  const beside = h('div');
   const recorded = h('div');
   const runs = runsSection(send);
   const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, against: against.checked, execute: execute.checked, hold: hold.checked });
-  const open = (what) => { if (what.trim()) send('open', { what: what.trim(), ...options() }); };
+  const open = (what) => { if (what.trim()) send('open', { what: what.trim(), ...options(), again: Boolean(data?.again) && what.trim() === data.again.what }); };
 
   const drop = h('section', { class: 'drop', 'aria-label': 'Open' },
     h('div', { class: 'line' }, path, h('button', { class: 'primary', click: () => open(path.value) }, 'Open'), h('button', { click: () => file.click() }, 'Choose a file…')),
     h('div', { class: 'options' }, h('span', {}, 'or drop a file, or paste the text of a module.'), upload),
+    origin,
     h('div', { class: 'options' }, h('span', {}, 'Compile with:'), target, frontend,
       h('label', { title: 'Sample models can be built narrower: channels or features times this' }, 'width', width),
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
@@ -61,7 +65,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
   const making = [h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times. ', tour), drop,
     h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples]; // who may only look sees none of it
   const [title, lead, , catalogue] = making;
-  root.append(h('div', { class: 'page' }, title, lead, error, drop, runs.root, catalogue, samples, recorded), file);
+  root.append(h('div', { class: 'page' }, title, lead, error, drop, beside, runs.root, catalogue, samples, recorded), file);
 
   path.addEventListener('keydown', (event) => { if (event.key === 'Enter') open(path.value); });
   file.addEventListener('change', () => file.files[0] && send_file(file.files[0]));
@@ -130,14 +134,35 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     if (problem) error.replaceChildren(h('b', {}, problem.what), h('div', {}, problem.where), h('div', {}, problem.fix));
   }
 
+  // The form as the recording was compiled; once, so that what is changed in it stays.
+  let filled = '';
+  function fill(again) {
+    filled = again.query;
+    path.value = again.what;
+    [frontend.value, width.value] = [again.frontend ?? '', again.width ?? ''];
+    [check.checked, against.checked, execute.checked] = [again.check, again.against, again.execute];
+    origin.hidden = false;
+    origin.replaceChildren('Again as ', h('button', { class: 'plain link', 'data-do': 'back', title: 'Back to the recording', click: () => send('url', { query: again.query }) }, again.name), again.words && `: ${again.words}`, '. The new recording opens at the same pass, compared with it.');
+  }
+
   const million = (n) => (n >= 1e6 ? `${number(n / 1e6)} M parameters` : `${count(n)} parameters`);
   // Recordings that came with the sample models: a table for each GPU they were made on.
   function recordings(all) {
     const devices = [...new Set(all.map((r) => r.device))];
-    return devices.flatMap((device) => [h('h2', {}, `Recorded on ${device || 'another machine'}`, h('span', {}, 'with the times of every kernel; opening one needs no GPU')),
-      h('table', {}, h('thead', {}, h('tr', {}, ['model', 'stages', 'time', 'size'].map((t) => h('th', { scope: 'col', class: t === 'model' ? '' : 'num' }, t)))),
-        h('tbody', {}, all.filter((r) => r.device === device).map((r) => h('tr', { tabindex: 0, click: () => send('open', { what: r.path }), keydown: (e) => e.key === 'Enter' && send('open', { what: r.path }), title: r.error || r.path },
-          h('td', { class: 'name' }, r.model), h('td', { class: 'num' }, count(r.stages)), h('td', { class: 'num' }, r.total_ms === null ? '' : figure(r.total_ms, 'ms')), h('td', { class: 'num' }, bytes(r.size))))))]);
+    return devices.flatMap((device) => table(`Recorded on ${device || 'another machine'}`, 'with the times of every kernel; opening one needs no GPU', all.filter((r) => r.device === device)));
+  }
+
+  /** Recordings that are only opened; where their names tell more than their models, with these. */
+  function table(title, hint, rows) {
+    if (!rows.length) return [];
+    const files = new Set(rows.map((r) => r.model)).size < rows.length;
+    const heads = ['model', ...(files ? ['recording', 'target'] : []), 'stages', 'time', 'size'];
+    const opens = (r) => ({ click: () => send('open', { what: r.path }), keydown: (e) => e.key === 'Enter' && send('open', { what: r.path }) });
+    return [h('h2', {}, title, h('span', {}, hint)), h('table', { 'data-table': title },
+      h('thead', {}, h('tr', {}, heads.map((t) => h('th', { scope: 'col', class: ['stages', 'time', 'size'].includes(t) ? 'num' : '' }, t)))),
+      h('tbody', {}, rows.map((r) => h('tr', { tabindex: 0, ...opens(r), title: r.error || r.path },
+        h('td', { class: 'name' }, r.model), ...(files ? [h('td', { class: 'name' }, r.path.split(/[\\/]/).pop()), h('td', {}, r.target)] : []),
+        h('td', { class: 'num' }, count(r.stages)), h('td', { class: 'num' }, r.total_ms === null ? '' : figure(r.total_ms, 'ms')), h('td', { class: 'num' }, bytes(r.size))))))];
   }
 
   watch('data', () => {
@@ -145,8 +170,11 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     if (!data) return;
     fail(data.error);
     for (const node of making) node.hidden = Boolean(data.viewer);
-    if (data.what !== undefined && data.what !== null && document.activeElement === document.body) path.value = data.what;
-    target.replaceChildren(...data.targets.map((name) => h('option', { value: name, selected: name === target.value }, name)));
+    const wanted = data.again?.target ?? target.value;
+    target.replaceChildren(...data.targets.map((name) => h('option', { value: name, selected: name === wanted }, name)));
+    if (data.again && filled !== data.again.query) fill(data.again);
+    if (!data.again) [filled, origin.hidden] = ['', true];
+    beside.replaceChildren(...table(`Beside the opened recording`, 'also offered by Compare and A | B', data.beside ?? []));
     samples.replaceChildren(...data.samples.map((s) => h('button', { class: 'sample', click: () => open(s.name) }, h('b', {}, s.name), h('span', { class: 'muted' }, s.summary),
       h('span', { class: 'faint' }, `${million(s.parameters)}, ${figure(s.flops, 'flop')}`))));
     recorded.replaceChildren(...recordings(data.recorded));

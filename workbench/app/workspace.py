@@ -18,10 +18,13 @@ from workbench import edits, first_bad_pass, recorded_model
 from workbench.app.access import Access
 from workbench.app.compiles import Compiles, Limits
 from workbench.app.library import SHIPPED, Library, file_of
+from workbench.app.neighbours import Neighbours
+from workbench.app.run_entry import Entry
 from workbench.app.trust import Typed, foreign, names_code
 from workbench.app.uploaded import MAX_UPLOAD
 from workbench.app.uploads import Uploads
 from workbench.models import AS_GRAPH, FILES, RECORDING, Spec
+from workbench.numbers import sent
 from workbench.views import divergence
 from workbench.views.reading import Run
 
@@ -57,6 +60,7 @@ class Workspace:
         self._local, self._code = local, local or allow_code
         self._given = {p.absolute() for p in given}
         self._lock = threading.Lock()
+        self.neighbours = Neighbours(self._may_open)
         self._open: dict[Path, list] = {}  # path -> [Run, users], the least recently used first
         self._devices: dict[str, str] = {}  # what is missing to execute for a target
         self._replaced: list[list] = []  # the same, of files that others have taken the place of
@@ -96,6 +100,8 @@ class Workspace:
         """The recording of a path, shared by all pages that show it."""
         key = path.absolute()
         run = self._opened(key)
+        if Path(self.library.name(key)).is_absolute() and SHIPPED.absolute() not in key.parents:
+            self.neighbours.opened(key)
         try:
             run.refresh(wait=False)  # who looks at it sees to it that it grows
         except UserError:
@@ -109,6 +115,16 @@ class Workspace:
             self.release(run)
             raise
         return run
+
+    def entries(self) -> list[Entry]:
+        """The recordings that others are compared with: the library's, then those that lie beside
+        what was opened from elsewhere."""
+        return [*self.library.entries(), *self.neighbours.entries()]
+
+    def alike(self, model: str, limit: int) -> list[Entry]:
+        """Those of a model that can be read, at most ``limit``, as :meth:`entries`."""
+        beside = [e for e in self.neighbours.entries(model) if e.status not in ("", "unreadable")]
+        return [*beside[: limit // 2], *self.library.alike(model, limit)][:limit]
 
     def _opened(self, key: Path) -> Run:
         with self._lock:
@@ -306,6 +322,7 @@ class Workspace:
             "samples": [{"name": m.name, "summary": m.summary, "parameters": m.parameters,
                          "flops": m.flops} for m in CATALOGUE.values()],
             "recorded": [asdict(entry) for entry in self.library.recorded()],
+            "beside": sent([asdict(entry) for entry in self.neighbours.entries()], "worst_error"),
         }  # fmt: skip
 
 

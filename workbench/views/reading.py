@@ -277,8 +277,8 @@ class Run:
     # -- stages ----------------------------------------------------------------------------------
 
     def stage_number(self, wanted: int | None) -> int:
-        """The stage to show: ``wanted`` if it is there, else the first with a failed check, else the
-        first that changed something."""
+        """The stage to show: ``wanted`` if it is there, else the first with a failed check, else
+        the first that changed something."""
         stages = self.stages()
         if wanted is not None and 0 <= wanted < len(stages):
             return wanted

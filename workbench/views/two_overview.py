@@ -47,7 +47,10 @@ def answer(
 
 
 def _state(of: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: of[name] for name in ("subtitle", "status", "failed", "elsewhere", "training", "versions")}
+    return {
+        name: of[name]
+        for name in ("subtitle", "status", "failed", "elsewhere", "training", "versions")
+    }
 
 
 def _longest(row: Mapping[str, Any]) -> float:
