@@ -254,10 +254,11 @@ def _pan(page) -> tuple[dict[str, dict[str, float]], ...]:
     page.keyboard.press("E")
     page.wait_for_timeout(1500)
     pan, redraw = {}, {}
-    for name, key in (("whole", "f"), ("near", ".")):
+    for name, keys in (("whole", "ff"), ("near", ".")):  # the first f of a tall graph fits its width
         if name == "near":
             page.keyboard.press("ArrowDown")  # selects something, at a size that can be read
-        page.keyboard.press(key)
+        for key in keys:
+            page.keyboard.press(key)
         page.wait_for_timeout(800)
         pan[name] = _summary(page.evaluate(_PAN, FRAMES))
         page.wait_for_timeout(500)

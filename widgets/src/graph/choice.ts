@@ -85,6 +85,19 @@ export class Choice {
     drawing.viewport.ask();
   }
 
+  /** What is selected, to be put back with `put`. */
+  kept(): Selection {
+    return { ...this.drawing.selection };
+  }
+
+  put(selection: Selection): void {
+    this.gone = null;
+    this.drawing.selection = selection;
+    this.reselect();
+    this.frame.link.write('selection', this.shared(selection));
+    this.drawing.viewport.ask();
+  }
+
   /** What other views are told of a selection: nothing of an op that they do not know. */
   private shared(selection: Selection): Selection {
     const { graph } = this.state;
@@ -156,7 +169,7 @@ export class Choice {
     }
     this.select(this.itemFor(op));
     const { viewport } = this.drawing;
-    if (viewport.camera.scale < 0.5) viewport.camera.scale = 0.8;
+    if (viewport.camera.scale < 0.5) viewport.camera.scale = 0.9;
     this.drawing.bringIntoView(this.drawing.selected);
     viewport.changed();
   }

@@ -22,6 +22,12 @@ const MAX_ANIMATED = 4000;
 const TOP = 28;
 /** Pixels left free around the whole graph. */
 const MARGIN = 24;
+/** The scale from which on the text of an op (10 to 12 pixels at scale 1) can be read. */
+const READABLE = 0.9;
+/** Below this scale an op of the whole graph is a hairline. */
+const HAIRLINE = 0.1;
+/** Narrower windows (pixels) have no room for the map. */
+const MAP_FITS = 340;
 
 /** A layout that was drawn, and what its items are called in every layout. */
 export interface Before {
@@ -49,6 +55,11 @@ export class Drawing {
   selection: Selection = {};
   /** The first view waits for a window: the graph came while it was hidden. */
   private unseen = false;
+  /** How the window was set by itself last: done again where its size changes before a person has
+   * moved it. */
+  private again: (() => void) | null = null;
+  /** Whether the window shows the whole width where the whole graph would be a hairline. */
+  private wide = false;
   private classes: OpClass[] = [];
   private motion: Motion | null = null;
   private linkedOf: {
@@ -153,34 +164,87 @@ export class Drawing {
     return { x, y: y + HEADER - 12, width, height: height - HEADER + 24 };
   }
 
-  fit(): void {
-    this.viewport.show(this.bounds(), 1.1, MARGIN, TOP);
-  }
-
-  firstView(): void {
+  /** The scale at which the whole graph is in the window. */
+  private wholeScale(): number {
     const bounds = this.bounds();
     const { width, height } = this.viewport;
+    return Math.min(
+      (width - 2 * MARGIN) / bounds.width,
+      (height - 2 * MARGIN - TOP) / bounds.height,
+    );
+  }
+
+  /** Shows the whole graph; where it would be a hairline its whole width, and the second time all of
+   * it.  Returns what is to be said of that. */
+  fit(): string {
+    const bounds = this.bounds();
+    const { viewport } = this;
+    const across = (viewport.width - 2 * MARGIN) / bounds.width;
+    this.wide = !this.wide && this.wholeScale() < HAIRLINE && across >= HAIRLINE;
+    if (this.wide) {
+      const view = viewport.view();
+      const tall = (viewport.height - TOP) / Math.min(1, across);
+      const y = view.y + view.height / 2 - tall / 2;
+      const top = Math.min(Math.max(y, bounds.y), Math.max(bounds.y, bounds.y + bounds.height - tall));
+      viewport.show({ x: bounds.x, y: top, width: bounds.width, height: 1 }, Math.min(1, across), MARGIN);
+      viewport.camera.y = top - TOP / viewport.camera.scale;
+      viewport.changed();
+    } else viewport.show(bounds, 1.1, MARGIN, TOP);
+    viewport.touched = false;
+    this.again = this.wide ? null : () => this.viewport.show(this.bounds(), 1.1, MARGIN, TOP);
+    return this.wide ? 'Fitted to the width: all of it would be too small to see. f again shows all.' : '';
+  }
+
+  /** All of the graph where it can be read, else the item `change` (below 0: the top) at a size that
+   * can be read. */
+  firstView(change = -1): void {
+    const bounds = this.bounds();
+    const { width } = this.viewport;
     this.unseen = width === 0;
+    this.viewport.touched = false;
+    this.again = () => this.firstView(change);
     if (this.unseen) return;
-    const whole = Math.min((width - 40) / bounds.width, (height - 40 - TOP) / bounds.height);
-    if (whole >= 0.6) {
-      this.fit();
+    if (this.wholeScale() >= READABLE) {
+      this.viewport.show(bounds, 1.1, MARGIN, TOP);
       return;
     }
-    // Too tall to read at once: begin at the top, at a size that can be read.
-    const scale = Math.max(0.55, Math.min(1, (width - 40) / bounds.width));
-    this.viewport.camera = {
-      x: bounds.x + bounds.width / 2 - width / 2 / scale,
-      y: bounds.y - TOP / scale,
-      scale,
-    };
+    const scale = Math.max(READABLE, Math.min(1, (width - 2 * MARGIN) / bounds.width));
+    const { x, y, width: wide, height } = this.state.layout;
+    const item = change >= 0 ? change : this.topmost();
+    const view = { width: width / scale, height: (this.viewport.height - TOP) / scale };
+    // The item in the middle; no further than to the ends of the graph, which is in the middle where
+    // it is smaller than the window.
+    const within = (middle: number, low: number, size: number, window: number) =>
+      size <= window
+        ? low + (size - window) / 2
+        : Math.min(Math.max(middle - window / 2, low), low + size - window);
+    const margin = MARGIN / scale;
+    const left = within(
+      x[item]! + wide[item]! / 2, bounds.x - margin, bounds.width + 2 * margin, view.width,
+    );
+    const top = within(
+      y[item]! + height[item]! / 2, bounds.y, bounds.height + margin, view.height,
+    );
+    this.viewport.camera = { x: left, y: top - TOP / scale, scale };
     this.viewport.changed();
+  }
+
+  /** The first op of the program, or closed scope, that is drawn. */
+  private topmost(): number {
+    const { layout } = this.state;
+    let found = -1;
+    for (let item = 0; item < layout.count; item++) {
+      if (layout.opens[item]! >= 0) continue;
+      if (found < 0 || layout.y[item]! < layout.y[found]!) found = item;
+    }
+    return found;
   }
 
   private resized(): void {
     this.viewport.resize();
-    if (!this.unseen || this.viewport.width === 0) return;
-    this.firstView();
+    this.minimap.canvas.hidden = this.viewport.width < MAP_FITS;
+    if (this.viewport.width === 0 || this.viewport.touched || !this.again) return;
+    this.again();
     this.bringIntoView(this.selected);
   }
 
@@ -193,7 +257,10 @@ export class Drawing {
       viewport.centre(view.x + view.width / 2, middle);
     };
     return {
-      centre: (x, y) => viewport.centre(...this.minimap.at(x, y, this.state.layout)),
+      centre: (x, y) => {
+        viewport.touched = true;
+        viewport.centre(...this.minimap.at(x, y, this.state.layout));
+      },
       move: (dx, dy) => void viewport.pan(dx * viewport.width, dy * viewport.height),
       top: () => show(false),
       end: () => show(true),
@@ -239,7 +306,7 @@ export class Drawing {
     if (item < 0 || this.viewport.width === 0 || this.inWindow(item)) return;
     const { layout } = this.state;
     const [x, y] = [layout.x[item]!, layout.y[item]!];
-    if (this.viewport.camera.scale < 0.45) this.viewport.camera.scale = 0.8;
+    if (this.viewport.camera.scale < 0.45) this.viewport.camera.scale = READABLE;
     const height = Math.min(layout.height[item]!, 60);
     this.viewport.centre(x + layout.width[item]! / 2, y + height / 2);
   }

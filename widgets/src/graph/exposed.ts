@@ -32,6 +32,12 @@ export function expose(root: HTMLElement, { state, drawing, emphasis, pins }: Pa
         const scope = state.tree.byId.get(id);
         return scope === undefined ? null : drawing.placeOf(state.layout.itemOfScope[scope]!);
       },
+      boxOfScope: (id: string) => {
+        const item = state.layout.itemOfScope[state.tree.byId.get(id) ?? 0]!;
+        const [left, top] = drawing.viewport.toScreen(state.layout.x[item]!, state.layout.y[item]!);
+        const stage = drawing.stage.getBoundingClientRect();
+        return { left: stage.left + left, top: stage.top + top };
+      },
       scopes: () => state.tree.scopes.map(({ id, label, total }) => ({ id, label, total })),
       shown: () => ({ items: state.layout.count, ops: state.layout.drawnOps }),
       camera: () => ({ ...drawing.viewport.camera }),

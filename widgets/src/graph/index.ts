@@ -33,6 +33,9 @@ const STYLE = `
   box-shadow: 0 2px 8px rgb(0 0 0 / 15%); }
 ${STAGE_STYLE}${CRUMBS_STYLE}${PANEL_STYLE}${PINS_STYLE}`;
 
+/** Two clicks within this time may be a double click (milliseconds). */
+const DOUBLE = 600;
+
 class GraphView {
   private readonly state = new GraphState();
   private readonly toolbar: Toolbar;
@@ -44,6 +47,8 @@ class GraphView {
   private readonly shownKeys = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly note = h('div', { class: 'note', role: 'status', hidden: true });
   private noteTimer = 0;
+  /** The first click of what may become a double click, and what was selected before it. */
+  private pressed: { when: number; was: Selection } | null = null;
   private palette!: Palette;
   private readonly saveState = debounce(() => this.writeState(), 250);
   private readonly runSearch = debounce(() => this.emphasis.search(this.toolbar.input.value), 100);
@@ -83,7 +88,7 @@ class GraphView {
     listenTo(stage, viewport.canvas, {
       hover: (x, y) => this.hoverAt(x, y),
       click: (x, y, shift) => this.clickAt(x, y, shift),
-      open: (x, y, shift) => this.toggle(this.drawing.itemAt(x, y), shift),
+      open: (x, y, shift) => this.openAt(x, y, shift),
       drag: (dx, dy) => viewport.pan(-dx, -dy),
       wheel: (event, x, y) => {
         if (!event.ctrlKey && !event.metaKey) return viewport.pan(...panOf(event));
@@ -104,7 +109,10 @@ class GraphView {
       around: () => this.choice.around(),
       expand: (all) => this.expand(all),
       collapse: () => this.change(() => this.state.collapse(), true),
-      fit: () => this.drawing.fit(),
+      fit: () => {
+        const told = this.drawing.fit();
+        if (told) this.say(told);
+      },
       centre: () => this.drawing.centre(this.drawing.selected),
       zoom: (factor) => this.drawing.viewport.zoom(factor),
       find: () => this.toolbar.input.focus(),
@@ -131,15 +139,21 @@ class GraphView {
     this.tip.hide();
     this.emphasis.refresh();
     this.settle(before);
-    if (first) this.drawing.firstView();
+    if (first) this.drawing.firstView(this.firstChange());
     else this.showChange();
   }
 
-  /** Where nothing is selected and no change is in the window: goes to the first change.  What only
-   * moved counts where there is nothing else. */
+  /** Where nothing is selected and no change is in the window: goes to the first change. */
   private showChange(): void {
     const { drawing } = this;
     if (drawing.selected >= 0 || drawing.viewport.width === 0) return;
+    const found = this.firstChange((item) => drawing.inWindow(item));
+    if (found >= 0) drawing.bringIntoView(found);
+  }
+
+  /** The item of the first change, below 0 where there is none, or one is `seen`.  What only moved
+   * counts where there is nothing else. */
+  private firstChange(seen: (item: number) => boolean = () => false): number {
     const { graph } = this.state;
     const moved = CHANGES.indexOf('moved');
     const real = graph.status.some((status) => status !== 0 && status !== moved);
@@ -148,10 +162,10 @@ class GraphView {
       const status = graph.status[op]!;
       const item = status && !(real && status === moved) ? this.choice.itemFor(op) : -1;
       if (item < 0) continue;
-      if (drawing.inWindow(item)) return;
+      if (seen(item)) return -1;
       if (first < 0) first = item;
     }
-    drawing.bringIntoView(first);
+    return first;
   }
 
   theme(palette: Palette): void {
@@ -193,6 +207,7 @@ class GraphView {
   /** Runs a change of what is open; what stays keeps its place on the screen. */
   private change(action: () => void, save: boolean, anchor = -1): void {
     const before = this.drawing.snapshot();
+    this.tip.hide(); // what it is about may be elsewhere now, or nowhere
     action();
     this.settle(before, anchor);
     if (save) this.saveState();
@@ -315,9 +330,30 @@ class GraphView {
       this.choice.showPath(id[drawing.selected]!, id[item]!);
       return;
     }
+    // The triangle in front of a scope's name opens and closes with one click; what is selected
+    // stays selected.
+    if (item >= 0 && id[item]! < 0 && drawing.onTriangle(item, x, y)) {
+      this.toggle(item);
+      this.pressed = null;
+      return;
+    }
+    const now = performance.now();
+    if (!this.pressed || now - this.pressed.when > DOUBLE) {
+      this.pressed = { when: now, was: this.choice.kept() };
+    }
     this.choice.select(item);
-    // The triangle in front of a scope's name opens and closes with one click.
-    if (item >= 0 && id[item]! < 0 && drawing.onTriangle(item, x, y)) this.toggle(item);
+  }
+
+  /** A double click on a scope opens or closes it; its first click has selected it, which is taken
+   * back: what was selected before stays so. */
+  private openAt(x: number, y: number, shift: boolean): void {
+    const item = this.drawing.itemAt(x, y);
+    if (item < 0 || this.state.layout.id[item]! >= 0) return;
+    if (this.drawing.onTriangle(item, x, y) && !this.pressed) return; // two single clicks
+    const was = this.pressed?.was;
+    this.pressed = null;
+    this.toggle(item, shift);
+    if (was?.op !== undefined) this.choice.put(was);
   }
 
   // -------------------------------------------------------------- further keys

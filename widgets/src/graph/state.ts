@@ -4,10 +4,13 @@ import { makeGraph, type Graph, type GraphData, type Key } from './model';
 import { initialOpen, layoutGraph, type Layout, type Places, rememberPlaces } from './layout';
 import { makeTree, type Sticky, type Tree } from './scopes';
 import type { Motion } from './scene';
+import { CHANGES } from '../shared/theme';
 
 const OPEN_ITEMS = 140;
 const MAX_VISIBLE = 20_000;
 const REMEMBERED_STAGES = 48;
+/** So many items may be opened to show the first change (each is a child or an op of a scope). */
+const OPENED_FOR_CHANGE = 600;
 
 export class GraphState {
   graph!: Graph;
@@ -22,6 +25,8 @@ export class GraphState {
   private base: Places | null = null;
   private current: Places = new Map();
   private readonly stages = new Map<string, Places>();
+  /** The scopes around the first change of the stage that was shown first. */
+  private aroundChange: string[] = [];
 
   get maxVisible(): number {
     return this.graph.data.options?.max_visible ?? MAX_VISIBLE;
@@ -42,15 +47,49 @@ export class GraphState {
     this.tree = makeTree(this.graph, this.sticky);
     this.parents = Int32Array.from(this.tree.scopes, (scope) => scope.parent);
     this.changes = countChanges(this.graph, this.tree, this.parents);
-    if (first) this.open = this.initialOpen();
+    if (first) {
+      this.aroundChange = this.around(this.firstChange());
+      this.open = this.initialOpen();
+    }
     this.base = first ? null : new Map([...this.current, ...(this.stages.get(data.stage.id) ?? [])]);
     this.current = new Map(this.base ?? []);
     this.place();
   }
 
-  /** What is open where nobody has opened or closed anything. */
+  /** What is open where nobody has opened or closed anything; what the first pass shown has changed
+   * is drawn. */
   initialOpen(): Set<string> {
-    return initialOpen(this.tree, this.graph.data.options?.open_items ?? OPEN_ITEMS);
+    const open = initialOpen(this.tree, this.graph.data.options?.open_items ?? OPEN_ITEMS);
+    for (const scope of this.aroundChange) open.add(scope);
+    return open;
+  }
+
+  /** The first op that the pass changed, below 0 where there is none; what only moved counts where
+   * there is nothing else. */
+  firstChange(): number {
+    const { status, n } = this.graph;
+    const moved = CHANGES.indexOf('moved');
+    let found = -1;
+    for (let op = 0; op < n; op++) {
+      if (status[op] === 0) continue;
+      if (status[op] !== moved) return op;
+      if (found < 0) found = op;
+    }
+    return found;
+  }
+
+  /** The ids of the scopes around an op that are not open at first; none where they hold too much. */
+  private around(op: number): string[] {
+    const open = this.initialOpen();
+    const found: string[] = [];
+    let items = 0;
+    for (let s = op < 0 ? -1 : this.tree.scopeOf[op]!; s >= 0; s = this.parents[s]!) {
+      const { id } = this.tree.scopes[s]!;
+      if (open.has(id)) continue;
+      found.push(id);
+      items += this.cost(s);
+    }
+    return items > OPENED_FOR_CHANGE ? [] : found;
   }
 
   place(): void {

@@ -38,6 +38,8 @@ export class Viewport {
   private ratio = 1;
   width = 0;
   height = 0;
+  /** Whether a person has moved the window since it was set by itself. */
+  touched = false;
 
   constructor(
     private readonly host: HTMLElement,
@@ -50,6 +52,11 @@ export class Viewport {
   resize(): void {
     const size = fit(this.host, this.canvas, this.bitmap);
     if (!size || (!size.changed && size.width === this.width && size.height === this.height)) return;
+    if (this.width > 0) {
+      // What was in the middle stays there.
+      this.camera.x += (this.width - size.width) / 2 / this.camera.scale;
+      this.camera.y += (this.height - size.height) / 2 / this.camera.scale;
+    }
     this.width = size.width;
     this.height = size.height;
     this.ratio = size.ratio;
@@ -166,6 +173,7 @@ export class Viewport {
   }
 
   private gesture(): void {
+    this.touched = true;
     this.lastGesture = performance.now();
     this.ask();
   }
