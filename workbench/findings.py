@@ -65,22 +65,15 @@ def _ending(run: Run) -> Iterator[Finding]:
 
 def _not_finite(run: Run) -> Finding | None:
     """The loss that ended a training run, with a link to the op that first made it so."""
-    figures = run.figures()
-    iteration = figures.get("not_finite/iteration")
-    if run.status != "failed" or iteration is None:
+    found = training.not_finite(run)
+    if found is None:
         return None
-    stage, place = figures.get("not_finite/stage"), figures.get("not_finite/place")
-    sight: dict[str, Any] = {"panes": ["training", "graph"]}
     told = "The state before the iteration is kept."
-    if isinstance(stage, int) and isinstance(place, int) and 0 <= stage < run.version.stages:
-        ops = run.index(stage).module.main.body.ops
-        if 0 <= place < len(ops):
-            sight = {"stage": stage, "op": run.op_id(ops[place]), "panes": ["graph", "source"]}
-            told = (
-                f"{figures.get('not_finite/op')} is the first op that makes such numbers of "
-                f"others. {told}"
-            )
-    return Finding(ERROR, f"The loss of iteration {iteration} is not finite", told, sight)
+    if found["op"]:
+        told = (f"{found['op']} is the first op to produce a non-finite value from finite inputs. "
+                f"{told}")  # fmt: skip
+    return Finding(ERROR, f"The loss of iteration {found['iteration']} is not finite", told,
+                   found["sight"])  # fmt: skip
 
 
 def _import(run: Run) -> Iterator[Finding]:

@@ -32,6 +32,8 @@ from workbench.commands.train_model import TILINGS
 from workbench.training_data import TARGETS, inputs_of
 from workbench.training_files import MODEL_FILES, is_model
 
+#: The optimizer whose default rate is the sample's.
+DESCENT = "sgd"
 #: Model files that hold no parameters.
 _FIXED = (".mlir", ".mlirbc", ".stablehlo")
 #: Those arguments that decide what a run computes.
@@ -287,9 +289,13 @@ def _of_task(
 def _optimizer(arguments) -> Any:
     from core_compiler.training.optimizers import optimizer
     from core_compiler.training.schedules import read as read_schedule
+    from sample_models import training
+    from sample_models.catalogue import CATALOGUE
 
     made = optimizer(arguments.optimizer)
     rate: Any = made.rate if arguments.rate is None else arguments.rate  # a number by default
+    if arguments.rate is None and arguments.optimizer == DESCENT and arguments.model in CATALOGUE:
+        rate = training.rate(arguments.model)
     if arguments.schedule:
         rate = read_schedule(arguments.schedule, rate)
     return replace(made, rate=rate)  # type: ignore[type-var]

@@ -83,9 +83,9 @@ class NotFinite(UserError):
         self.loss, self.iteration, self.op, self.told = loss, iteration, op, told
         said = f"the loss of iteration {iteration} is {loss:g}"
         if op is not None:
-            said += f": {told} is the first op that makes such numbers of others"
+            said += f": {told} is the first op to produce a non-finite value from finite inputs"
         super().__init__(said, "training step", "lower the learning rate, clip the gradients, or "
-                         "mend that op; the state is that of before the iteration")  # fmt: skip
+                         "fix that op; the state is that of before the iteration")  # fmt: skip
 
     def __reduce__(self):
         return NotFinite, (self.loss, self.iteration, self.op, self.told)

@@ -153,7 +153,7 @@ def test_a_loss_that_is_no_number_is_how_it_ended(tmp_path):
     with Recording.open(path) as recording:
         assert recording.status == "failed"
         assert recording.meta()["message"] == str(raised.value)
-        assert "is the first op that makes such numbers" in recording.meta()["message"]
+        assert "is the first op to produce a non-finite value" in recording.meta()["message"]
         assert recording.kernels()
 
 

@@ -45,7 +45,9 @@ def add_arguments(parser) -> None:
     parser.add_argument("--loss", metavar="NAME", help=f"one of {', '.join(LOSSES)}")
     parser.add_argument("--optimizer", default="sgd", metavar="NAME",
                         help=f"one of {', '.join(OPTIMIZERS)} (default sgd)")  # fmt: skip
-    parser.add_argument("--rate", type=float, metavar="NUMBER", help="the learning rate")
+    parser.add_argument("--rate", type=float, metavar="NUMBER",
+                        help="the learning rate (default: of samples with sgd one that learns, "
+                        "else torch's)")  # fmt: skip
     parser.add_argument("--schedule", action="append", default=[], metavar="NAME:FIELD=NUMBER,...",
                         help="how the rate changes: step:every=N,gamma=G, exponential:gamma=G, "
                         "linear:iterations=N,last=F, cosine:iterations=N,least=R; "

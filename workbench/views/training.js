@@ -16,7 +16,8 @@ const STYLE = `${PAIR}
 .chart .grid { stroke: var(--raised); } .chart .frame { fill: none; stroke: var(--line); }
 .chart .line { fill: none; stroke: var(--accent); stroke-width: 1.5; stroke-linejoin: round; } .chart .line.b { stroke: var(--moved); stroke-dasharray: 5 3; } .chart .line.raw { stroke-opacity: .28; stroke-dasharray: none; stroke-width: 1; } .chart .line.apart { stroke: var(--removed); }
 .chart .dot { fill: var(--accent); } .chart .dot.b { fill: var(--moved); } .chart .dot.apart { fill: var(--removed); }
-.chart .above { fill: var(--warn); } .chart .same { fill: var(--added); fill-opacity: .55; } .chart .differs { fill: var(--removed); fill-opacity: .85; } .chart .split { stroke: var(--removed); stroke-dasharray: 3 3; }
+.chart .above { fill: var(--warn); } .chart .same { fill: var(--added); fill-opacity: .55; } .chart .differs { fill: var(--removed); fill-opacity: .85; } .chart .split { stroke: var(--removed); stroke-dasharray: 3 3; } .chart line.spoiled { stroke: var(--bad); stroke-width: 2; } .chart text.spoiled { fill: var(--bad); font-weight: 600; }
+.note button { margin-left: 8px; }
 .chart .says { fill: var(--text); font-weight: 600; } .chart .cursor { stroke: var(--text); stroke-opacity: .55; } .chart .pick { fill: var(--accent); fill-opacity: .14; stroke: var(--accent); }
 .tip { position: absolute; z-index: 5; pointer-events: none; background: var(--surface); border: 1px solid var(--line); border-radius: 5px; box-shadow: var(--shadow); padding: 5px 9px; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .tip table { border-spacing: 8px 0; margin: 0 -8px; } .tip td { text-align: right; } .tip th { text-align: left; font-weight: 400; color: var(--muted); }
@@ -157,7 +158,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const ended = a.status === 'failed' || a.status === 'interrupted' ? a.message || 'Its process is gone; resume it from its last checkpoint.' : '';
     note.hidden = !(ended || data.refused);
     note.className = `note ${ended ? 'failed' : ''}`;
-    note.textContent = [ended, data.refused].filter(Boolean).join(' · ');
+    const { not_finite: spoiled } = a;
+    note.replaceChildren([ended, data.refused].filter(Boolean).join(' · '),
+      spoiled?.op ? h('button', { 'data-do': 'op', title: spoiled.op, click: () => send('follow', { go: spoiled.sight }) }, 'Show the op') : '');
   }
 
   let built = '';
@@ -209,7 +212,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   const range = () => {
     const first = shown.numbers[0] ?? 1;
-    const last = shown.numbers[shown.numbers.length - 1] ?? 1;
+    const ends = ['a', 'b'].map((side) => data[side]?.not_finite?.iteration ?? 0);
+    const last = Math.max(shown.numbers[shown.numbers.length - 1] ?? 1, ...ends);
     const [from, to] = [Math.max(first, state.from ?? first), Math.min(last, state.to ?? last)];
     return from < to ? [from, to] : [first, Math.max(last, first + 1)];
   };
@@ -290,8 +294,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   /** The top of an axis that a few long iterations (the first loads the program) do not stretch; Infinity: no need. */
   function limitOf(lists) {
     const values = lists.flatMap((list) => list.map(([, each]) => each)).filter((each) => each !== null).sort((p, q) => p - q);
-    const usual = 1.5 * (values[Math.floor(values.length * 0.97)] ?? 0);
-    return values.length >= 20 && values[values.length - 1] > 2 * usual ? usual : Infinity;
+    const part = (share) => values[Math.floor((values.length - 1) * share)] ?? 0;
+    const usual = Math.max(2.5 * part(0.5), 1.5 * part(0.9));
+    return values.length >= 4 && values[values.length - 1] > 1.5 * usual ? usual : Infinity;
   }
 
   /** One plot between `top` and `bottom`: axis and curves; what is above `limit` is marked at the top. */
@@ -364,6 +369,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       picture.append(svg('line', { class: 'grid', x1: x(tick), x2: x(tick), y1: height - bottom, y2: height - bottom + 4 }), svg('text', { class: 'tick', x: x(tick), y: height - bottom + 14, 'text-anchor': 'middle' }, count(tick)));
     }
     picture.append(svg('text', { x: (left + right) / 2, y: height - 4, 'text-anchor': 'middle' }, 'iteration'));
+    for (const side of sides) markNotFinite(picture, data[side].not_finite, { x, span, top, split, bottom: height - bottom });
     const parts = data.together?.parts;
     if (parts && parts >= span[0] && parts <= span[1]) picture.append(svg('line', { class: 'split', x1: x(parts), x2: x(parts), y1: top, y2: height - bottom }, svg('title', {}, `they differ from iteration ${count(parts)} on`)));
     const cursor = svg('line', { class: 'cursor', y1: top, y2: height - bottom, visibility: 'hidden' });
@@ -372,6 +378,16 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     place = { left, right, x, span, cursor, pick, number: (px) => span[0] + ((px - left) / (right - left)) * (span[1] - span[0]) };
     chart.replaceChildren(picture, tip);
     drawCursor();
+  }
+
+  /** The iteration whose loss was not finite: the run ended there. */
+  function markNotFinite(picture, found, { x, span, top, split, bottom }) {
+    if (!found || found.iteration < span[0] || found.iteration > span[1]) return;
+    const at = x(found.iteration);
+    const says = `loss of iteration ${count(found.iteration)} is not finite`;
+    picture.append(
+      svg('line', { class: 'spoiled', x1: at, x2: at, y1: top, y2: bottom }, svg('title', {}, says)),
+      svg('text', { class: 'spoiled', x: at - 6, y: (top + split) / 2, 'text-anchor': 'end', 'data-says': 'spoiled' }, says));
   }
 
   function saysStrip() {
