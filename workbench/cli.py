@@ -39,7 +39,7 @@ COMMANDS = {
     "passes": ("show_passes", "what each pass did"),
     "diff": ("show_diff", "the IR before and after a pass"),
     "op": ("show_op", "one op's life through the passes"),
-    "why-not": ("ask_why_not", "why two ops were not joined, or a rule was not applied to one"),
+    "why-not": ("ask_why_not", "why two ops were not fused, or a rule was not applied to one"),
     "advise": ("advise_run", "hazards of a run: what each costs, what shows it, what to try"),
     "memory": ("show_memory", "buffers, offsets, lifetimes, the peak"),
     "lines": ("show_lines", "what each line of the model costs"),

@@ -112,7 +112,7 @@ def words(edit: Mapping[str, Any], target: Mapping[str, Any]) -> str:
     for name, limit in edit["limits"].items():
         parts.append(f"{name} stops after {limit} rewrite{'' if limit == 1 else 's'}")
     for name, cuts in edit["cuts"].items():
-        parts.append(f"{name} in parts of {spelled(cuts)} rewrites and the rest")
+        parts.append(f"{name} split into steps of {spelled(cuts)} rewrites and the rest")
     if edit["repeat"]:
         parts.append(f"{', '.join(edit['repeat'])} twice")
     if edit["order"]:

@@ -178,7 +178,7 @@ def against(told: Row) -> str:
     if told["left_out"]:
         text += f", {told['left_out']} not compared"
     if told["worst"] is not None:
-        text += f", worst error {short(told['worst']['error'])} of the largest"
+        text += f", worst relative error {short(told['worst']['error'])} (of max abs)"
         text += f", at {told['worst']['node']}"
     return "\n".join([text, *(beyond_lines(told["beyond"]) if told["beyond"] else [])])
 
@@ -202,7 +202,7 @@ def beyond_lines(row: Row) -> list[str]:
     ulps = "" if row["ulps"] is None else f", {row['ulps']} ulps"
     if row["want"] is not None or row["got"] is not None:  # else they have no element in common
         values = f"{row['want']} there, {row['got']} here"
-        error = f"error {short(row['error'])} of the largest{ulps}"
+        error = f"relative error {short(row['error'])} (of max abs){ulps}"
         lines.append(f"  element {row['element']}: {values}; {error}")
     lines.append(f"  {row['note']}")
     inputs = [f"{each['name']} {short(each['error'])}" for each in row["inputs"]]

@@ -442,7 +442,7 @@ async function show() {
   }
   const pass = at.inspector.sections.at(-1);
   const gone = state.op !== null && chosen && here[0] === null;
-  const sections = chosen ? (gone ? [{ title: 'Selection', rows: [{ kind: 'text', text: 'This op is nothing in this stage.' }] }, ...chosen.sections.filter((s) => s.title !== 'Op')] : chosen.sections) : [];
+  const sections = chosen ? (gone ? [{ title: 'Selection', rows: [{ kind: 'text', text: 'This op does not exist at this stage.' }] }, ...chosen.sections.filter((s) => s.title !== 'Op')] : chosen.sections) : [];
   set('inspector', { data: JSON.stringify({ title: chosen?.title ?? (detail ? 'Rewrite' : 'Pass'), sections: [...(detail?.sections ?? []), ...sections, pass] }) });
   showBar(true, messages);
   document.getElementById('cw-loading')?.remove();

@@ -253,7 +253,7 @@ PAGE: Mapping[str, Shown] = {
     "findings": Shown("overview", "something to look at, worst first",
                       "severity:t title:t detail:t sight:t", _findings),
     "advice": Shown(
-        "overview", "a hazard, the worst and dearest first (lists are JSON)",
+        "overview", "a hazard, the most severe first, then by cost (lists are JSON)",
         "severity:t hazard:t title:t detail:t cost:r=cost_value cost_unit:t cost_estimated:b"
         " cost_how:t cost_part:r evidence:t tries:t sight:t", _advice),
     "phases": Shown("overview", "a phase of a training step",

@@ -204,7 +204,7 @@ class Checker:
             if record.verdict == "unchecked":
                 said = record.note or "there are no values to compare"
             elif record.verdict != "bitwise":
-                said = f"its values differ by {record.worst_error:.3g} of the largest"
+                said = f"its values differ: relative error {record.worst_error:.3g} (of max abs)"
             note = f"{difference.note} (no event explains it); {said}"
             found.append(replace(record, note=note, kind="unlogged"))
         return found

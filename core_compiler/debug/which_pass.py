@@ -76,7 +76,7 @@ class _Unit:
             return "runs" if held is None else f"stops after {held} {many}"
         if self.kind == "cuts":
             parts = ", ".join(map(str, held or ()))
-            return f"in parts of {parts} rewrites and the rest" if held else "in one"
+            return f"split into steps of {parts} rewrites and the rest" if held else "in one"
         if self.kind == "options":
             return ", ".join(f"{k}={v}" for k, v in (held or {}).items()) or "as it is"
         if self.kind == "insert":

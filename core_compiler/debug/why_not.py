@@ -99,7 +99,7 @@ def summary(answers: Sequence[Answer]) -> str:
         return answers[-1].sentence if answers else "no rule of this pipeline is about these ops"
     best = max(refused, key=lambda a: a.held)
     if best.condition in ABOUT:
-        return f"not joined: no pass is about such ops ({best.pass_label}: {best.sentence})"
+        return f"not fused: no pass handles this pair ({best.pass_label}: {best.sentence})"
     return f"refused; {best.pass_label} came closest: {best.sentence}"
 
 

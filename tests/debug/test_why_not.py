@@ -169,7 +169,7 @@ def test_a_pass_that_stopped_at_its_limit_says_so():
 def test_two_products_are_joined_by_no_rule():
     answers = ask(lambda b, x: b.matmul(b.matmul(x, x), x), ("4x4xf32",), "matmul", "matmul:1")
     assert {a.outcome for a in answers} == {"refused"}
-    assert summary(answers).startswith("not joined: no pass is about such ops")
+    assert summary(answers).startswith("not fused: no pass handles this pair")
     assert set(FUSIONS) <= set(by_pass(answers))
 
 

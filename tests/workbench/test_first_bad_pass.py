@@ -201,7 +201,7 @@ def test_what_may_not_run_here_is_refused(tmp_path):
     workspace = Workspace(root=tmp_path)
     path = recorded(tmp_path / "x.run", edit=insert("QuickGelu"))
     run = Run(path)
-    with pytest.raises(Distrust, match="brings a pass with code of its own: quick_gelu"):
+    with pytest.raises(Distrust, match="contains custom pass code: quick_gelu"):
         workspace.bisect(run, {})
     job = workspace.bisect(run, {"trust": True, "tolerance": "1e-4"})
     assert job["bisect"] == {"recording": str(path), "identity": run.identity, "tolerance": 1e-4,

@@ -132,7 +132,7 @@ def test_what_a_configuration_asks_for_is_no_fault(how, tmp_path, command):
 def test_the_page_keeps_what_was_found_and_a_program_that_runs_alone(training, tmp_path):
     workspace, run = Workspace(root=tmp_path), Run(training)
     assert bisect.data(run, Sight())["problem"] is None and bisect.data(run, Sight())["itself"]
-    with pytest.raises(Distrust, match="brings a pass with code of its own: quick_gelu"):
+    with pytest.raises(Distrust, match="contains custom pass code: quick_gelu"):
         workspace.bisect(run, {})
     job = workspace.bisect(run, {"trust": True})
     assert job["model"] == str(training)

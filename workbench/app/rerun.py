@@ -55,7 +55,7 @@ def job(
     strange = [c for c in code_of(draft["edit"]) - known if not workspace.typed.has(user, c)]
     if strange and not trust:
         brings = "recording" if base.intersection(strange) else "link"
-        raise Distrust(f"the {brings} brings a pass with code of its own", run.path.name)
+        raise Distrust(f"this {brings} contains custom pass code", run.path.name)
     workspace.check_trust(run, wanted.text, trust=trust)
     return workspace.job(wanted.text, {
         "frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,

@@ -253,11 +253,11 @@ class Workspace:
     def check_trust(self, run: Run, model: str, edit: Any = None, *, trust: bool) -> None:
         """Distrust where a recording was not made here, and its ``model`` or ``edit`` is code; the
         person may ``trust`` it."""
-        code = [f"brings a pass with code of its own: {edits.name_of(e)}" for e in foreign(edit)]
+        code = [f"contains custom pass code: {edits.name_of(e)}" for e in foreign(edit)]
         if names_code(model):
             code.append(f"names code to run: {model[:200]}")
         if code and not trust and not self.made_here(run.path):
-            raise Distrust(f"the recording {code[0]}", run.path.name)
+            raise Distrust(f"this recording {code[0]}", run.path.name)
 
     @property
     def runs_code(self) -> bool:

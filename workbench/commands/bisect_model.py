@@ -70,7 +70,7 @@ def _text(data) -> str:
         code = f"; machine code was not compared: {missing}" if missing else (
             f", nor in the machine code of {launches} launches")  # fmt: skip
         worst = (
-            f"the outputs are off by {looked['error']:.3g} of the largest at most, "
+            f"the relative error of the outputs is at most {looked['error']:.3g} (of max abs), "
             f"after {looked['worst_pass']}"
             if looked["worst_pass"]
             else "the outputs kept every bit"
@@ -94,7 +94,7 @@ def _text(data) -> str:
     if data["value"]:
         at = f" at {data['index']}" if data["index"] else ""
         lines.append(
-            f"value {printable(data['value'])}{at}, off by {data['error']:.3g} of the largest"
+            f"value {printable(data['value'])}{at}, relative error {data['error']:.3g} (of max abs)"
             if data["error"] == data["error"]
             else f"value {printable(data['value'])}"
         )

@@ -37,7 +37,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   const file = h('input', { type: 'file', hidden: true, accept: '.npz', change: () => { if (file.files[0]) sendFile(file.files[0]); file.value = ''; } });
   const look = h('button', { class: 'primary', 'data-do': 'look', click: () => start() });
   const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'How to look' },
-    h('label', { title: 'Largest error of the outputs since the import that is no fault' }, 'tolerance', tolerance, 'of the largest'),
+    h('label', { title: 'Largest error of the outputs since the import that is no fault' }, 'tolerance', tolerance, 'of max abs'),
     h('label', {}, 'inputs', inputs), h('button', { title: 'Send an .npz file', click: () => file.click() }, 'File…'), file, h('span', { class: 'gap' }), look);
   const saves = downloadMenu(() => [csvItem('What was found', 'first-bad-pass', () => [['fact', 'value'], flat(facts())])]);
   const facts = () => { // without the archive, which has a button of its own
@@ -101,13 +101,13 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     drawProgress();
     return h('div', { class: 'box', role: 'status' }, stepName,
       h('div', { class: 'do' }, doing, track, mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'bisect' }) }, 'Cancel')),
-      h('div', { class: 'muted' }, 'First the passes, then the rewrites of the one that is wrong, then the smallest program that shows it. It goes on when you look at something else.'));
+      h('div', { class: 'muted' }, 'First the passes, then the rewrites of the one that is wrong, then the smallest program that shows it. Continues in the background.'));
   }
 
   function looked({ looked: all, worst_stage: stage }, found) {
     const counts = Object.entries(COUNTED).filter(([name]) => all.verdicts[name]).map(([name, words]) => `${count(all.verdicts[name])} ${words}`);
     const worst = !all.worst_pass ? ['The outputs kept every bit.']
-      : ['The outputs are off by ', h('b', {}, relative(all.error)), ' of their largest number at most, after ',
+      : ['The relative error of the outputs is at most ', h('b', {}, relative(all.error)), ' (of max abs), after ',
         stage === null ? all.worst_pass : link(all.worst_pass, { stage, open: 'diff' }, 'What this pass changed'), '.'];
     const code = found ? '' : all.launches !== null ? `The machine code of ${many(all.launches, 'launch')} does what it means. ` : `Machine code was not compared: ${all.not_executed}. `;
     return h('p', {}, `${found ? `${many(all.passes, 'pass')} before it, of ${count(all.of)},` : many(all.passes, 'pass')} ${all.passes === 1 ? 'was' : 'were'} checked${counts.length ? `; rewrites: ${counts.join(', ')}` : ''}. `, code, ...worst);
@@ -132,7 +132,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   function result(found) {
     if (!found) return [];
     const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
-    const given = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? base(found.inputs) : found.stood_in ? 'made-up numbers' : "the model's own inputs"}${found.stood_in ? ` (${found.stood_in})` : ''}; outputs may be off by ${relative(found.tolerance)} of the largest. Kept beside the recording.`, found === data.result ? saves : null);
+    const given = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? base(found.inputs) : found.stood_in ? 'made-up numbers' : "the model's own inputs"}${found.stood_in ? ` (${found.stood_in})` : ''}; tolerance ${relative(found.tolerance)} (of max abs). Kept beside the recording.`, found === data.result ? saves : null);
     if (found.first_bad_pass === null) {
       return [h('div', { class: 'box', 'data-result': 'none' }, h('p', { class: 'told' }, h('span', { class: 'right' }, 'Nothing is wrong.')), looked(found, false), given)];
     }
@@ -149,12 +149,12 @@ export default component(STYLE, ({ model, root, watch, send }) => {
           step.note ? h('span', { class: 'muted' }, `  ${step.note}`) : '') : null,
         step?.source ? row('rule stands in', h('span', { class: 'mono' }, step.source)) : null,
         step && step.old.length + step.new.length ? row('before, after', h('pre', { tabindex: 0, 'aria-label': 'The ops before and after' }, step.old.slice(0, 12).map((line) => h('div', { class: 'old' }, `- ${line}`)), step.new.slice(0, 12).map((line) => h('div', { class: 'new' }, `+ ${line}`)))) : null,
-        found.value ? row('worst value', h('span', { class: 'mono' }, `${found.value}${found.index.length ? ` [${found.index.join(', ')}]` : ''}`), found.error === null || found.error === 'nan' ? '' : `  off by ${relative(found.error)} of the largest`) : null,
+        found.value ? row('worst value', h('span', { class: 'mono' }, `${found.value}${found.index.length ? ` [${found.index.join(', ')}]` : ''}`), found.error === null || found.error === 'nan' ? '' : `  relative error ${relative(found.error)} (of max abs)`) : null,
         found.numbers ? row('numbers there', h('span', { class: 'side' }, 'before ', h('span', { class: 'mono' }, exactly(right))), h('span', { class: 'side' }, 'after ', h('span', { class: 'mono' }, exactly(wrong))),
           `${relative(found.absolute)} apart`, found.ulps === null ? '' : `, ${plural(found.ulps, 'ulp')}`) : null,
         found.model_lines.length ? row('model line', ...found.model_lines.slice(0, 4).flatMap((line, i) => [i ? ', ' : '', there && found.op !== null ? link(base(line), { ...there, open: 'source' }, line) : h('span', { title: line }, base(line))])) : null,
       ),
-      ...(found.reduced ? program(found.reduced) : [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, search().state === 'running' ? 'It is being looked for …' : 'It was not looked for to the end: look again.')]),
+      ...(found.reduced ? program(found.reduced) : [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, search().state === 'running' ? 'It is being looked for …' : 'The search did not finish: search again.')]),
       h('h2', {}, 'What was right'), looked(found, true), given)];
   }
 
@@ -184,13 +184,13 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     if (typed === null && root.getRootNode().activeElement !== tolerance) tolerance.value = data.tolerance;
     if (typed === null && root.getRootNode().activeElement !== inputs) inputs.value = data.inputs;
     inputs.placeholder = data.itself ? 'seeded numbers' : "the model's own";
-    look.textContent = data.result ? 'Look again' : 'Look';
+    look.textContent = data.result ? 'Search again' : 'Find it';
     look.disabled = search().state === 'running' || Boolean(data.problem) || data.live;
     look.className = look.disabled ? '' : 'primary';
     const top = body.scrollTop;
     body.replaceChildren(...[
       ...(refused ? [error(refused, 'failed')] : []), ...asked(), ...(data.problem ? [error(data.problem, 'problem')] : []), ...intro(), ...(data.two ? foundInBoth(data, result, command) : result(data.result)),
-      ...(live() || data.problem ? [] : [h('p', { class: 'muted' }, data.result ? 'To look again:' : 'Nothing is compiled from here. The same as a command:'), command(data.command)]),
+      ...(live() || data.problem ? [] : [h('p', { class: 'muted' }, data.result ? 'To search again:' : 'Nothing is compiled from here. The same as a command:'), command(data.command)]),
     ].flat().filter(Boolean));
     body.scrollTop = top;
   }

@@ -60,7 +60,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const search = detail.search?.a === data.a.path && detail.search?.b === data.b.path ? detail.search : {};
     if (search.state === 'running') {
       return h('div', { class: 'box', role: 'status' }, h('div', { class: 'do' }, h('span', {}, 'Doing that iteration again in both runs …'), h('div', { class: 'track' }, h('div')),
-        mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'divergence' }) }, 'Cancel')), h('div', { class: 'muted' }, 'How far it is stands in the bar above. It goes on when you look at something else.'));
+        mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'divergence' }) }, 'Cancel')), h('div', { class: 'muted' }, 'Progress is shown in the bar above. Continues in the background.'));
     }
     const ended = search.state === 'failed' && search.error ? error(search.error, 'failed') : search.state === 'cancelled' ? h('p', { class: 'muted' }, 'The search was cancelled.') : null;
     if (data.result || (!data.part && !data.problem)) return ended;
@@ -77,7 +77,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const found = data.result;
     if (!found) return null;
     const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
-    const kept = h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run && data.again ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Look again') : null);
+    const kept = h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run && data.again ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Search again') : null);
     if ('pass' in found) return changed(found, row, kept);
     const missing = (found.missing ?? []).map((why, i) => why && `${'AB'[i]} cannot be done again here: ${why}. `).join('');
     const passing = (found.passing ?? []).map((what, i) => what && `Done again, ${what} of ${'AB'[i]} is not what its receipt says: a fault of that moment or machine, which does not come again. `).join('');
@@ -144,7 +144,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       data.problem && data.together?.parts ? h('p', {}, `By the recordings the ${data.together.by === 'receipts' ? 'digests' : 'losses'} part in iteration ${count(data.together.parts)}.`) : null,
       result(), find(), ...runs(),
     ] : [
-      h('p', { class: 'told' }, 'Two runs of one step should have the same bits. Where do they part?'), data.refused ? h('p', { class: 'failed' }, data.refused) : null,
+      h('p', { class: 'told' }, 'Where do two runs of the same step diverge?'), data.refused ? h('p', { class: 'failed' }, data.refused) : null,
       h('p', {}, 'Choose a second run above. Both need receipts: workbench train MODEL --folder DIR --receipts gradients -o FILE.run'),
     ]).filter(Boolean));
     body.scrollTop = top;

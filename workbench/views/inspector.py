@@ -32,7 +32,7 @@ from workbench.views.rows import (
 #: Lines of the model's source shown around the line an op came from.
 CONTEXT = 2
 _HALVES = {
-    "source": "models of ONNX, before the import", "meaning": "all targets",
+    "source": "models of ONNX, before the import", "meaning": "all targets (target-independent)",
     "implementation": "this target",
 }  # fmt: skip
 
@@ -51,7 +51,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         sections += _op(run, found.stage, found.op, found.ops)
     elif sight.op is not None:
         sections.append(as_section("Selection", [
-            as_text("This op is nothing in this stage."),
+            as_text("This op does not exist at this stage."),
             *_life_links(run, sight.op),
         ]))  # fmt: skip
     if sight.rewrite is not None:
@@ -97,7 +97,7 @@ def _op(run: Run, stage: int, number: int, carriers: tuple[int, ...]) -> list[di
             rows.append(as_fact(name, _attribute(value)))
     if len(carriers) > 1:
         rows.append(
-            as_text(f"One of {len(carriers)} ops that carry the meaning of the selected op:")
+            as_text(f"One of {len(carriers)} ops that replace the selected op:")
         )
         rows += [
             as_link(f"{run.name_of(k)} {run.recording.op(k).kind}", "", {"op": k})

@@ -232,7 +232,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const { left, right, top, bottom } = MARGIN;
     const x = (value) => left + ((Math.log10(value) - xs[0]) / (xs[1] - xs[0])) * (width - left - right);
     const y = (value) => height - bottom - ((Math.log10(value) - ys[0]) / (ys[1] - ys[0])) * (height - top - bottom);
-    const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `Roofline of ${plural(list.length, 'kernel')}: arrow keys go from mark to mark, the dearest first, the launches of the selected kernel behind it; Enter selects, c shows the code` });
+    const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `Roofline of ${plural(list.length, 'kernel')}: arrow keys go from mark to mark, the slowest first, the launches of the selected kernel behind it; Enter selects, c shows the code` });
     const clip = `clip${Math.random().toString(36).slice(2)}`;
     picture.append(svg('clipPath', { id: clip }, svg('rect', { x: left, y: top, width: Math.max(0, width - left - right), height: Math.max(0, height - top - bottom) })));
     axis(picture, xs, (at) => [x(at), top, x(at), height - bottom], (at) => [x(at), height - bottom + 14, 'middle'], width / 90);

@@ -110,11 +110,11 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const ends = data.passes.filter((p) => p.accumulated !== null);
     const end = ends.length ? ends[ends.length - 1].accumulated : null;
     const go = (pass) => ({ class: 'link', 'data-first': pass.index, click: () => send('go', { stage: pass.index, rewrite: null }) });
-    const more = end === null ? '' : end === 0 ? 'The outputs have the bits of the import.' : `The outputs are off by ${relative(end)} of the largest, against the import.`;
+    const more = end === null ? '' : end === 0 ? 'The outputs have the bits of the import.' : `End-to-end relative error of the outputs: ${relative(end)} (of max abs).`;
     if (first) {
       const bad = first.verdicts.failed;
       told.replaceChildren('First pass that changed bits: ', h('button', go(first), first.name),
-        h('span', { class: 'more' }, ` · ${bad ? `${plural(bad, 'check')} failed` : `${plural(first.verdicts.within, 'check')} within tolerance`}, worst ${relative(first.worst)} of the largest. ${more}`));
+        h('span', { class: 'more' }, ` · ${bad ? `${plural(bad, 'check')} failed` : `${plural(first.verdicts.within, 'check')} within tolerance`}, worst relative error ${relative(first.worst)} (of max abs). ${more}`));
     } else if (ORDER.some((v) => counts[v])) {
       told.replaceChildren(h('b', {}, counts.unchecked ? 'Every pass that was checked kept every bit.' : 'Every pass kept every bit.'), h('span', { class: 'more' }, ` ${more}`));
     } else told.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with “check every rewrite” to have each evaluated on real tensors.'));
@@ -125,7 +125,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   function besideFramework() {
     const { name, values, same, verdict, beyond } = data.framework;
     const [worst] = data.beside;
-    const most = worst.same ? [' All have the same bits.'] : [` ${count(same)} with the same bits, worst ${relative(worst.error)} of the largest at `,
+    const most = worst.same ? [' All have the same bits.'] : [` ${count(same)} with the same bits, worst relative error ${relative(worst.error)} (of max abs) at `,
       h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list what differs from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (worst.op !== null) send('select', { op: worst.op }); } }, worst.node), '.'];
     return [h('div', { class: 'more', 'data-framework': name }, `Against ${name}: `, h('b', { 'data-verdict': verdict }, verdict), `, ${plural(values, 'value')} of the import compared.`, ...most),
       ...beyond.map((line) => h('div', { class: 'more', 'data-beyond': name }, line))];
@@ -173,7 +173,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     ].filter(Boolean));
     const marked = data.passes.map((p, i) => {
       const counts = ORDER.filter((v) => p.verdicts[v]).map((v) => `${count(p.verdicts[v])} ${WORDS[v]}`).join(', ');
-      const say = [`${String(p.index).padStart(2, '0')} ${p.name}: ${counts || 'nothing to check'}`, p.worst ? `worst check ${relative(p.worst)} of the largest` : '',
+      const say = [`${String(p.index).padStart(2, '0')} ${p.name}: ${counts || 'nothing to check'}`, p.worst ? `worst relative error ${relative(p.worst)} (of max abs)` : '',
         p.accumulated === null ? '' : `outputs against the import ${relative(p.accumulated)}`].filter(Boolean).join('\n');
       return svg('rect', { class: 'hit', x: x(i) - step / 2, width: step, y: top, height: plot + marks, role: 'link', 'aria-label': say, 'data-stage': p.index,
         click: () => send('go', { stage: p.index, rewrite: null }) }, svg('title', {}, say));

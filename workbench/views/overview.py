@@ -97,7 +97,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     yield _figure("time per execution", timing.get("total_ms"), "ms",
                   f"median on {executed_on(timing.get('threads'))}", "kernels")  # fmt: skip
     yield _figure("peak memory", memory.get("arena_bytes"), "B",
-                  "the arena that activations share", "memory")  # fmt: skip
+                  "activation arena", "memory")  # fmt: skip
     facts = run.meta().get("facts")
     made_up = facts.get("stand_ins") if isinstance(facts, dict) else None
     yield _figure("weights", memory.get("weight_bytes"), "B",
@@ -111,9 +111,9 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
                   f"compiled functions, launched {count} times", "kernels")  # fmt: skip
     if ops:
         last = ends.get("meaning", stages[-1])
-        hint = f"imported; {last.ops} after the passes all targets share"
-        yield _figure("ops in", ops[0], "", hint, "graph")
-        yield _figure("launches", count or None, "", "what they became", "graph")
+        hint = f"{last.ops} after the target-independent passes"
+        yield _figure("imported ops", ops[0], "", hint, "graph")
+        yield _figure("launches", count or None, "", "kernel launches per execution", "graph")
         # The last ones that passes count: how often loops run is found out on the way.
         flops = [s.figures["flops"] for s in stages if s.figures.get("flops")]
         yield _figure("work", flops[-1] if flops else 0, "flop", "of one execution", "graph")
@@ -152,7 +152,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     else:
         yield _figure("compile time", figures.get("compile_seconds") or run.meta().get("seconds"),
                       "s", "recording included", "")  # fmt: skip
-    hint = f"what the bits of the result depend on; numerics contract {contracts.version(run)}"
+    hint = f"hash of everything that determines the result; numerics contract {contracts.version(run)}"
     yield {**_figure("identity", None, "", hint, ""),
            "text": str(figures.get("identity", ""))[:16]}  # fmt: skip
     if figures.get("not_executed"):

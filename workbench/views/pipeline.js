@@ -238,7 +238,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (row.ours) found.push(h('span', { class: 'tag', title: row.summary }, 'inserted'));
     else if (row.own) found.push(row.problem ? h('span', { class: 'tag bad', title: row.problem }, 'own ✗') : h('span', { class: 'tag', title: 'inserted; its own code' }, 'own'));
     if (row.limit !== null) found.push(h('span', { class: 'tag', title: `stops after ${row.limit} rewrites` }, `≤ ${row.limit}`));
-    if (row.cuts) found.push(h('span', { class: 'tag', title: `in parts of ${row.cuts} rewrites and the rest, each a stage` }, `÷ ${row.cuts}`));
+    if (row.cuts) found.push(h('span', { class: 'tag', title: `split into steps of ${row.cuts} rewrites and the rest, each a stage` }, `÷ ${row.cuts}`));
     if (row.repeat) found.push(h('span', { class: 'tag', title: 'runs twice in a row' }, '× 2'));
     const set = row.options.filter((option) => option.set);
     if (set.length) found.push(h('span', { class: 'tag', title: set.map((o) => `${o.name} = ${o.text}`).join('\n') }, set.map((o) => o.name).join(', ')));
@@ -396,7 +396,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     for (const each of row.options) form.push(...option(row, each));
     form.push(h('label', { for: 'limit' }, 'stop after'), h('input', { id: 'limit', type: 'text', inputmode: 'numeric', value: row.limit ?? '', placeholder: 'no limit', disabled: disabled || row.mandatory, 'data-option': 'limit',
       title: row.mandatory ? 'the compile needs all of it' : '', change: (event) => act({ do: 'limit', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites'));
-    form.push(h('label', { for: 'cuts' }, 'in parts of'), h('input', { id: 'cuts', type: 'text', value: row.cuts, placeholder: 'one part', disabled: disabled || row.mandatory, 'data-option': 'cuts',
+    form.push(h('label', { for: 'cuts' }, 'split into steps of'), h('input', { id: 'cuts', type: 'text', value: row.cuts, placeholder: 'one step', disabled: disabled || row.mandatory, 'data-option': 'cuts',
       title: row.mandatory ? 'the compile needs all of it at once' : 'Numbers of rewrites, each a stage to look at: 1,1,5 or 20x1; the rest follows', change: (event) => act({ do: 'cut', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites each'));
     form.push(h('label', { for: 'repeat' }, 'run twice'), h('input', { id: 'repeat', type: 'checkbox', checked: row.repeat, disabled, 'data-option': 'repeat', change: (event) => act({ do: 'repeat', label: row.label, on: event.target.checked }) }), h('small', {}, 'in a row'));
     const button = (name, title, done, off = disabled) => h('button', { 'data-do': done.do + (done.by ?? '') + (done.pass ? `-${done.pass}` : ''), title, disabled: off, click: () => act({ label: row.label, ...done }) }, name);

@@ -128,7 +128,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const tab = (on, text, hint, click) => h('button', { 'aria-pressed': String(on), title: hint, click }, text);
     keepingFocus(bar, ['title'], () => bar.replaceChildren(...[
       h('span', { class: 'group' }, tab(!asking(), 'rewrites', 'What this pass did', () => ask(null)),
-        tab(asking(), 'why not?', 'Why two ops were not joined, or a rule not applied', () => asking() || ask({}))),
+        tab(asking(), 'why not?', 'Why two ops were not fused, or a rule not applied', () => asking() || ask({}))),
       h('span', { class: 'title' }, h('b', {}, data.name), ` ${plural(data.total, 'rewrite')}`),
       data.rules.length > 1 ? select('rule', 'all rules', data.rules.map(([rule, n]) => [rule, `${rule} (${count(n)})`])) : null,
       verdicts.length > 1 ? select('verdict', 'all checks', verdicts.map(([verdict, n]) => [verdict, `${MARKS[verdict]} ${MARK_WORDS[verdict]} (${count(n)})`])) : null,
@@ -174,7 +174,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         found.source && fact('rule', h('code', { title: found.source }, found.short)),
         fact('check', h('span', { class: found.verdict }, found.check)),
         found.value && fact('compared', h('code', {}, found.value), found.element?.length && found.verdict !== 'bitwise' ? ` worst at [${found.element}]` : '', numbers.length === 2 ? `: ${numbers[0]} became ${numbers[1]}` : ''),
-        fact('tolerance', found.tolerance === null ? 'none: every bit must be kept' : `${found.tolerance.toExponential(1)} of the largest value`),
+        fact('tolerance', found.tolerance === null ? 'none: every bit must be kept' : `${found.tolerance.toExponential(1)} of max abs`),
         fact('time', figure(found.us, 'us')), found.note && fact('note', found.note),
         found.values.length && fact('values', h('code', {}, found.values.map(([a, b]) => (a === b ? a : `${a} → ${b}`)).join(', ')))),
       h('div', { class: 'sides' }, side('old', 'Before', found.old), side('new', 'After', found.new)));

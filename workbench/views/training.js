@@ -178,7 +178,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const others = library.filter((each) => each.name !== a.name && each.status !== 'unreadable');
     const about = (each) => `${each.model} · ${each.target}`;
     pair.replaceChildren(...(data.rows ? [] : pairBar({ a, b: data.b, library: others, about, choose, send })), // a report has no second run
-      data.together ? h('button', { 'data-do': 'divergence', title: 'The first op in which the two runs differ', click: () => send('show', { view: 'divergence' }) }, 'Where do they part?') : '',
+      data.together ? h('button', { 'data-do': 'divergence', title: 'The first op in which the two runs differ', click: () => send('show', { view: 'divergence' }) }, 'Where do they diverge?') : '',
       pairClear(data.b, choose), h('span', { class: 'gap' }), saves);
   }
 

@@ -88,7 +88,7 @@ function twoNumbers({ selection, send, remember }) {
     }
     const row = first.a;
     const go = h('button', { class: 'link', 'data-first': row.op ?? '', title: 'Select it in A', click: () => choose(first) }, `${row.name} ${row.kernel ?? row.kind.replace(/^[a-z]+\./, '')}`);
-    const relative_ = first.relative ? `, ${relative(first.relative)} of the largest` : '';
+    const relative_ = first.relative ? `, relative error ${relative(first.relative)} (of max abs)` : '';
     told.replaceChildren(h('p', {}, row.kind === 'input' ? 'The runs were not given the same inputs: ' : 'First divergence: ', go,
       h('span', { class: 'more' }, ` · ${PARTS[first.part]}${base(row) ? `, ${base(row)}` : ''} · ${furthest(first)}${relative_}.`
         + ` ${count(data.differing)} of ${plural(data.total, 'value')} differ.${first.how === 'guessed' ? ' That these two are the same value is a guess.' : ''}`)), more);

@@ -5,7 +5,7 @@ function twoSource({ selection, send, remember }) {
   const places = (at) => (at.lines ?? []);
   return pairTable({ selection, remember, what: {
     csv: ['Lines of both', 'lines-of-two'], order: ['us_d', -1],
-    region: 'Lines of both recordings: up and down select the dearest op of a line of A, Enter shows its code',
+    region: 'Lines of both recordings: up and down select the most expensive op of a line of A, Enter shows its code',
     filter: 'Filter by text, file or line',
     left: [{ id: 'text', title: 'line', code: true, value: (row) => row.text }, { id: 'place', title: 'place', value: (row) => row.place.split('/').pop(), whole: (row) => `${row.file}:${row.line}` }],
     groups: [

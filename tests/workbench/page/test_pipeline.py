@@ -164,7 +164,7 @@ def test_the_code_that_a_recording_from_elsewhere_brings_runs_only_once_it_is_tr
     there = Run(compiled(tmp_path / "sent.run", edit=inserted(code)))
     workspace = Workspace(root=tmp_path / "cache")
     draft = pipeline.data(there, Sight(), None)["shown"]["draft"]
-    with pytest.raises(Distrust, match="brings a pass with code of its own"):
+    with pytest.raises(Distrust, match="contains custom pass code"):
         rerun.job(workspace, there, {"draft": draft})
     assert rerun.job(workspace, there, {"draft": draft, "trust": True})["edit"]["insert"]
     without = pipeline.answer(

@@ -77,7 +77,7 @@ def test_execute_compiles_as_the_recording_was(workspace):
 
 def test_execute_asks_before_it_runs_the_pass_of_a_recording_from_elsewhere(workspace, tmp_path):
     run = Run(compiled(tmp_path / "sent.run", edit=OWN))
-    with pytest.raises(Distrust, match="brings a pass with code of its own"):
+    with pytest.raises(Distrust, match="contains custom pass code"):
         rerun.execution(workspace, run, {})
     assert rerun.execution(workspace, run, {"trust": True})["edit"]["insert"]
     run.close()
@@ -106,7 +106,7 @@ def test_the_code_of_a_link_is_asked_about_that_of_ones_own_hand_is_not(workspac
         return answer["draft"]
 
     linked = does({"edit": OWN}, do="show")
-    with pytest.raises(Distrust, match="the link brings a pass with code of its own"):
+    with pytest.raises(Distrust, match="this link contains custom pass code"):
         rerun.job(workspace, made_here, {"draft": linked}, "ann")
     assert rerun.job(workspace, made_here, {"draft": linked, "trust": True}, "ann")
     typed = own_pass.TEMPLATE.replace("core.relu", "core.neg")

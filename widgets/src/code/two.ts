@@ -126,7 +126,7 @@ export class TwoCodesView implements View<TwoCodes> {
   private showBar(at: number, texts: string[], shown: string): void {
     const { title, names, partners, parts, left_out } = this.data_;
     const partner = partners[at]!;
-    const choice = h('select', { 'aria-label': 'Kernel of B', title: 'Kernels of B that compute what the one of A does, the dearest first', change: () => this.choose({ partner: choice.value }) });
+    const choice = h('select', { 'aria-label': 'Kernel of B', title: 'Kernels of B that compute what the one of A does, the slowest first', change: () => this.choose({ partner: choice.value }) });
     partners.forEach(({ name, launches, us }, i) => {
       if (!parts.some((part) => part.partner === i)) return;
       const cost = us === null ? '' : `, ${quantity(us, 'us')}`;
