@@ -241,7 +241,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "place": Term("model line", "", "The line of the model they came from.", _LINE),
         "us": Term("time", "µs", "Time of one execution's launches; ≥: not measured, the least that the machine's limits allow."),
         "difference": Term("difference", "µs", "B − A; sorted by its size."),
-        "ratio": Term("B is", "", "The time of B divided by that of A, or the reverse."),
+        "ratio": Term("speedup of B", "95 % interval", "The time of A divided by that of B: above 1 B is faster. In parentheses its 95 % interval (bootstrap of both medians); where that contains 1 the difference is within the noise."),
     },
 }  # fmt: skip
 

@@ -19,6 +19,8 @@ tbody tr.to { cursor: pointer; } tbody tr.to:hover { background: var(--raised); 
 tr.section td { background: var(--page); color: var(--muted); font-weight: 600; text-align: left; padding-top: 5px; }
 .less { color: var(--added); } .more { color: var(--removed); }
 .said { font-style: italic; color: var(--muted); } .guess { font-style: italic; }
+.wrong { margin: 12px 0 0; padding: 6px 12px; border: 1px solid var(--bad); border-left-width: 4px; border-radius: 4px; background: var(--surface); } .wrong b { color: var(--bad); }
+td small { color: var(--faint); }
 .same { color: var(--added); } .differs { color: var(--removed); font-weight: 600; }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 0 18px; align-items: start; }
 .choose { max-width: 760px; margin: 30px auto; } .choose p { color: var(--muted); }
@@ -92,17 +94,26 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     return [node, csv];
   }
 
-  const change = (a, b, text) => (a === null || b === null || a === undefined || b === undefined ? h('td', { class: 'faint' }, '–')
-    : a === b ? h('td', { class: 'muted' }, '=') : h('td', { class: b < a ? 'less' : 'more' }, `${b > a ? '+' : '−'}${text(Math.abs(b - a))}`));
-  const ratio = (a, b) => (a && b ? b / a : null);
+  /** `better`: whether "less" or "more" of it is good; "": neither, which has no colour. */
+  const change = (a, b, text, better = 'less') => (a === null || b === null || a === undefined || b === undefined ? h('td', { class: 'faint' }, '–')
+    : a === b ? h('td', { class: 'muted' }, '=') : h('td', { class: !better ? '' : (b < a) === (better === 'less') ? 'less' : 'more' }, `${b > a ? '+' : '−'}${text(Math.abs(b - a))}`));
+  /** How many times as fast B is, with its interval; inside the noise it says so. */
+  function speedup(value, bounds, sign = '') {
+    if (value === null) return h('td', { class: 'faint' }, '–');
+    const text = `${sign}${number(value)}×`;
+    if (!bounds) return h('td', sign ? { class: 'said', title: 'By a predicted time: a bound' } : { class: 'muted', title: 'Too few samples for an interval' }, text);
+    const [low, high] = bounds;
+    const range = `${number(low)} to ${number(high)}×`;
+    const noise = low <= 1 && high >= 1;
+    return h('td', { class: noise ? 'muted' : low > 1 ? 'less' : 'more', title: `95 % interval: ${range}${noise ? '. It contains 1: no difference can be told from the noise' : ''}`, 'data-noise': String(noise) },
+      text, h('small', {}, noise ? ' within noise' : ` (${range})`));
+  }
+  const ratio = (a, b) => (a && b ? a / b : null);
   /** A predicted time is the least it can be: what follows from one is a bound, and says so. */
-  const bound = (row, faster) => (!row.a || !row.b || row.a.measured === row.b.measured ? '' : row.a.measured === faster ? '≤ ' : '≥ ');
+  const bound = (row) => (!row.a || !row.b || row.a.measured === row.b.measured ? '' : row.a.measured ? '≤ ' : '≥ ');
   const guessed = (row) => Boolean(row.a && row.b && !(row.a.measured && row.b.measured));
   function against(row) {
-    const value = ratio(row.a?.us, row.b?.us);
-    if (value === null) return h('td', { class: 'faint' }, '–');
-    const text = value < 1 ? `${bound(row, true)}${number(1 / value)} × faster` : value > 1 ? `${bound(row, false)}${number(value)} × slower` : 'the same';
-    return h('td', guessed(row) ? { class: 'said', title: 'By a predicted time: the least it can be' } : {}, text);
+    return speedup(ratio(row.a?.us, row.b?.us), row.speedup, guessed(row) ? bound(row) || '≈ ' : '');
   }
   const difference = (a, b) => (a === null || b === null || a === undefined || b === undefined ? null : b - a);
 
@@ -116,20 +127,23 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const node = h('div', { class: 'wide' }, h('table', { 'data-table': 'facts' },
       h('thead', {}, h('tr', {}, h('th', { class: 'text' }, ''), h('th', { class: 'text' }, 'A'), h('th', { class: 'text' }, 'B'), h('th', {}, ''))),
       h('tbody', {}, data.facts.map((row) => h('tr', { 'data-fact': row.name }, h('td', { class: 'text', title: row.hint }, row.name),
-        h('td', { class: 'text part', title: row.a }, short(row.a) || '–'), h('td', { class: 'text part', title: row.b }, short(row.b) || '–'),
+        ['a', 'b'].map((side, i) => h('td', { class: `text part${row.bad?.[i] ? ' differs' : ''}`, title: row[side] }, short(row[side]) || '–')),
         h('td', {}, row.why && row.a && row.b ? h('span', { class: 'faint', title: row.why }, 'not compared') : row.a && row.b ? h('span', { class: row.equal ? 'same' : 'differs' }, row.equal ? 'equal' : 'differs') : ''))))));
     return [node, csv];
   }
 
   function drawFigures() {
+    const ranged = (row, side) => { const found = row[`interval_${side}`]; return found ? h('small', { title: explain('kernels', 'interval') }, ` (${interval(found[0], found[1], row.unit)})`) : null; };
+    const noisy = ({ speedup: found }) => Boolean(found) && found[0] <= 1 && found[1] >= 1;
     const show = (row, value) => (value === null ? '–' : figure(value, row.unit));
     const part = (sections) => h('div', { class: 'wide' }, h('table', { 'data-table': 'figures' },
       h('thead', {}, h('tr', {}, h('th', { class: 'text' }, ''), h('th', {}, 'A'), h('th', {}, 'B'), h('th', {}, 'difference'))),
       h('tbody', {}, sections.flatMap((section) => {
         const rows = data.figures.filter((row) => row.section === section);
         return rows.length ? [h('tr', { class: 'section' }, h('td', { colspan: 4 }, SECTIONS[section])),
-          ...rows.map((row) => h('tr', { 'data-figure': row.name, title: row.a && row.b ? `${row.hint ? `${row.hint}; ` : ''}B is ${number(row.b / row.a)} times A` : row.hint }, h('td', { class: 'text' }, row.name),
-            h('td', {}, show(row, row.a)), h('td', {}, show(row, row.b)), change(row.a, row.b, (value) => figure(value, row.unit))))] : [];
+          ...rows.flatMap((row) => [h('tr', { 'data-figure': row.name, title: row.a && row.b ? `${row.hint ? `${row.hint}; ` : ''}B is ${number(row.b / row.a)} times A` : row.hint }, h('td', { class: 'text' }, row.name),
+            ['a', 'b'].map((side) => h('td', {}, show(row, row[side]), ranged(row, side))), change(row.a, row.b, (value) => figure(value, row.unit), noisy(row) ? '' : row.better)),
+          row.speedup === undefined || row.a === null || row.b === null ? null : h('tr', { 'data-figure': 'speedup of B' }, h('td', { class: 'text', title: explain('compare', 'ratio') }, 'speedup of B'), h('td'), h('td'), speedup(row.a / row.b, row.speedup))])] : [];
       }))));
     const csv = h('button', { title: 'Download as CSV', click: () => download('compare-figures.csv', csvText(['section', 'figure', 'unit', 'A', 'B', 'difference'],
       data.figures.map((row) => [row.section, row.name, row.unit, row.a, row.b, difference(row.a, row.b)])), 'text/csv') }, 'CSV');
@@ -156,7 +170,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       time('a'), time('b'),
       { id: 'difference', title: 'difference', unit: 'µs', signed: true, hint: explain('compare', 'difference'), value: (row) => difference(row.a?.us, row.b?.us) ?? (row.b?.us ?? (row.a?.us ? -row.a.us : null)),
         cell: (row) => { const cell = change(row.a ? row.a.us : 0, row.b ? row.b.us : 0, number); cell.classList.toggle('guess', guessed(row)); return cell; } },
-      { id: 'ratio', title: 'B is', hint: explain('compare', 'ratio'), value: (row) => ratio(row.a?.us, row.b?.us), cell: against },
+      { id: 'ratio', title: 'speedup of B', unit: '95 % interval', hint: explain('compare', 'ratio'), value: (row) => ratio(row.a?.us, row.b?.us), cell: against },
       ...['a', 'b'].map((letter) => plain_(letter, ...columnsOf('kernels', 'gflops')[0].slice(0, 4))),
       kernel('a'), kernel('b'),
       ...['a', 'b'].flatMap((letter) => needs.filter(([name]) => has(letter, name)).map((each) => plain_(letter, ...each))),
@@ -196,6 +210,12 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     return [h('h2', {}, 'Passes', both('diff'), h('span', { class: 'faint' }, `matched by name${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`), h('span', { class: 'gap' }), csv), node];
   }
 
+  /** Which of the two is wrong: the first thing to know of a comparison. */
+  function verdict() {
+    return ['a', 'b'].filter((side) => data[side].wrong).map((side) => h('div', { class: 'wrong', role: 'alert', 'data-wrong': side },
+      h('b', {}, `${side.toUpperCase()} is wrong: `), data[side].wrong, '. Its times say nothing about a correct program.'));
+  }
+
   function draw() {
     if (!data) return;
     drawBar();
@@ -204,6 +224,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const [facts, factsCsv] = drawFacts();
     const [speed, numbers, csv] = drawFigures();
     keepingFocus(scroll, ['data-sort', 'data-by'], () => scroll.replaceChildren(
+      ...verdict(),
       h('div', { class: 'two' }, h('div', {}, h('h2', {}, 'What they are', h('span', { class: 'gap' }), factsCsv), facts, h('h2', {}, 'Speed and memory', both('memory'), both('timeline'), h('span', { class: 'gap' }), csv), speed),
         h('div', {}, h('h2', {}, 'Work and numbers', both('numerics')), numbers)),
       ...drawKernels(), ...drawPasses()));

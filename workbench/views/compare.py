@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
+from core_compiler.errors import UserError
 from core_compiler.record.reader import Kernel, Stage
+from workbench import edits, intervals, numbers
 from workbench.glossary import GLOSSARY
 from workbench.numbers import said
 from workbench.state import Sight
-from workbench.views import contracts
+from workbench.views import contracts, executions
 from workbench.views.kernels import GPU_FACTS
 from workbench.views.links import linked
 from workbench.views.pairs import Launched, Pair, launched, pairs
@@ -19,6 +24,8 @@ from workbench.views.work import roofs
 
 #: Pairs of launches beyond this many are counted, not listed.
 MAX_PAIRS = 2_000
+#: How many rows, the slowest, have an interval: each is a bootstrap of a millisecond.
+MAX_INTERVALS = 100
 
 
 def key(run: Run, sight: Sight, other: Run | None) -> tuple:
@@ -39,7 +46,9 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
         "facts": _facts(run, other),
         "figures": _figures(run, other),
         "passes": passes(run, other),
-        "launches": [launch(run, other, pair) for pair in found[:MAX_PAIRS]],
+        "launches": _with_intervals(
+            run, other, [launch(run, other, pair) for pair in found[:MAX_PAIRS]], found[:MAX_PAIRS]
+        ),
         "more_launches": max(0, len(found) - MAX_PAIRS),
         **_matched(run, other, found),
     }  # fmt: skip
@@ -58,8 +67,25 @@ def about(run: Run) -> dict[str, Any]:
         "model": str(meta.get("model", run.path.stem)), "target": str(meta.get("target", "")),
         "measured": bool(run.timings()), "machine": "" if found is None else found.name,
         "threads": run.figures("timing").get("threads"),
-        "not_executed": run.figures().get("not_executed"),
+        "not_executed": run.figures().get("not_executed"), "wrong": _wrong(run),
     }  # fmt: skip
+
+
+def _wrong(run: Run) -> str:
+    """Why the numbers of a recording are not to be trusted; "" where nothing says so."""
+    failed = [s for s in run.stages() if s.verdicts.get("failed")]
+    if failed:
+        count = sum(s.verdicts["failed"] for s in failed)
+        return f"{count} failed check{'' if count == 1 else 's'}, first in {failed[0].pass_name}"
+    figures = run.figures()
+    told = numbers.framework((), figures)
+    if told is not None and told["beyond"]:
+        return f"the import differs from {told['framework']} at {told['beyond']['node']}"
+    if figures.get("verdict") == "differs":
+        return f"the outputs differ from {figures.get('against', 'the peer')}"
+    if executions.differing(run) is not None:
+        return "two executions gave different bits"
+    return "" if run.status in ("finished", "recording") else f"the run is {run.status}"
 
 
 # -- texts ----------------------------------------------------------------------------------------
@@ -82,15 +108,19 @@ def _facts(run: Run, other: Run) -> list[dict[str, Any]]:
     row("machine", "what was compiled for", lambda each: each.figures().get("machine_summary"))
     row("frontend", "", meta("frontend"))
     row("sizes", "", lambda each: _listed(each.meta().get("sizes")))
-    row("pipeline", "what was edited", lambda each: _edited(each.meta().get("edit")))
+    row("pipeline", "edits of the default pipeline", lambda each: _edited(each.meta()))
+    row("checks", "verdicts of all checks", _checks)
     row("numerics contract", "the version under which the bits were made", contracts.version)
     bits = len(rows)
-    row("identity", "what the bits of the result depend on",
+    row("identity", "hash of everything that determines the result",
         lambda each: each.figures().get("identity"))  # fmt: skip
     row("output digest", "the bits of the outputs on the example inputs",
         lambda each: each.figures().get("digest"))  # fmt: skip
     for each in rows[bits:]:
         each["why"] = contracts.refusal(run, other)
+    for each in rows:
+        if each["name"] == "checks":
+            each["bad"] = ["failed" in each["a"], "failed" in each["b"]]
     a, b = (each.meta().get("versions") or {} for each in (run, other))
     rows += [
         {"name": name, "hint": "its version", "a": str(a.get(name) or ""),
@@ -104,17 +134,20 @@ def _listed(found: Any) -> str:
     return ", ".join(f"{k} {v}" for k, v in found.items()) if isinstance(found, Mapping) else ""
 
 
-def _edited(edit: Any) -> str:
-    """The pipeline's edits in words; empty for the pipeline as it is."""
-    if not isinstance(edit, Mapping):
-        return ""
-    parts = []
-    for what, value in edit.items():
-        if isinstance(value, Mapping):
-            parts += [f"{what} {name} {_listed(v) or v}" for name, v in value.items()]
-        elif value:
-            parts += [f"{what} {each}" for each in value]
-    return "; ".join(parts)
+def _edited(meta: Mapping[str, Any]) -> str:
+    """The edits of the pipeline and the target's options in words; "" for the pipeline as it is."""
+    try:
+        edit, target = edits.checked(meta.get("edit")), meta.get("target_options") or {}
+    except UserError:  # of a recording that is not ours
+        return "edited in a way that this version does not know"
+    return edits.words(edit, target if isinstance(target, Mapping) else {})
+
+
+def _checks(run: Run) -> str:
+    counts: Counter[str] = Counter()
+    for stage in run.stages():
+        counts.update(stage.verdicts)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in numbers.ORDER if counts[verdict])
 
 
 # -- figures --------------------------------------------------------------------------------------
@@ -159,6 +192,12 @@ def _verdicts(verdict: str) -> Read:
     return count
 
 
+#: Figures of which more is better, and those of which neither more nor less is: of all others less.
+_MORE = frozenset({"checks that kept every bit"})
+_NEITHER = frozenset({
+    "launches", "kernels", "ops imported", "ops at the end", "arithmetic", "rewrites", "inputs",
+    "outputs", "checks within tolerance", "unchecked rewrites", "lower bound",
+})  # fmt: skip
 #: Section, name (`workbench.glossary` has the unit and what it is), how it is read.
 _FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("speed", "time per execution", _of("timing", "total_ms")),
@@ -191,9 +230,22 @@ def _figures(run: Run, other: Run) -> list[dict[str, Any]]:
         a, b = _number(read(run)), _number(read(other))
         if a is not None or b is not None:
             term = GLOSSARY["compare"][name]
+            better = "more" if name in _MORE else "" if name in _NEITHER else "less"
             rows.append({"section": section, "name": name, "unit": term.unit, "hint": term.hint,
-                         "a": a, "b": b})  # fmt: skip
+                         "a": a, "b": b, "better": better})  # fmt: skip
+            if name == "time per execution":
+                rows[-1] |= _of_executions(run, other)
     return rows
+
+
+def _of_executions(run: Run, other: Run) -> dict[str, Any]:
+    """The intervals of both medians and of how many times as fast the second is."""
+    samples = [
+        np.array(()) if not each.executions() else each.executions()[-1].samples_us / 1e3
+        for each in (run, other)
+    ]
+    a, b = map(intervals.median, samples)
+    return {"interval_a": a, "interval_b": b, "speedup": intervals.ratio(*samples)}
 
 
 def _number(value: Any) -> float | str | None:
@@ -255,12 +307,11 @@ def _kernels(run: Run, other: Run, found: Iterable[Pair]) -> list[dict[str, Any]
             tuple(sorted({e.work.kernel for e in side})) for side in (pair.first, pair.second)
         )
         groups.setdefault(names, []).append(pair)
-    rows = []
-    for group in groups.values():
-        whole = Pair(tuple(e for p in group for e in p.first),
-                     tuple(e for p in group for e in p.second))  # fmt: skip
-        rows.append(launch(run, other, whole))
-    return rows
+    whole = [
+        Pair(tuple(e for p in group for e in p.first), tuple(e for p in group for e in p.second))
+        for group in groups.values()
+    ]
+    return _with_intervals(run, other, [launch(run, other, each) for each in whole], whole)
 
 
 def launch(run: Run, other: Run, pair: Pair) -> dict[str, Any]:
@@ -269,8 +320,30 @@ def launch(run: Run, other: Run, pair: Pair) -> dict[str, Any]:
     dearest = max(every, key=lambda e: (e.work.median_us or 0.0, e.work.least_us or 0.0))
     return {
         "title": dearest.title, "place": dearest.place, "op": dearest.op if pair.first else None,
-        "a": _side(run, pair.first), "b": _side(other, pair.second),
+        "a": _side(run, pair.first), "b": _side(other, pair.second), "speedup": None,
     }  # fmt: skip
+
+
+def _with_intervals(
+    run: Run, other: Run, rows: list[dict[str, Any]], found: Sequence[Pair]
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The rows of pairs, the slowest of them with the interval of their speedup."""
+    spent = [max((row[side] or {}).get("us") or 0.0 for side in ("a", "b")) for row in rows]
+    slowest = sorted(range(len(rows)), key=lambda i: -spent[i])[:MAX_INTERVALS]
+    of_a, of_b = _samples(run), _samples(other)
+    for i in slowest:
+        a, b = (
+            [samples[e.op] for e in side if e.op in samples]
+            for side, samples in ((found[i].first, of_a), (found[i].second, of_b))
+        )
+        if a and b and len({*map(len, a)}) == len({*map(len, b)}) == 1:
+            rows[i]["speedup"] = intervals.ratio(np.sum(a, axis=0), np.sum(b, axis=0))
+    return rows
+
+
+def _samples(run: Run) -> dict[int, np.ndarray]:
+    """The samples of each launch by its op, in microseconds."""
+    return {t.op: t.samples_us for t in run.timings() if t.op is not None}
 
 
 def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:

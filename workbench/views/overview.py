@@ -14,7 +14,7 @@ from workbench import numbers
 from workbench.advice import advise
 from workbench.findings import problems
 from workbench.state import Sight
-from workbench.views import contracts, joint, training
+from workbench.views import contracts, executions, joint, training
 from workbench.views.kernels import table
 from workbench.views.reading import Run
 from workbench.views.work import work
@@ -95,7 +95,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     if joint.trains(run):
         yield from _of_step(run)
     yield _figure("time per execution", timing.get("total_ms"), "ms",
-                  f"median on {executed_on(timing.get('threads'))}", "kernels")  # fmt: skip
+                  _of_execution(run, timing), "kernels")  # fmt: skip
     yield _figure("peak memory", memory.get("arena_bytes"), "B",
                   "activation arena", "memory")  # fmt: skip
     facts = run.meta().get("facts")
@@ -152,7 +152,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     else:
         yield _figure("compile time", figures.get("compile_seconds") or run.meta().get("seconds"),
                       "s", "recording included", "")  # fmt: skip
-    hint = f"hash of everything that determines the result; numerics contract {contracts.version(run)}"
+    contract = contracts.version(run)
+    hint = f"hash of everything that determines the result; numerics contract {contract}"
     yield {**_figure("identity", None, "", hint, ""),
            "text": str(figures.get("identity", ""))[:16]}  # fmt: skip
     if figures.get("not_executed"):
@@ -165,6 +166,16 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         return
     yield {**_figure("output digest", None, "", "bits of the outputs on the example inputs", ""),
            "text": str(figures.get("digest", ""))[:16]}  # fmt: skip
+
+
+def _of_execution(run: Run, timing: Mapping[str, Any]) -> str:
+    """What the time of an execution is, how sure it is, and what it was before."""
+    hint, found = f"median on {executed_on(timing.get('threads'))}", executions.facts(run)
+    if found and (spread := executions.spread(found[0])):
+        hint += f", {spread}"
+    if len(found) > 1 and found[1]["median_ms"] is not None:
+        hint += f"; before: {found[1]['median_ms']:.3g} ms"
+    return hint
 
 
 def _of_training(run: Run) -> Iterator[dict[str, Any]]:
