@@ -111,7 +111,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
     "source": {
         "us": Term("time", "µs", "What the ops of the line take in one execution.", _SHARED),
         "share": Term("share", "% of time", "Its part of the time of all kernels. Outlined: a call; it shows what happens below it.", _SHARED),
-        "bytes": Term("moved", "MB", "Bytes its ops must read from memory and write there, in one execution.", _COMPULSORY),
+        "bytes": Term("moved", "MiB", "Bytes its ops must read from memory and write there, in one execution.", _COMPULSORY),
         "flops": Term("work", "Mflop", "Floating-point operations of one execution.", _COUNTED),
         "ops": Term("ops", "at import → now", "Ops that came from it: at import, and in the stage shown. An op that was fused from several lines counts for each of them.", _LINE),
         "check": Term("checked", "worst error", "The worst of the checks of all rewrites that took ops of this line: ✓ every bit kept, ≈ the largest relative error, within its tolerance, ✗ failed. Click to see that rewrite.", _CHECKED),
@@ -140,7 +140,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "intensity": Term("intensity", "flop/B", "Floating-point operations for each compulsory byte.", _COMPULSORY),
         "bound": Term("bound by", "", "The lower roof for most of its time: arithmetic or memory.", _ROOFLINE),
         "flops": Term("work", "Mflop", "Floating-point operations of all its launches.", _COUNTED),
-        "bytes": Term("traffic", "MB", "Compulsory bytes of all its launches.", _COMPULSORY),
+        "bytes": Term("traffic", "MiB", "Compulsory bytes of all its launches.", _COMPULSORY),
         "median_us": Term("median", "µs a launch", "One launch: the mean over its launches of their medians.", _TIMED),
         "min_us": Term("min", "µs", "The fastest sample of a launch.", _TIMED),
         "p95_us": Term("p95", "µs", "95 of 100 samples were faster.", _TIMED),

@@ -22,6 +22,7 @@ from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.passes.inline_broadcasts import InlineBroadcasts
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.runtime.memory import show_bytes
+from workbench import units
 from workbench.advice import trials
 from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Try, severity
 from workbench.advice.offers import last_stage, option, repeat, take_back, target_option
@@ -139,7 +140,7 @@ def _unfused(program: Program, cost: Cost, same: Sequence[tuple[Launch, Launch, 
                   program.sight(writer))]  # fmt: skip
     spent = program.time_of(list(dict.fromkeys(readers)))
     if spent is not None and spent.unit == "us" and not spent.estimated:
-        facts.append(Fact(f"{reader.kernel} takes {spent.value:,.0f} us: {spent.how}"))
+        facts.append(Fact(f"{reader.kernel} takes {units.duration(spent.value)}: {spent.how}"))
     answer = _closest(program, writer, reader)
     if answer is not None:
         facts.append(Fact(f"{answer.pass_label} refused ({answer.condition}): {answer.sentence}",
@@ -314,7 +315,8 @@ def far(program: Program) -> Iterator[Finding]:
             continue
         if (spent - limit) / row["count"] < FAR_US:
             continue
-        how = f"measured {spent:,.0f} us, {limit:,.0f} us at this machine's limit"
+        how = (f"measured {units.duration(spent)}, {units.duration(limit)} at this machine's "
+               "limit")  # fmt: skip
         cost = program.above(spent, limit, how)
         if cost is None:
             continue

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import Any
 
 from core_compiler.runtime.memory import show_bytes
+from workbench import units
 from workbench.commands.printing import emit, painter, printable
 
 #: Letters of a line of text.
@@ -68,5 +69,5 @@ def _figure(value: float, unit: str) -> str:
     if unit == "B":
         return show_bytes(int(value))
     if unit == "us":
-        return f"{value:,.0f} us" if value < 1e4 else f"{value / 1e3:,.1f} ms"
+        return units.duration(value)
     return f"{value:.2g}" if unit == "relative" else f"{100 * value:.3g} %"

@@ -86,7 +86,7 @@ def _text(data: dict[str, Any], arguments) -> str:
     ]
     nowhere = ("from no node" if arguments.nodes else "from no line",
                *_amounts(data["nowhere"], total), "", "", "", "")  # fmt: skip
-    head = ("node" if arguments.nodes else "line", "us", "%", "MB", "Mflop", "with calls us",
+    head = ("node" if arguments.nodes else "line", "us", "%", "MiB", "Mflop", "with calls us",
             "ops", "check", "kind" if arguments.nodes else "text")  # fmt: skip
     lines = [table(head, [*cells, nowhere], right=(1, 2, 3, 4, 5, 6))]
     if len(shown) < len(data["lines"]):
@@ -101,7 +101,8 @@ def _text(data: dict[str, Any], arguments) -> str:
 def _amounts(amount: dict[str, Any], total: float | None) -> tuple[str, ...]:
     us = amount["us"]
     share = f"{100 * us / total:.1f}" if us is not None and total else ""
-    return number(us, 1), share, number(amount["bytes"] / 1e6, 2), number(amount["flops"] / 1e6, 1)
+    moved = number(amount["bytes"] / 2**20, 2)
+    return number(us, 1), share, moved, number(amount["flops"] / 1e6, 1)
 
 
 def _check(check: dict[str, Any] | None) -> str:

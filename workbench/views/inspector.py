@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import core_compiler.ops as declarations
@@ -11,6 +12,7 @@ from core_compiler.ir.origin import FrontendNode
 from core_compiler.ir.text import print_attribute, print_op
 from core_compiler.record.history import HistoryStep
 from core_compiler.record.reader import RecordedRewrite, Stage
+from workbench import units
 from workbench.op_timeline import timeline
 from workbench.state import Sight
 from workbench.views import joint_rows
@@ -66,10 +68,6 @@ def _title(run: Run, op: int | None, sight: Sight) -> str:
     if op is not None:
         return f"{run.name_of(op)} {run.recording.op(op).kind}"
     return "Rewrite" if sight.rewrite is not None else "Pass"
-
-
-def _seconds(time: float) -> str:
-    return f"{time:.2f} s" if time >= 1 else f"{time * 1e3:.1f} ms"
 
 
 # -- the op ---------------------------------------------------------------------------------------
@@ -230,7 +228,7 @@ def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, 
                           {"kernel": row["id"], "panes": ["kernels", "code"]}))  # fmt: skip
     found = next((b for b in run.buffers() if b.id == buffer), None)
     if found is not None:
-        place = f"{found.size:,} B at {found.offset:,} of {found.tier}, "
+        place = f"{units.size(found.size)} at byte {found.offset:,} of {found.tier}, "
         place += f"live at positions {found.start} to {found.end}"
         title = f"buffer {found.name or '%' + str(found.value)} ({found.kind})"
         rows.append(as_link(title, place, {"buffer": found.id, "panes": ["memory", "graph"]}))
@@ -244,7 +242,7 @@ def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, 
 def _speed(row: dict[str, Any]) -> str:
     text = launches(row["count"])
     if row["median_us"] is not None:
-        text += f", median {row['median_us']:,.1f} µs"
+        text += f", median {units.duration(row['median_us'])}"
     if row["beyond"]:
         text += ", above the measured limit"
     elif row["percent"] is not None:
@@ -264,7 +262,7 @@ def _rewrite(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
     rows = [as_fact("rule", rewrite.rule)]
     if rewrite.source:
         rows.append(as_fact("defined in", short_path(rewrite.source)))
-    rows.append(as_fact("time", f"{rewrite.microseconds:,.0f} µs"))
+    rows.append(as_fact("time", units.duration(rewrite.microseconds)))
     if rewrite.note:
         rows.append(as_fact("note", rewrite.note))
     if step.check is not None:
@@ -295,15 +293,11 @@ def _print(run: Run, op: Op) -> str:
     return print_op(op, numbers=numbers)
 
 
-#: Figures of a stage as people say them: label and unit.
-_FIGURES = {"ops": ("ops after it", ""), "flops": ("work", "flop"), "bytes": ("traffic", "B")}
-
-
-def _amount(value: float, unit: str) -> str:
-    """A positive amount with four digits: ``8.24 Gflop``."""
-    steps = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-    by, prefix = next((s for s in steps if value >= s[0]), (1, ""))
-    return f"{value / by:,.4g} {prefix}{unit}"
+#: Figures of a stage: label and how the number is written.
+_FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "ops": ("ops after it", "{:,.0f}".format), "flops": ("work", units.work),
+    "bytes": ("traffic", units.size),
+}  # fmt: skip
 
 
 def _pass(run: Run, stage: Stage) -> dict[str, Any]:
@@ -316,13 +310,13 @@ def _pass(run: Run, stage: Stage) -> dict[str, Any]:
                 "every bit kept" if stage.exact else f"may change: {stage.tolerance_class}",
             )
         )
-        rows.append(as_fact("time", _seconds(stage.seconds)))
+        rows.append(as_fact("time", units.duration(stage.seconds * 1e6)))
     for name, value in stage.options.items():
         rows.append(as_fact(f"option {name}", value))
     for name, value in stage.figures.items():
         if name != "changed" and value:
-            label, unit = _FIGURES.get(name, (name, ""))
-            rows.append(as_fact(label, _amount(value, unit) if unit else f"{value:,.0f}"))
+            label, said = _FIGURES.get(name, (name, "{:,.0f}".format))
+            rows.append(as_fact(label, said(value)))
     if stage.verdicts:
         rows.append(as_fact("checks", ", ".join(f"{n} {v}" for v, n in stage.verdicts.items())))
     rules = Counter(s.rewrite.rule for s in run.rewrites(stage.index)) if stage.index else Counter()

@@ -22,9 +22,8 @@ th.text, td.text { text-align: left; }
 td { text-align: right; padding: 2px 8px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
 td:first-child { font-family: var(--mono); max-width: 190px; overflow: hidden; text-overflow: ellipsis; }
 tbody tr { cursor: pointer; background: var(--surface); } tbody tr:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
-td.cell { position: relative; min-width: 58px; }
-td.cell i { position: absolute; right: 0; top: 3px; bottom: 3px; background: var(--accent); opacity: .2; border-radius: 2px; pointer-events: none; }
-td.cell span { position: relative; }
+td.cell { min-width: 86px; } td.cell b { display: inline-block; width: 34px; height: 8px; margin-right: 6px; background: var(--raised); border-radius: 2px; overflow: hidden; }
+td.cell i { display: block; height: 100%; background: var(--accent); opacity: .75; border-radius: 2px; }
 td.beyond i { background: var(--warn); }
 td.less { color: var(--added); } td.more { color: var(--removed); }
 td.bad { color: var(--bad); font-weight: 600; }
@@ -64,7 +63,7 @@ const WORK = columnsOf('kernels', 'intensity', ['bound', 'text'], 'flops', 'byte
 // Of a GPU's kernels: what the assembler tells, of which the first three stand in sight beside the
 // roofline, and the launch shape.
 const GPU = columnsOf('kernels', 'registers', 'spilled', ['occupancy', 'bar'], 'grid', 'threads', 'shared');
-const SCALE = { share: 100, predicted_share: 100, occupancy: 100, flops: 1e-6, bytes: 1e-6 };
+const SCALE = { share: 100, predicted_share: 100, occupancy: 100, flops: 1e-6, bytes: 2 ** -20 };
 const MODES = [['table', 'Table'], ['roofline', 'Roofline'], ['both', 'Both']];
 const WHOLE = new Set(['threads', 'registers', 'shared', 'spilled']);
 const TEXTS = new Set(['name', 'place', 'bound']);
@@ -78,6 +77,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   let data = { rows: [] };
   let order = null;
   let mode = 'both';
+  let showInner = false;
   const bar = h('div', { class: 'bar' });
   const head = h('tr');
   const body = h('tbody');
@@ -102,8 +102,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const rows = () => {
     const [name, sign] = sorting();
     const rank = (row) => row[name] ?? (TEXTS.has(name) ? '' : -Infinity);
-    return [...data.rows].sort((a, b) => (rank(a) < rank(b) ? -sign : rank(a) > rank(b) ? sign : 0));
+    return data.rows.filter((row) => showInner || !row.core).sort((a, b) => (rank(a) < rank(b) ? -sign : rank(a) > rank(b) ? sign : 0));
   };
+  const inner = () => data.rows.filter((row) => row.core);
   const chosen = () => selection().kernel;
   const shown = (row, name) => (row[name] === null ? null : row[name] * (SCALE[name] ?? 1));
 
@@ -119,9 +120,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (name === 'grid') return h('td', {}, row.grid_least === value ? count(value) : `${count(row.grid_least)}–${count(value)}`);
     const text = h('span', {}, WHOLE.has(name) ? count(value) : number(shown(row, name)));
     if (kind !== 'bar') return h('td', { class: name === 'spilled' && value > 0 ? 'bad' : '' }, text);
-    if (name === 'percent' && row.beyond) return h('td', { class: 'cell beyond', title: `${number(value)} % of it. ${explain('kernels', 'beyond')}` }, h('i', { style: { width: '100%' } }), h('span', {}, '> 100'));
+    if (name === 'percent' && row.beyond) return h('td', { class: 'cell beyond', title: `${number(value)} % of it. ${explain('kernels', 'beyond')}` }, h('b', {}, h('i', { style: { width: '100%' } })), h('span', {}, '> 100'));
     const why = name === 'occupancy' && row.occupancy_limit ? { title: `limited by ${row.occupancy_limit}` } : {};
-    return h('td', { class: 'cell', ...why }, h('i', { style: { width: `${Math.min(100, shown(row, name))}%` } }), text);
+    return h('td', { class: 'cell', ...why }, h('b', {}, h('i', { style: { width: `${Math.min(100, shown(row, name))}%` } })), text);
   }
 
   function draw() {
@@ -151,7 +152,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('div', { class: 'group', role: 'group', 'aria-label': 'Show' }, MODES.map(([name, title]) => h('button', {
         'data-mode': name, 'aria-pressed': String(mode === name), click: () => { mode = name; remember(); draw(); } }, title))),
       h('div', { class: 'facts' },
-        fact('kernels', count(data.rows.length)),
+        fact('kernels', count(data.rows.length - inner().length), explain('overview', 'kernels')),
+        inner().length ? h('button', { class: 'plain link', 'data-do': 'inner', 'aria-pressed': String(showInner), title: 'Functions that kernels call; they are not launched, so they have no times of their own', click: () => { showInner = !showInner; remember(); draw(); } }, `${showInner ? 'hide' : 'show'} ${plural(inner().length, 'inner function')}`) : '',
         ...(data.measured ? [
           ...ofExecution(), data.threads ? fact('threads', count(data.threads)) : '',
           roofs ? fact('limits', limits, `${explain('kernels', 'limits')}\n${roofs.name}`) : '',
@@ -379,7 +381,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   function remember() {
-    model.set('state', { ...(mode === 'both' ? {} : { mode }), ...(order ? { order } : {}), ...(Object.keys(both).length ? { both } : {}) });
+    model.set('state', { ...(mode === 'both' ? {} : { mode }), ...(showInner ? { inner: true } : {}), ...(order ? { order } : {}), ...(Object.keys(both).length ? { both } : {}) });
     model.save_changes();
   }
 
@@ -393,8 +395,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     two.restore(both);
     const next = MODES.some(([name]) => name === state.mode) ? state.mode : 'both';
     const sorted = Array.isArray(state.order) && state.order.length === 2 ? state.order : null;
-    if (next === mode && JSON.stringify(sorted) === JSON.stringify(order)) return;
-    [mode, order] = [next, sorted];
+    if (next === mode && showInner === Boolean(state.inner) && JSON.stringify(sorted) === JSON.stringify(order)) return;
+    [mode, order, showInner] = [next, sorted, Boolean(state.inner)];
     if (data.rows?.length) draw();
   });
   watch('data', () => {

@@ -10,7 +10,7 @@ from typing import Any
 
 from core_compiler.record.reader import Stage
 from core_compiler.runtime.samples import executed_on
-from workbench import numbers
+from workbench import numbers, units
 from workbench.advice import advise
 from workbench.findings import problems
 from workbench.state import Sight
@@ -196,24 +196,15 @@ def _of_step(run: Run) -> Iterator[dict[str, Any]]:
             kind = "loss function" if label == "loss" else label
             yield {**_figure(kind, None, "", told, ""), "text": name}
     yield _figure("parameters", found.numbers, "",
-                  f"{_size(found.bytes)} in {found.parameters} tensors", "graph")  # fmt: skip
+                  f"{units.size(found.bytes)} in {found.parameters} tensors", "graph")  # fmt: skip
     yield _figure("optimizer state", found.state_bytes, "B", "carried from step to step", "memory")
     saved = joint.saved_bytes(run)
     if saved is not None:
         kept, without = saved
         hint = "of the forward pass, when the backward pass begins"
         if kept < without:
-            hint += f"; {_size(without)} if nothing were computed again"
+            hint += f"; {units.size(without)} if nothing were computed again"
         yield _figure("saved for backward", kept, "B", hint, "memory")
-
-
-def _size(count: float) -> str:
-    """Bytes with a binary prefix, as the figures beside them have it."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"
 
 
 def _shares(run: Run) -> list[joint.Share]:

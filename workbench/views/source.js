@@ -97,7 +97,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const check = row.check;
     return [
       amount(us === null ? '–' : number(us), 'us', below + SHARED), heat,
-      amount(number(value(row, 'bytes') / 1e6), 'bytes', `${count(value(row, 'bytes'))} B`),
+      amount(number(value(row, 'bytes') / 2 ** 20), 'bytes', `${count(value(row, 'bytes'))} B`),
       amount(number(value(row, 'flops') / 1e6), 'flops', `${count(value(row, 'flops'))} flop`),
       h('td', { class: row.now === row.import ? 'muted' : '', title: `${plural(row.import, 'op')} at import, ${plural(row.now, 'op')} after ${data.stage_name}` }, moved),
       check ? h('td', { class: 'check' }, h('button', { class: `plain ${check.verdict}`, tabindex: -1, title: `${plural(check.count, 'rewrite')} that took ops of this line checked: ${MARK_WORDS[check.verdict]}; the worst in ${check.pass}, rewrite ${check.rewrite}  (c)`,

@@ -10,7 +10,7 @@ function twoSource({ selection, send, remember }) {
     left: [{ id: 'text', title: 'line', code: true, value: (row) => row.text }, { id: 'place', title: 'place', value: (row) => row.place.split('/').pop(), whole: (row) => `${row.file}:${row.line}` }],
     groups: [
       group('us', 'own time', 'µs', 1, explain('source', 'us')), group('all_us', 'with calls', 'µs', 1, explain('source', 'us')),
-      group('bytes', 'moved', 'MB', 1e-6, explain('source', 'bytes')), group('import', 'ops imported', '', 1, explain('source', 'ops'), true), group('now', 'ops at the end', '', 1, explain('source', 'ops'), true),
+      group('bytes', 'moved', 'MiB', 2 ** -20, explain('source', 'bytes')), group('import', 'ops imported', '', 1, explain('source', 'ops'), true), group('now', 'ops at the end', '', 1, explain('source', 'ops'), true),
     ],
     right: [{ id: 'line_b', title: 'line in B', none: 'none', value: (row) => (row.b ? String(row.b.line) : '') }],
     rows: (data) => data.rows, words: (row) => `${row.text} ${row.place}`,

@@ -3,6 +3,7 @@
 import { count, plural, quantity } from '../shared/format';
 import { CHANGES } from '../shared/theme';
 import {
+  countedAs,
   A_FIRST,
   attributesOf,
   changeName,
@@ -31,8 +32,8 @@ const PARTS_OF_PATH = 3;
 export function describe({ layout, graph, tree }: GraphState, item: number): string {
   const id = layout.id[item]!;
   if (id < 0) {
-    const { label, total } = tree.scopes[-1 - id]!;
-    return `scope ${label}, ${plural(total, 'op')}`;
+    const { label, counted } = tree.scopes[-1 - id]!;
+    return `scope ${label}, ${plural(counted, 'op')}`;
   }
   return `${kindOf(graph, id)} ${nameOf(graph, id)} ${typeOf(graph, id)}`;
 }
@@ -43,8 +44,9 @@ export function countsInWords({ graph, layout }: GraphState): [drawn: string, be
   const gone = CHANGES.indexOf('removed');
   for (let op = 0; op < graph.n; op++) {
     const removed = graph.status[op] === gone;
+    const as = countedAs(graph, op);
     if (removed) counts.removed++;
-    else if (graph.constant[op]) counts[/alloc$/.test(kindOf(graph, op)) ? 'buffers' : 'constants']++;
+    else if (as !== 'op') counts[`${as}s`]++;
     else {
       counts.ops++;
       if (layout.itemOfOp[op]! >= 0) counts.drawn++;
@@ -106,8 +108,9 @@ export function scopeFacts(
   heat: Heat | null,
   phases: Phases | null,
 ): Fact[] {
-  const { total, kind, id, repeats, uniform } = tree.scopes[scope]!;
-  const rows: Fact[] = [['ops', count(total)]];
+  const { total, counted, kind, id, repeats, uniform } = tree.scopes[scope]!;
+  const rows: Fact[] = [['ops', count(counted)]];
+  if (total > counted) rows.push(['constants and buffers', count(total - counted)]);
   if (kind === 'scope') rows.push(['path', id]);
   if (repeats) rows.push(['repeat', `${repeats} × ${uniform ? 'same block' : 'not all equal'}`]);
   for (const [phase, n] of phases ? phasesInside(phases, scope) : []) {

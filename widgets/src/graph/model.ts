@@ -186,6 +186,17 @@ function reverse(n: number, start: Int32Array, operands: Int32Array) {
   return { userStart, users };
 }
 
+/** What is no work by the definition of all views: constants, and ONNX's inputs that are left out. */
+const NO_WORK = /(constant|absent)$/;
+const BUFFER = /alloc$/;
+
+/** What an op counts as: only `op` is in the figure "ops", here as in the list of passes. */
+export function countedAs(graph: Graph, op: number): 'op' | 'constant' | 'buffer' {
+  if (!graph.constant[op]) return 'op';
+  const kind = kindOf(graph, op);
+  return BUFFER.test(kind) ? 'buffer' : NO_WORK.test(kind) ? 'constant' : 'op';
+}
+
 export const kindOf = (graph: Graph, op: number): string =>
   graph.data.kinds[graph.data.ops.kind[op]!] ?? '?';
 export const typeOf = (graph: Graph, op: number): string =>

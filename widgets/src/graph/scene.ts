@@ -453,13 +453,13 @@ class Scene {
 
   private scopeNote(scope: number): string {
     const { heat, tree } = this.input;
-    const { total, repeats, uniform } = tree.scopes[scope]!;
+    const { counted, repeats, uniform } = tree.scopes[scope]!;
     if (heat) {
       const value = heat.ofScope(scope);
       return Number.isNaN(value) ? '' : figure(heat.overlay, value);
     }
     if (repeats) return `${repeats} × ${uniform ? 'same block' : 'block, not all equal'}`;
-    return plural(total, 'op');
+    return plural(counted, 'op');
   }
 
   private closedScope(item: number): void {
@@ -501,7 +501,7 @@ class Scene {
         ? `${scope.repeats} × ${scope.uniform ? 'same block' : 'block, not all equal'} · `
         : '';
       const note =
-        heat && warm ? figure(heat.overlay, value) : plural(scope.total, 'op');
+        heat && warm ? figure(heat.overlay, value) : plural(scope.counted, 'op');
       const taken = this.scopeChanges(index, x + w - 4, y + 31);
       pen.font = fontSmall;
       pen.fillStyle = warm ? ink : palette.muted;

@@ -3,7 +3,10 @@
  * scope holds too many ops of its own, detected repeats and then sections by program order.
  */
 
-import type { Graph, Key } from './model';
+import { CHANGES } from '../shared/theme';
+import { countedAs, type Graph, type Key } from './model';
+
+const REMOVED = CHANGES.indexOf('removed');
 
 export type ScopeKind = 'scope' | 'group' | 'repeat' | 'section';
 
@@ -16,8 +19,10 @@ export interface Scope {
   depth: number;
   children: number[];
   ops: number[];
-  /** Ops inside, at any depth. */
+  /** Ops inside, at any depth, constants too. */
   total: number;
+  /** Those that count as ops of the stage: no constants, no buffers, nothing that was removed. */
+  counted: number;
   /** The first op inside that is no constant, in program order; -1: none. */
   first: number;
   /** The last such op; -1: none. */
@@ -68,6 +73,7 @@ function makeScope(id: string, label: string, kind: ScopeKind, parent: number): 
     children: [],
     ops: [],
     total: 0,
+    counted: 0,
     first: -1,
     last: -1,
     repeats: 0,
@@ -124,14 +130,19 @@ function measure(graph: Graph, tree: Tree): void {
     const scope = tree.scopes[index]!;
     scope.depth = depth;
     scope.total = scope.ops.length;
+    scope.counted = 0;
+    for (const op of scope.ops) {
+      if (graph.status[op] !== REMOVED && countedAs(graph, op) === 'op') scope.counted++;
+    }
     const drawn = scope.ops.filter((op) => !graph.constant[op]);
     scope.first = drawn[0] ?? -1;
     scope.last = drawn[drawn.length - 1] ?? -1;
     for (const child of scope.children) {
       tree.scopes[child]!.parent = index;
       visit(child, depth + 1);
-      const { total, first, last } = tree.scopes[child]!;
+      const { total, counted, first, last } = tree.scopes[child]!;
       scope.total += total;
+      scope.counted += counted;
       scope.last = Math.max(scope.last, last);
       if (first >= 0 && (scope.first < 0 || first < scope.first)) scope.first = first;
     }

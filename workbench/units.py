@@ -1,0 +1,29 @@
+"""Figures as text with their unit, as the page writes them (`dom.js`): three digits, times in the
+largest unit that leaves a number of at least 1, sizes with binary prefixes."""
+
+from __future__ import annotations
+
+_TIMES = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
+_SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+_WORK = ((1e12, "Tflop"), (1e9, "Gflop"), (1e6, "Mflop"), (1e3, "kflop"), (1.0, "flop"))
+
+
+def duration(microseconds: float) -> str:
+    """``42.2 ms``."""
+    return _scaled(microseconds, _TIMES)
+
+
+def size(count: float) -> str:
+    """``3.83 MiB`` of a number of bytes."""
+    return _scaled(count, _SIZES)
+
+
+def work(flops: float) -> str:
+    """``3.64 Gflop``."""
+    return _scaled(flops, _WORK)
+
+
+def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
+    by, unit = next((s for s in steps if abs(value) >= s[0]), steps[-1])
+    shown = value / by
+    return f"{shown:,.0f} {unit}" if abs(shown) >= 100 or shown == 0 else f"{shown:.3g} {unit}"
