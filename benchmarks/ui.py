@@ -254,7 +254,10 @@ def _pan(page) -> tuple[dict[str, dict[str, float]], ...]:
     page.keyboard.press("E")
     page.wait_for_timeout(1500)
     pan, redraw = {}, {}
-    for name, keys in (("whole", "ff"), ("near", ".")):  # the first f of a tall graph fits its width
+    for name, keys in (
+        ("whole", "ff"),
+        ("near", "."),
+    ):  # the first f of a tall graph fits its width
         if name == "near":
             page.keyboard.press("ArrowDown")  # selects something, at a size that can be read
         for key in keys:

@@ -17,7 +17,10 @@ WIDTH = 60
 def add_arguments(parser) -> None:
     subject.add_subject(parser)
     parser.add_argument(
-        "--top", type=int, default=20, metavar="N",
+        "--top",
+        type=int,
+        default=20,
+        metavar="N",
         help="the N most expensive lines (default 20; 0: all)",
     )
     parser.add_argument("--file", metavar="TEXT", help="only files whose path contains TEXT")

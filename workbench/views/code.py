@@ -27,6 +27,11 @@ MAX_NODES = 3
 #: Ops of kernels that hold others.
 _LOOPS = ("kernel.for", "kernel.if")
 
+#: A call of a kernel's inner function that reduces a tile, and as how many loops it counts: what it
+#: has of its own.
+_TILE = re.compile(r"\binvoke_\d+\(tile_")
+_TILE_DEPTH = 3
+
 _DEBUG_USE = re.compile(r"!dbg !(\d+)")
 _DEBUG_PLACE = re.compile(r"^!(\d+) = (?:distinct )?!DILocation\(line: (\d+)", re.MULTILINE)
 #: nvdisasm writes the instruction far to the right of its address.
@@ -64,7 +69,29 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "kernel": kernel.id,
         "panes": panes,
         "groups": groups_of(run, kernel, [text for _, _, text in texts], kept),
+        "hot": hot_line(texts[0][2]) if kept[0] else None,
     }
+
+
+def hot_line(source: str) -> int | None:
+    """The line (from 1) of a kernel's generated source where most of its time goes, by its loops: a
+    call of a tile, which is a reduction, in the deepest loop that has one, else the first line in
+    the deepest loop.  None where there is no loop."""
+    best, found = 0, None
+    loops: list[int] = []  # the indents of the loops around
+    for number, line in enumerate(source.split("\n"), 1):
+        text = line.lstrip()
+        if not text or text.startswith("#"):
+            continue
+        indent = len(line) - len(text)
+        while loops and indent <= loops[-1]:
+            loops.pop()
+        weight = len(loops) + (_TILE_DEPTH if loops and _TILE.search(text) else 0)
+        if text.startswith(("for ", "while ")):
+            loops.append(indent)
+        elif weight > best:
+            best, found = weight, number
+    return found
 
 
 def selection(run: Run, sight: Sight) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from core_compiler.record.reader import RecordedRewrite, Stage
 from workbench import units
 from workbench.op_timeline import timeline
 from workbench.state import Sight
-from workbench.views import joint_rows
+from workbench.views import joint_rows, kernel_rows
 from workbench.views.kernels import launches, table
-from workbench.views.links import FEEDS, LAUNCH, linked, writers
+from workbench.views.links import FEEDS, LAUNCH, Linked, linked, writers
 from workbench.views.reading import Run
 from workbench.views.rows import (
     MAX_LISTED,
@@ -49,6 +49,8 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         return {"title": "Inspector", "sections": []}
     found = linked(run, sight)
     sections: list[dict[str, Any]] = []
+    if _is_kernel(run, sight):
+        return _of_kernel(run, sight, found)
     if found.op is not None:
         sections += _op(run, found.stage, found.op, found.ops)
     elif sight.op is not None:
@@ -62,6 +64,23 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         sections += _became(run, found.kernel, found.buffer)
     sections.append(_pass(run, run.stages()[found.stage]))
     return {"title": _title(run, found.op, sight), "sections": sections}
+
+
+def _is_kernel(run: Run, sight: Sight) -> bool:
+    """Whether a kernel is selected, and nothing in it."""
+    known = sight.kernel is not None and sight.op is None and sight.rewrite is None
+    return known and bool(kernel_rows.name_of(run, sight.kernel or 0))
+
+
+def _of_kernel(run: Run, sight: Sight, found: Linked) -> dict[str, Any]:
+    """The kernel, where its slowest launch came from, and what that writes."""
+    number = sight.kernel or 0
+    sections = kernel_rows.sections(run, number)
+    if found.op is not None:
+        op = run.recording.op(found.op)
+        sections.append(as_section("Came from", _origin(run, op)))
+    sections += _became(run, None, found.buffer) if found.buffer is not None else []
+    return {"title": f"kernel {kernel_rows.name_of(run, number)}", "sections": sections}
 
 
 def _title(run: Run, op: int | None, sight: Sight) -> str:
@@ -94,9 +113,7 @@ def _op(run: Run, stage: int, number: int, carriers: tuple[int, ...]) -> list[di
         if (op.kind, name) != (LAUNCH, "arguments"):  # the kernel's calling convention: in the IR
             rows.append(as_fact(name, _attribute(value)))
     if len(carriers) > 1:
-        rows.append(
-            as_text(f"One of {len(carriers)} ops that replace the selected op:")
-        )
+        rows.append(as_text(f"One of {len(carriers)} ops that replace the selected op:"))
         rows += [
             as_link(f"{run.name_of(k)} {run.recording.op(k).kind}", "", {"op": k})
             for k in carriers[1:5]

@@ -5,7 +5,7 @@ import { downloadMenu, saveText } from '../shared/download';
 import { plural, quantity } from '../shared/format';
 import { highlighted, HIGHLIGHT_STYLE, type Language } from '../shared/highlight';
 import type { Selection } from '../shared/host';
-import { Lines, LINES_STYLE, ROW } from '../shared/lines';
+import { CHARACTER, Lines, LINES_STYLE, linesOf, ROW } from '../shared/lines';
 import { MONO, type Palette } from '../shared/theme';
 import { oneOrTwo } from '../shared/two';
 import { announce, define, type Frame, type View } from '../shared/view';
@@ -32,7 +32,12 @@ interface CodeData {
   kernel?: string | number;
   panes: PaneData[];
   groups: Group[];
+  /** The line of the first pane that it opens at: where the time goes. */
+  hot?: number | null;
 }
+
+/** Lines within which linked ones count as one loop. */
+const LOOP = 40;
 
 const STYLE = `
 ${HIGHLIGHT_STYLE}${LINES_STYLE}
@@ -66,6 +71,8 @@ const KEYS: [string, string][] = [
   ['click', 'pins them and scrolls the other panes to them'],
   ['j  k', 'next, previous linked line'],
   ['s', 'scroll together'],
+  ['w', 'wrap long lines'],
+  ['o', 'only the lines of the selected op'],
   ['c', 'copy the pane'],
   ['Esc', 'unpin'],
 ];
@@ -73,8 +80,11 @@ const KEYS: [string, string][] = [
 /** Hues of neighbouring groups, by turns: the bars beside the lines show what belongs together. */
 const HUES = [212, 32, 160, 330, 48, 268, 190, 12];
 
-/** Width of a character in pixels. */
-const CHARACTER = 7.3;
+/** Pixels before the code, and with a column of figures. */
+const MARGIN = 66;
+const WITH_HEAT = 140;
+/** A narrower view (pixels) shows one text, not all beside each other. */
+const NARROW = 720;
 
 class Pane {
   readonly root: HTMLElement;
@@ -83,6 +93,9 @@ class Pane {
   /** For each line (from 1) the groups it belongs to. */
   readonly groups: number[][];
   private readonly heatMax: number;
+  private readonly wide: string;
+  /** The lines that are shown, from 1; null: all. */
+  private only: number[] | null = null;
 
   constructor(
     readonly data: PaneData,
@@ -104,8 +117,7 @@ class Pane {
     this.lines.root.setAttribute('aria-label', data.title);
     this.lines.root.setAttribute('role', 'region');
     const longest = this.text.reduce((most, line) => Math.max(most, line.length), 0);
-    const spacer = this.lines.root.firstElementChild as HTMLElement;
-    spacer.style.width = `${Math.min(4000, longest) * CHARACTER + (data.heat ? 140 : 66)}px`;
+    this.wide = `${Math.min(4000, longest) * CHARACTER + (data.heat ? WITH_HEAT : MARGIN)}px`;
     const linked = this.groups.filter((list) => list.length).length;
     this.root = h(
       'div',
@@ -121,19 +133,41 @@ class Pane {
     this.listen();
   }
 
+  /** Shows all lines, or `only` some; `wrap`: long ones in several rows. */
+  show(wrap: boolean, only: number[] | null): void {
+    this.only = only;
+    const spacer = this.lines.root.firstElementChild as HTMLElement;
+    spacer.style.width = wrap ? '100%' : this.wide;
+    this.lines.root.classList.toggle('wrapped', wrap);
+    const free = this.lines.width - (this.data.heat ? WITH_HEAT : MARGIN) - CHARACTER;
+    const high = (index: number) => linesOf(this.text[this.lineAt(index) - 1]!, free);
+    this.lines.reset(only ? only.length : this.text.length, wrap && this.lines.width ? high : null);
+  }
+
+  /** The line (from 1) of a row. */
+  lineAt(index: number): number {
+    return this.only ? this.only[index]! : index + 1;
+  }
+
+  /** Brings a line into sight; one that is not shown stays so. */
+  reveal(line: number, where = 0.3, always = false): void {
+    const index = this.only ? this.only.indexOf(line) : line - 1;
+    if (index >= 0) this.lines.reveal(index, where, always);
+  }
+
   private row(index: number): HTMLElement {
-    const line = index + 1;
+    const line = this.lineAt(index);
     const groups = this.groups[line]!;
     const bar = h('span');
     if (groups.length) bar.style.background = this.view.hue(groups[0]!);
     const code = h('span', { class: 'code' });
-    code.append(highlighted(this.text[index]!, this.data.language));
+    code.append(highlighted(this.text[line - 1]!, this.data.language));
     const row = h(
       'div',
       { class: groups.length ? 'row linked' : 'row', 'data-line': line },
       bar,
       h('span', { class: 'no' }, String(line)),
-      this.heat(index),
+      this.heat(line - 1),
       code,
     );
     this.view.markRow(row, this, line);
@@ -174,7 +208,7 @@ class Pane {
   }
 
   mark(): void {
-    this.lines.each((index, row) => this.view.markRow(row, this, index + 1));
+    this.lines.each((index, row) => this.view.markRow(row, this, this.lineAt(index)));
   }
 }
 
@@ -197,6 +231,9 @@ class CodeView implements View<CodeData> {
   private pinned = new Set<number>();
   private pinnedAt: { pane: number; line: number } | null = null;
   private sync = false;
+  private wrap = false;
+  private only = false;
+  private narrow = false;
   private leader: Pane | null = null;
   private dark = false;
   private readonly hidden = new Set<string>();
@@ -208,6 +245,8 @@ class CodeView implements View<CodeData> {
   private readonly syncButton = button('scroll together', 'The other panes follow  (s)', () =>
     this.toggleSync(),
   );
+  private readonly wrapButton = button('wrap', 'Wrap long lines  (w)', () => this.toggle('wrap'));
+  private readonly onlyButton = button('op only', 'Only the lines of the selected op  (o)', () => this.toggle('only'));
 
   constructor(private readonly frame: Frame) {
     frame.root.append(
@@ -217,6 +256,7 @@ class CodeView implements View<CodeData> {
         this.title,
         this.label,
         this.which,
+        h('span', { class: 'group' }, this.wrapButton, this.onlyButton),
         this.syncButton,
         downloadMenu(() =>
           this.panes.map(({ data }) => [
@@ -230,6 +270,39 @@ class CodeView implements View<CodeData> {
       this.help,
     );
     frame.root.addEventListener('keydown', (event) => this.key(event));
+    const observer = new ResizeObserver(() => this.resized());
+    observer.observe(this.body);
+    frame.link.onDispose(() => observer.disconnect());
+  }
+
+  /** Where there is no room for several texts one is shown; other lines are full now. */
+  private resized(): void {
+    const narrow = this.body.clientWidth > 0 && this.body.clientWidth < NARROW;
+    if (narrow !== this.narrow) {
+      this.narrow = narrow;
+      this.showPanes();
+    }
+    if (this.wrap) this.showLines();
+  }
+
+  /** The lines of each pane: all, or those of what is selected. */
+  private showLines(): void {
+    for (const pane of this.panes) {
+      const lines = [...pane.text.keys()].map((i) => i + 1);
+      const only = this.only
+        ? lines.filter((line) => pane.groups[line]!.some((g) => this.pinned.has(g)))
+        : null;
+      pane.show(this.wrap, only);
+    }
+    this.wrapButton.setAttribute('aria-pressed', String(this.wrap));
+    this.onlyButton.setAttribute('aria-pressed', String(this.only));
+  }
+
+  private toggle(what: 'wrap' | 'only'): void {
+    this[what] = !this[what];
+    this.showLines();
+    for (const pane of this.panes) if (this.pinned.size) this.revealIn(pane, this.pinned);
+    this.remember();
   }
 
   data(data: CodeData): void {
@@ -243,9 +316,31 @@ class CodeView implements View<CodeData> {
     );
     replace(this.body, ...parts);
     this.showPanes();
-    for (const pane of this.panes) pane.lines.reset(pane.text.length);
+    this.showLines();
+    this.openAt(data.hot ?? 0);
     this.title.textContent = data.title ?? '';
     this.showLabel();
+  }
+
+  /** Scrolls the first pane to a line, the others to where most of what it became stands. */
+  private openAt(line: number): void {
+    const [first, ...others] = this.panes;
+    if (!first || line < 1) return;
+    first.reveal(line, 0.35, true);
+    if (!this.wrap) first.showIndented(line);
+    let at = line;
+    while (at < first.groups.length && !first.groups[at]!.length) at++;
+    const wanted = new Set(first.groups[at] ?? []);
+    for (const pane of others) {
+      const there = pane.groups.flatMap((list, n) => (list.some((g) => wanted.has(g)) ? [n] : []));
+      let [best, most] = [0, 0];
+      for (const [i, n] of there.entries()) {
+        let near = 0;
+        while (there[i + near]! < n + LOOP) near++;
+        if (near > most) [best, most] = [n, near];
+      }
+      if (best) pane.reveal(best, 0.35, true);
+    }
   }
 
   theme(palette: Palette): void {
@@ -263,6 +358,7 @@ class CodeView implements View<CodeData> {
       if (selection.ops ? !shown || this.pinned.size === 0 : groups.length && !shown) {
         this.pinned = new Set(groups);
         this.pinnedAt = null;
+        if (this.only) this.showLines();
         this.mark();
         for (const pane of this.panes) this.revealIn(pane, this.pinned);
       }
@@ -280,6 +376,11 @@ class CodeView implements View<CodeData> {
   state(state: Record<string, unknown>): void {
     const sync = state.sync === true;
     const hidden = Array.isArray(state.hidden) ? state.hidden.map(String) : [];
+    const [wrap, only] = [state.wrap === true, state.only === true];
+    if (wrap !== this.wrap || only !== this.only) {
+      [this.wrap, this.only] = [wrap, only];
+      this.showLines();
+    }
     if (sync === this.sync && hidden.join() === [...this.hidden].join()) return;
     this.sync = sync;
     this.syncButton.setAttribute('aria-pressed', String(sync));
@@ -290,19 +391,22 @@ class CodeView implements View<CodeData> {
 
   private remember(): void {
     const hidden = [...this.hidden];
-    const { sync: _sync, hidden: _hidden, ...kept } = this.frame.link.dict<Record<string, unknown>>('state');
-    this.frame.link.write('state', { ...kept, ...(this.sync ? { sync: true } : {}), ...(hidden.length ? { hidden } : {}) });
+    const { sync: _sync, hidden: _hidden, wrap: _wrap, only: _only, ...kept } = this.frame.link.dict<Record<string, unknown>>('state');
+    const flags = Object.entries({ sync: this.sync, wrap: this.wrap, only: this.only }).filter(([, on]) => on);
+    this.frame.link.write('state', { ...kept, ...Object.fromEntries(flags), ...(hidden.length ? { hidden } : {}) });
   }
 
-  /** Those that are not hidden; all where that would leave none. */
+  /** Those that are not hidden, the first of them where there is room for one; all where that would
+   * leave none. */
   private showPanes(): void {
-    const shown = this.panes.filter((pane) => !this.hidden.has(pane.data.title));
+    const chosen = this.panes.filter((pane) => !this.hidden.has(pane.data.title));
+    const shown = this.narrow ? (chosen.length ? chosen : this.panes).slice(0, 1) : chosen;
     const all = shown.length === 0;
     let before = false;
     for (const part of this.body.children) {
       const pane = this.panes.find((each) => each.root === part);
       if (!pane) continue;
-      pane.root.hidden = !all && this.hidden.has(pane.data.title);
+      pane.root.hidden = !all && !shown.includes(pane);
       const splitter = pane.root.previousElementSibling as HTMLElement | null;
       if (splitter) splitter.hidden = pane.root.hidden || !before;
       before ||= !pane.root.hidden;
@@ -319,9 +423,18 @@ class CodeView implements View<CodeData> {
 
   private togglePane(title: string): void {
     const shown = this.panes.filter((pane) => !pane.root.hidden);
-    if (!this.hidden.has(title) && shown.length === 1) return;
-    if (!this.hidden.delete(title)) this.hidden.add(title);
+    if (this.narrow) {
+      // One text at a time: this one.
+      for (const { data } of this.panes) {
+        if (data.title === title) this.hidden.delete(data.title);
+        else this.hidden.add(data.title);
+      }
+    } else {
+      if (!this.hidden.has(title) && shown.length === 1) return;
+      if (!this.hidden.delete(title)) this.hidden.add(title);
+    }
     this.showPanes();
+    if (this.wrap) this.showLines(); // one that was hidden had no width
     this.remember();
     for (const pane of this.panes) if (this.pinned.size) this.revealIn(pane, this.pinned);
   }
@@ -381,15 +494,15 @@ class CodeView implements View<CodeData> {
   private revealIn(pane: Pane, groups: ReadonlySet<number>): void {
     const line = pane.groups.findIndex((list) => list.some((g) => groups.has(g)));
     if (line <= 0) return;
-    pane.lines.reveal(line - 1);
-    pane.showIndented(line);
+    pane.reveal(line);
+    if (!this.wrap) pane.showIndented(line);
   }
 
   /** With scrolling together the others show what the line in the middle of this pane maps to. */
   scrolled(pane: Pane): void {
     if (!this.sync || pane !== this.leader) return;
     const [first, last] = pane.lines.range();
-    const middle = Math.floor((first + last) / 2) + 1;
+    const middle = pane.lineAt(Math.floor((first + last) / 2));
     for (let away = 0; away < last - first; away++) {
       for (const line of [middle - away, middle + away]) {
         const groups = pane.groups[line];
@@ -399,7 +512,7 @@ class CodeView implements View<CodeData> {
           if (other === pane) continue;
           const target = other.groups.findIndex((list) => list.some((g) => wanted.has(g)));
           const share = (line - 1 - first) / Math.max(1, last - first);
-          if (target > 0) other.lines.reveal(target - 1, share, true);
+          if (target > 0) other.reveal(target, share, true);
         }
         return;
       }
@@ -461,6 +574,8 @@ class CodeView implements View<CodeData> {
       s: () => this.toggleSync(),
       j: () => this.stepLine(pane ?? this.panes[0]!, 1),
       k: () => this.stepLine(pane ?? this.panes[0]!, -1),
+      w: () => this.toggle('wrap'),
+      o: () => this.toggle('only'),
       c: () => pane && void copy(pane.data.text, this.frame.root),
       '?': () => (this.help.hidden = !this.help.hidden),
       Escape: () => {
@@ -483,7 +598,7 @@ class CodeView implements View<CodeData> {
     while (line > 0 && line <= pane.text.length && pane.groups[line]!.length === 0);
     if (line < 1 || line > pane.text.length) return;
     this.pin(pane, line);
-    pane.lines.reveal(line - 1);
+    pane.reveal(line);
   }
 }
 

@@ -5,7 +5,7 @@ import { downloadMenu, type Saving, saveText } from '../shared/download';
 import { count, plural } from '../shared/format';
 import { highlighted, HIGHLIGHT_STYLE, type Marks } from '../shared/highlight';
 import type { Selection, Ties } from '../shared/host';
-import { Lines, LINES_STYLE, ROW } from '../shared/lines';
+import { CHARACTER, Lines, LINES_STYLE, linesOf, ROW } from '../shared/lines';
 import { changeColour, MONO, type Palette, SIGNS } from '../shared/theme';
 import { announce, define } from '../shared/view';
 import { type DiffData, display, type Entry, KINDS, type Line, Rows } from './model';
@@ -27,7 +27,7 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-diff .lines { margin: 2px; overflow-x: hidden; background: var(--surface); }
 /* Placed by hand: a thousand grids and moved boxes take the browser longer to lay out than all else. */
 .cw-diff .row { contain: layout size style; font: 12px/${ROW}px ${MONO}; cursor: default; }
-.cw-diff .cell { position: absolute; top: 0; left: 0; width: 50%; height: ${ROW}px; overflow: hidden;
+.cw-diff .cell { position: absolute; top: 0; left: 0; width: 50%; height: 100%; overflow: hidden;
   white-space: pre; border-left: 1px solid var(--line); box-sizing: border-box; }
 .cw-diff .cell.right { left: 50%; }
 .cw-diff.unified .cell { left: 0; width: 100%; }
@@ -35,8 +35,9 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-diff .no + .no { left: 52px; }
 .cw-diff .sign { position: absolute; left: 52px; width: 16px; user-select: none; font-weight: 700; text-align: center; }
 .cw-diff.unified .sign { left: 104px; }
-.cw-diff .code { position: absolute; left: 68px; right: 0; height: ${ROW}px; overflow: hidden; }
+.cw-diff .code { position: absolute; left: 68px; right: 0; height: 100%; overflow: hidden; }
 .cw-diff.unified .code { left: 120px; }
+.cw-diff .wrapped .code > span { margin-left: 0; }
 .cw-diff .code > span { margin-left: calc(-1px * var(--sx, 0)); }
 .cw-diff .removed { background: color-mix(in srgb, var(--removed) 11%, var(--surface)); }
 .cw-diff .added { background: color-mix(in srgb, var(--added) 11%, var(--surface)); }
@@ -56,14 +57,18 @@ ${RULER_STYLE}.cw-diff .across { height: 12px; overflow-x: auto; overflow-y: hid
 .cw-diff.pick-left .cell.right, .cw-diff.pick-right .cell.left { user-select: none; }
 `;
 
-/** Width of a character in pixels, and how many columns are coloured beyond those in sight. */
-const CHARACTER = 7.3;
+/** How many columns are coloured beyond those in sight. */
 const COLUMNS = 120;
+/** Pixels before the code, side by side and in one column. */
+const BESIDE = 68;
+const ALONE = 120;
 
 const KEYS: [string, string][] = [
   ['j  k', 'next, previous hunk'],
   ['u', 'unified or side by side'],
   ['a', 'whole module or changes only'],
+  ['w', 'wrap long lines'],
+  ['o', 'only the lines of the selected op'],
   ['c', 'copy this hunk as a patch'],
   ['Enter', 'select the op of this hunk'],
   ['Shift + ↑ ↓', 'select the op of the line above, below'],
@@ -98,6 +103,8 @@ export class DiffView {
   /** Syntax is coloured up to this column; what is right of it is there as plain text. */
   private columns = COLUMNS;
   private whole = false;
+  private wrap = false;
+  private only = false;
   private readonly opened = new Set<number>();
   private hunk = -1;
   /** The row that was selected last, also where another has the same op. */
@@ -114,6 +121,8 @@ export class DiffView {
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly unifiedButton = button('unified', 'One column  (u)', () => this.toggle('unified'));
   private readonly wholeButton = button('whole', 'All of it, also what is equal  (a)', () => this.toggle('whole'));
+  private readonly wrapButton = button('wrap', 'Wrap long lines  (w)', () => this.toggle('wrap'));
+  private readonly onlyButton = button('op only', 'Only the lines of the selected op  (o)', () => this.toggle('only'));
 
   private readonly copyButton = button('copy', 'Copy this hunk, or all hunks, as a patch  (c)', () =>
     void this.copyHunk(),
@@ -143,7 +152,7 @@ export class DiffView {
       this.place,
       this.totals,
       h('span', { class: 'gap' }),
-      h('span', { class: 'group' }, this.unifiedButton, this.wholeButton),
+      h('span', { class: 'group' }, this.unifiedButton, this.wholeButton, this.wrapButton, this.onlyButton),
       this.copyButton,
       downloadMenu(() => wording.saves((what) => this.save(what), this.rows.data.left.title === this.rows.data.right.title)),
       button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
@@ -184,6 +193,7 @@ export class DiffView {
   selected(selection: Selection): void {
     const changed = selection.op !== this.selection.op;
     this.selection = selection;
+    if (changed && this.only && this.rows) this.show();
     this.mark();
     if (!changed || selection.op === undefined || !this.rows) return;
     const row = this.rows.rowOf(selection.op);
@@ -194,6 +204,8 @@ export class DiffView {
   state(state: Record<string, unknown>): void {
     if (typeof state.unified === 'boolean') this.unified = state.unified;
     this.whole = state.whole === true;
+    this.wrap = state.wrap === true;
+    this.only = state.only === true;
     if (this.rows) this.show();
   }
 
@@ -219,30 +231,47 @@ export class DiffView {
     this.mark();
   }
 
-  private toggle(what: 'unified' | 'whole'): void {
+  private toggle(what: 'unified' | 'whole' | 'wrap' | 'only'): void {
     const [first] = this.lines.range();
     const row = this.entries[first]?.row ?? 0;
     this[what] = !this[what];
     this.show();
     const index = this.entries.findIndex((entry) => (entry.until ?? entry.row + 1) > row);
     this.lines.reveal(Math.max(0, index), 0, true);
-    this.frame.link.write('state', { unified: this.unified, whole: this.whole });
+    const { unified, whole, wrap, only } = this;
+    const more = { ...(wrap ? { wrap } : {}), ...(only ? { only } : {}) };
+    this.frame.link.write('state', { unified, whole, ...more });
   }
 
   private show(): void {
-    const { unified, whole, opened } = this;
-    this.entries = display(this.rows, { unified, whole, opened });
-    this.columns = this.inSight() + COLUMNS / 4;
+    const { unified, whole, wrap, only, opened } = this;
+    const op = only ? (this.selection.op ?? null) : undefined;
+    this.entries = display(this.rows, { unified, whole, opened, op });
+    this.columns = wrap ? Infinity : this.inSight() + COLUMNS / 4;
     this.frame.root.classList.toggle('unified', unified);
-    this.unifiedButton.setAttribute('aria-pressed', String(unified));
-    this.wholeButton.setAttribute('aria-pressed', String(whole));
-    this.lines.reset(this.entries.length);
+    this.lines.root.classList.toggle('wrapped', wrap);
+    const pressed = [
+      [this.unifiedButton, unified], [this.wholeButton, whole], [this.wrapButton, wrap], [this.onlyButton, only],
+    ] as const;
+    for (const [toggle, on] of pressed) toggle.setAttribute('aria-pressed', String(on));
+    this.lines.reset(this.entries.length, wrap ? (index) => this.high(index) : null);
     this.paintRuler();
     this.showPlace();
     this.mark();
   }
 
   // -------------------------------------------------------------- rows
+
+  /** How many lines an entry takes where long ones are wrapped. */
+  private high(index: number): number {
+    const entry = this.entries[index]!;
+    const line = entry.until ? undefined : this.rows.line(entry.row);
+    if (!line) return 1;
+    const free = this.unified ? this.lines.width - ALONE : this.lines.width / 2 - BESIDE;
+    const texts = this.unified && entry.side === 'left' ? [line.left]
+      : this.unified ? [line.right ?? line.left] : [line.left, line.right];
+    return Math.max(...texts.map((text) => linesOf(text ?? '', free - CHARACTER)));
+  }
 
   /** The last column that can be seen. */
   private inSight(): number {
@@ -343,7 +372,7 @@ export class DiffView {
       inner.dataset.width = String(wanted);
       inner.style.width = `${wanted}px`;
     }
-    this.across.hidden = width <= half && now <= this.lines.width;
+    this.across.hidden = this.wrap || (width <= half && now <= this.lines.width);
     if (missing) void this.load(first, last);
   }
 
@@ -355,7 +384,8 @@ export class DiffView {
       try {
         const page = await this.frame.link.ask<{ start: number; lines: Line[] }>('lines', { from, to });
         rows.store(page.start, page.lines);
-        if (rows === this.rows) this.lines.refresh();
+        if (rows === this.rows && this.wrap) this.show();
+        else if (rows === this.rows) this.lines.refresh();
       } catch (error) {
         announce(this.frame.root, String(error));
       }
@@ -480,11 +510,14 @@ export class DiffView {
     );
     this.across.addEventListener('scroll', () => {
       root.style.setProperty('--sx', String(this.across.scrollLeft));
-      if (this.inSight() <= this.columns) return;
+      if (this.wrap || this.inSight() <= this.columns) return;
       this.columns = this.inSight() + COLUMNS;
       this.lines.refresh();
     });
+    let width = 0;
     const observer = new ResizeObserver(() => {
+      if (this.wrap && this.rows && this.lines.width !== width) this.show(); // other lines are full
+      width = this.lines.width;
       this.ruler.fit();
       this.paintRuler();
     });
@@ -497,6 +530,8 @@ export class DiffView {
         k: () => this.step(-1),
         u: () => this.toggle('unified'),
         a: () => this.toggle('whole'),
+        w: () => this.toggle('wrap'),
+        o: () => this.toggle('only'),
         c: () => void this.copyHunk(),
         Enter: () => this.selectHunk(),
         'Shift ArrowDown': () => this.stepLine(1),

@@ -119,11 +119,30 @@ export interface Mode {
   whole: boolean;
   /** Folds opened by hand, by first row. */
   opened: ReadonlySet<number>;
+  /** Only the lines of this op; null: none is selected, undefined: those of all. */
+  op?: Key | null;
 }
 
 const CONTEXT = 3;
 
+/** The lines of one op, of those that are here. */
+function ofOp(rows: Rows, op: Key | null, unified: boolean): Entry[] {
+  const entries: Entry[] = [];
+  for (let row = 0; row < rows.count; row++) {
+    const line = rows.line(row);
+    if (op === null || !line || (line.leftKey !== op && line.rightKey !== op)) continue;
+    const changed = KINDS[rows.kind[row]!] !== 'equal';
+    if (!unified || !changed) entries.push({ row, side: 'both' });
+    else {
+      if (KINDS[rows.kind[row]!] !== 'added') entries.push({ row, side: 'left' });
+      if (KINDS[rows.kind[row]!] !== 'removed') entries.push({ row, side: 'right' });
+    }
+  }
+  return entries;
+}
+
 export function display(rows: Rows, mode: Mode): Entry[] {
+  if (mode.op !== undefined) return ofOp(rows, mode.op, mode.unified);
   const entries: Entry[] = [];
   const equal = (from: number, to: number) => {
     for (let row = from; row < to; row++) entries.push({ row, side: 'both' });

@@ -1,5 +1,6 @@
 /**
- * A scrolling list of equally high rows that builds only the rows that can be seen.
+ * A scrolling list that builds only the rows that can be seen.  A row is one line high, or several
+ * where its text is wrapped.
  *
  * Its place and size are remembered: a browser that is asked for them after rows were built lays out
  * the whole page at once, several times for each step through the passes.
@@ -15,6 +16,8 @@ export class Lines {
   private readonly spacer = h('div', { class: 'spacer' });
   private readonly layer = h('div', { class: 'layer' });
   private count = 0;
+  /** Lines before each row and in all; null: each row is one line. */
+  private before: Int32Array | null = null;
   private top = 0;
   private moved = false;
   private size: { width: number; height: number } | null = null;
@@ -51,11 +54,16 @@ export class Lines {
     return size;
   }
 
-  /** Shows `count` rows, all built anew. */
-  reset(count: number): void {
+  /** Shows `count` rows, all built anew; `high`: how many lines each has (default: one). */
+  reset(count: number, high: ((index: number) => number) | null = null): void {
     this.count = count;
-    const lowest = Math.max(0, count * ROW - this.measured().height);
-    this.spacer.style.height = `${count * ROW}px`;
+    this.before = null;
+    if (high) {
+      this.before = new Int32Array(count + 1);
+      for (let i = 0; i < count; i++) this.before[i + 1] = this.before[i]! + high(i);
+    }
+    const lowest = Math.max(0, this.placeOf(count) - this.measured().height);
+    this.spacer.style.height = `${this.placeOf(count)}px`;
     if (this.top > lowest) this.scrollTo(lowest);
     this.refresh();
   }
@@ -67,10 +75,29 @@ export class Lines {
     this.draw();
   }
 
+  /** Where a row begins, in pixels from the top. */
+  private placeOf(index: number): number {
+    return (this.before ? this.before[index]! : index) * ROW;
+  }
+
+  /** The row at a place. */
+  private at(top: number): number {
+    const line = top / ROW;
+    const { before } = this;
+    if (!before) return line;
+    let [low, high] = [0, this.count];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (before[middle]! <= line) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
   range(): [number, number] {
     const { height } = this.measured();
-    const first = Math.floor(this.top / ROW);
-    const last = Math.ceil((this.top + height) / ROW);
+    const first = Math.floor(this.at(this.top));
+    const last = Math.ceil(this.at(this.top + height)) + (this.before ? 1 : 0);
     return [Math.max(0, first), Math.min(this.count, last)];
   }
 
@@ -87,7 +114,8 @@ export class Lines {
     for (let index = from; index < to; index++) {
       if (this.rows.has(index)) continue;
       const row = this.makeRow(index);
-      row.style.top = `${index * ROW}px`;
+      row.style.top = `${this.placeOf(index)}px`;
+      if (this.before) row.style.height = `${this.placeOf(index + 1) - this.placeOf(index)}px`;
       this.rows.set(index, row);
       added.append(row);
     }
@@ -110,8 +138,9 @@ export class Lines {
     const [first, last] = this.range();
     if (!always && index >= first + 1 && index < last - 2) return;
     const { height } = this.measured();
-    const lowest = Math.max(0, this.count * ROW - height);
-    this.scrollTo(Math.min(lowest, Math.max(0, Math.round(index * ROW - where * height))));
+    const lowest = Math.max(0, this.placeOf(this.count) - height);
+    const wanted = Math.round(this.placeOf(index) - where * height);
+    this.scrollTo(Math.min(lowest, Math.max(0, wanted)));
     this.draw();
   }
 
@@ -127,10 +156,22 @@ export class Lines {
   }
 }
 
+/** Width of a character in pixels. */
+export const CHARACTER = 7.3;
+
+/** How many lines a text takes where so many pixels are free. */
+export function linesOf(text: string, width: number): number {
+  const columns = Math.max(8, Math.floor(width / CHARACTER));
+  let length = text.length;
+  for (let at = text.indexOf('\t'); at >= 0; at = text.indexOf('\t', at + 1)) length += 3;
+  return Math.max(1, Math.ceil(length / columns));
+}
+
 export const LINES_STYLE = `
 .cw .lines { position: relative; overflow: auto; flex: 1; min-height: 0; outline: none;
   overflow-anchor: none; contain: strict; }
 .cw .lines:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 .cw .spacer { position: relative; min-width: 100%; }
 .cw .layer > * { position: absolute; left: 0; top: 0; width: 100%; height: ${ROW}px; }
+.cw .wrapped .code { white-space: pre-wrap; overflow-wrap: anywhere; word-break: break-all; }
 `;
