@@ -24,6 +24,7 @@ def frame(embed: Callable[[str], str], views: Iterable[str]) -> str:
     <div id="cw-split" role="separator" aria-orientation="vertical" aria-valuemin="15" aria-valuemax="85" aria-valuenow="50" tabindex="0" aria-label="Width of the panes"></div>
 {panes}  </main>
   <aside id="cw-inspector" aria-label="Inspector">{embed("inspector")}</aside>
+  <div id="cw-rail-edge" role="separator" aria-orientation="vertical" aria-valuemin="160" aria-valuemax="640" aria-valuenow="262" tabindex="0" aria-label="Width of the passes"></div>
 </div>
 <div id="cw-start" hidden>{embed("start")}</div>
 <div id="cw-busy" role="progressbar" aria-label="Working"></div>

@@ -7,6 +7,7 @@ const STYLE = `
 .run b { font-size: 13px; flex: none; max-width: 260px; overflow: hidden; text-overflow: ellipsis; } .run span { color: var(--muted); overflow: hidden; text-overflow: ellipsis; }
 .sep { width: 1px; height: 20px; background: var(--line); flex: none; }
 .gap { flex: 1; }
+.narrow { gap: 6px; padding: 0 8px; } .narrow .search input { width: 96px; } .narrow .run b { max-width: 200px; }
 .group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
 .search { position: relative; } .search input { width: 210px; } .waits .search input { width: 84px; } .busy .search input { width: 130px; }
@@ -48,6 +49,12 @@ const SYNTAX = 'Words match name, kind, shape, attribute, scope and source line;
 /** What a view's message offers to do. */
 const DO = { again: 'Compile…', execute: 'Execute' };
 const HEALTH = 1500;
+/** Windows up to this width (pixels) have no column for the inspector; panes with less room than
+ * BESIDE stand below each other. */
+const SLIM = 1180;
+const BESIDE = 820;
+const RAIL = 262;
+const INSPECTOR = 280;
 
 export default component(STYLE, ({ model, root, watch, later, send }) => {
   const by = (id) => document.getElementById(id);
@@ -82,7 +89,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     h('form', { method: 'dialog' }, h('button', {}, 'Close'), ' ', tour));
   const views = h('dialog', { 'aria-label': 'Views', keydown: chooseByKey });
   const toast = h('div', { class: 'toast', hidden: true, role: 'alert' });
-  const home = h('button', { class: 'brand', click: () => send('home', {}), title: 'Open another model or recording' }, 'Compiler Workbench');
+  const home = h('button', { class: 'brand', click: () => send('home', {}), title: 'Compiler Workbench: open another model or recording', 'aria-label': 'Compiler Workbench: open another model or recording' }, 'Compiler Workbench');
   root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, person, keys, views, toast);
 
   // What is as it was is not built again: the browser would lay it out again with all beside it.
@@ -94,8 +101,28 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return true;
   }
 
+  // A window without room for three columns: the inspector then lies over the panes.
+  const slim = matchMedia(`(max-width: ${SLIM}px)`);
+  let drawer = false;
+  const onSlim = () => { drawer = false; if (data.panes) { drawBar(); drawPanes(); } };
+  slim.addEventListener('change', onSlim);
+  later(() => slim.removeEventListener('change', onSlim));
+  let sized = 0;
+  const onSize = () => { clearTimeout(sized); sized = setTimeout(() => data.panes && drawPanes(), 60); };
+  window.addEventListener('resize', onSize);
+  later(() => window.removeEventListener('resize', onSize));
+  const inspects = () => Boolean(data.run) && (slim.matches ? drawer : !data.fold.includes('inspector'));
+  const lists = () => Boolean(data.run) && !data.fold.includes('rail');
+  function toggleInspector() {
+    if (!slim.matches) { send('fold', { what: 'inspector' }); return; }
+    drawer = !drawer;
+    drawPanes();
+  }
+
   function drawBar() {
     const { run: facts } = data;
+    root.classList.toggle('narrow', slim.matches);
+    home.textContent = slim.matches && facts ? 'CW' : 'Compiler Workbench';
     for (const node of [presets, search]) node.hidden = !facts;
     const waits = Boolean(data.job?.paused); // then their place is needed, and they can do nothing
     root.classList.toggle('waits', waits);
@@ -180,10 +207,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const page = by('cw');
     const panes = by('cw-panes');
     const shown = data.zoom === null ? data.panes : [data.panes[data.zoom]];
-    page.classList.toggle('no-rail', !data.run || data.fold.includes('rail'));
-    page.classList.toggle('no-inspector', !data.run || data.fold.includes('inspector'));
+    page.classList.toggle('no-rail', !lists());
+    page.classList.toggle('no-inspector', !inspects());
+    page.classList.toggle('narrow', slim.matches);
     panes.classList.toggle('one', shown.length === 1);
-    panes.classList.toggle('stack', shown.length === 2 && shown.some((name) => data.wide.includes(name)));
+    const free = window.innerWidth - (lists() ? railWidth : 0) - (inspects() && !slim.matches ? INSPECTOR : 0);
+    panes.classList.toggle('stack', shown.length === 2 && (free < BESIDE || shown.some((name) => data.wide.includes(name))));
     for (const view of data.views) {
       const node = by(`cw-view-${view.name}`);
       const place = shown.indexOf(view.name);
@@ -196,11 +225,13 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       if (message) note.replaceChildren(h('b', {}, message.what), ...[message.where, asTold(message.fix)].filter(Boolean).map((t) => h('span', {}, t)),
         ...[!data.run?.fixed && !data.viewer && DO[message.do]].filter(Boolean).map((label) => h('button', { 'data-do': message.do, click: () => send(message.do, {}) }, label)));
     }
-    if (isNew('tabs', [shown, data.panes, data.zoom, data.views, data.two])) panes.querySelectorAll('.cw-tabs').forEach((bar, side) => {
+    if (isNew('tabs', [shown, data.panes, data.zoom, data.views, data.two, lists(), inspects()])) panes.querySelectorAll('.cw-tabs').forEach((bar, side) => {
       const current = shown[side];
       bar.hidden = current === undefined;
       const index = data.panes.indexOf(current);
+      const last = side === shown.length - 1 && !panes.classList.contains('stack');
       bar.replaceChildren(...(current === undefined ? [] : [
+        side === 0 ? h('button', { 'data-do': 'rail', 'aria-pressed': String(lists()), 'aria-label': 'Passes', title: `${lists() ? 'Fold' : 'Show'} the passes  ([)`, click: () => send('fold', { what: 'rail' }) }, '◧') : null,
         h('div', { class: 'tabs', role: 'tablist', 'aria-label': side ? 'Right pane' : 'Left pane' }, ...data.views.map((view) => h('button', {
           role: 'tab', 'aria-selected': String(view.name === current), 'data-view': view.name, title: `${view.title}  (g ${view.key})`,
           click: () => { focused = index; send('pane', { index, view: view.name }); },
@@ -213,6 +244,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         data.panes.length === 2 && data.zoom === null
           ? h('button', { title: 'Close this pane', 'aria-label': 'Close this pane', click: () => send('close', { index }) }, '×')
           : data.panes.length === 1 ? h('button', { title: 'Show a second pane beside this one', click: () => send('split', {}) }, '◫') : null,
+        last || (side === 0 && panes.classList.contains('stack')) ? h('button', { 'data-do': 'inspector', 'aria-pressed': String(inspects()), 'aria-label': 'Inspector', title: `${inspects() ? 'Fold' : 'Show'} the inspector  (])`, click: toggleInspector }, '◨') : null,
       ]).filter(Boolean));
       fit(bar);
     });
@@ -305,6 +337,29 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     else return;
     event.preventDefault();
   }
+
+  // The rail is as wide as the user likes.
+  const edge = by('cw-rail-edge');
+  let railWidth = RAIL;
+  function setRail(width) {
+    railWidth = Math.round(Math.min(Math.max(width, 160), Math.min(640, window.innerWidth / 2)));
+    by('cw').style.setProperty('--rail', `${railWidth}px`);
+    edge.setAttribute('aria-valuenow', String(railWidth));
+    cwKept.set('cw-rail', String(railWidth));
+  }
+  const kept = Number(cwKept.get('cw-rail'));
+  if (kept) setRail(kept);
+  edge.addEventListener('pointerdown', (event) => {
+    edge.setPointerCapture(event.pointerId);
+    const move = (e) => setRail(e.clientX);
+    edge.addEventListener('pointermove', move);
+    edge.addEventListener('pointerup', () => { edge.removeEventListener('pointermove', move); onSize(); }, { once: true });
+  });
+  edge.addEventListener('dblclick', () => setRail(RAIL));
+  edge.addEventListener('keydown', (event) => {
+    const by_ = { ArrowLeft: -16, ArrowRight: 16 }[event.key];
+    if (by_) setRail(railWidth + by_);
+  });
 
   const split = by('cw-split');
   const stacked = () => by('cw-panes').classList.contains('stack');
@@ -428,7 +483,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     else if (key === '/') input.focus();
     else if (key === '?') keys.showModal();
     else if (key === '[') send('fold', { what: 'rail' });
-    else if (key === ']') send('fold', { what: 'inspector' });
+    else if (key === ']') toggleInspector();
     else if (key === 'Escape') send('select', {});
     else return;
     event.preventDefault();

@@ -14,7 +14,7 @@ th.to { position: relative; } th small { display: block; font-weight: 400; color
 td { text-align: right; padding: 2px 8px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
 tr:last-child td { border-bottom: none; }
 th.text, td.text { text-align: left; } td.name { width: 100%; max-width: 0; min-width: 130px; overflow: hidden; text-overflow: ellipsis; } td.mono { font-size: 11.5px; }
-td.part { max-width: 118px; overflow: hidden; text-overflow: ellipsis; }
+td.part { max-width: 150px; overflow: hidden; text-overflow: ellipsis; }
 tbody tr.to { cursor: pointer; } tbody tr.to:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
 tr.section td { background: var(--page); color: var(--muted); font-weight: 600; text-align: left; padding-top: 5px; }
 .less { color: var(--added); } .more { color: var(--removed); }

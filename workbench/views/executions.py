@@ -12,7 +12,7 @@ from workbench.views.reading import Run
 def facts(run: Run) -> list[dict[str, Any]]:
     """A row an execution, the newest first: ``median_ms`` with its interval (``low_ms``,
     ``high_ms``; None: too few samples), how many samples, when, where, and the outputs' digest."""
-    return run.kept(("executions", run.version.timings),
+    return run.kept(("execution rows", run.version.timings),
                     lambda: [_row(each) for each in reversed(run.executions())])  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""What the inspector says of a kernel: its time beside its limit, its launches and tiles, what a GPU
-gives it, what it computes and where that came from."""
+"""What the inspector says of a kernel: its time beside its limit, its launches and tiles, what a
+GPU gives it, what it computes and where that came from."""
 
 from __future__ import annotations
 

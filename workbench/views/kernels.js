@@ -4,7 +4,7 @@ const STYLE = `${TWO_STYLE}
 .root { display: flex; flex-direction: column; }
 .bar { display: flex; align-items: center; gap: 12px; height: 32px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--surface); color: var(--muted); white-space: nowrap; overflow: hidden; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; }
-.bar .facts { display: flex; gap: 12px; overflow: hidden; min-width: 0; } .bar .facts > span { flex: none; } .bar .facts > span:last-child { flex: 0 1 auto; overflow: hidden; text-overflow: ellipsis; }
+.bar .facts { display: flex; align-items: baseline; gap: 12px; overflow: hidden; min-width: 0; } .bar .facts > * { flex: none; } .bar .facts button { height: auto; padding: 0; } .bar .facts > span:last-child { flex: 0 1 auto; overflow: hidden; text-overflow: ellipsis; }
 .group { display: flex; flex: none; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
 .why { flex: none; padding: 4px 12px; color: var(--muted); background: var(--page); border-bottom: 1px solid var(--line); }
@@ -22,7 +22,7 @@ th.text, td.text { text-align: left; }
 td { text-align: right; padding: 2px 8px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
 td:first-child { font-family: var(--mono); max-width: 190px; overflow: hidden; text-overflow: ellipsis; }
 tbody tr { cursor: pointer; background: var(--surface); } tbody tr:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
-td.cell { min-width: 86px; } td.cell b { display: inline-block; width: 34px; height: 8px; margin-right: 6px; background: var(--raised); border-radius: 2px; overflow: hidden; }
+td.cell { position: relative; min-width: 56px; padding-left: 48px; } td.cell b { position: absolute; left: 8px; top: 7px; width: 34px; height: 8px; background: var(--raised); border-radius: 2px; overflow: hidden; }
 td.cell i { display: block; height: 100%; background: var(--accent); opacity: .75; border-radius: 2px; }
 td.beyond i { background: var(--warn); }
 td.less { color: var(--added); } td.more { color: var(--removed); }

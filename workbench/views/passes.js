@@ -14,7 +14,7 @@ const STYLE = `
 .pass:hover { background: var(--raised); }
 .pass.on { background: var(--accentSoft); border-left-color: var(--accent); }
 .pass.same { color: var(--faint); }
-.pass .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.pass .name { overflow-wrap: anywhere; line-height: 1.25; }
 .pass .at { color: var(--faint); font-variant-numeric: tabular-nums; text-align: right; font-size: 11px; }
 .delta { font-variant-numeric: tabular-nums; white-space: nowrap; text-align: right; }
 .delta.less { color: var(--added); } .delta.more { color: var(--removed); } .delta.zero { color: var(--faint); }
@@ -118,7 +118,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       event.stopPropagation();
       send('stop', { text: `pass:${stage.name}` });
     } }, String(stage.index).padStart(2, '0')),
-    h('span', { class: 'name' }, stage.name),
+    h('span', { class: 'name' }, stage.name.split(/(?<=_)/).map((part, i) => [i ? h('wbr') : null, part])), // whole, in two lines if need be
     h('span', { class: `delta ${tone}`, title: explain('passes', 'ops') }, delta),
     h('span', { class: 'time', title: explain('passes', 'time') }, stage.index ? seconds(stage.seconds) : 'ops'),
     mark(stage));

@@ -84,7 +84,7 @@ const HUES = [212, 32, 160, 330, 48, 268, 190, 12];
 const MARGIN = 66;
 const WITH_HEAT = 140;
 /** A narrower view (pixels) shows one text, not all beside each other. */
-const NARROW = 720;
+const NARROW = 800;
 
 class Pane {
   readonly root: HTMLElement;

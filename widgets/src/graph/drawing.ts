@@ -26,8 +26,8 @@ const MARGIN = 24;
 const READABLE = 0.9;
 /** Below this scale an op of the whole graph is a hairline. */
 const HAIRLINE = 0.1;
-/** Narrower windows (pixels) have no room for the map. */
-const MAP_FITS = 340;
+/** Smaller windows (pixels) have no room for the map. */
+const MAP_FITS = [340, 280] as const;
 
 /** A layout that was drawn, and what its items are called in every layout. */
 export interface Before {
@@ -242,7 +242,8 @@ export class Drawing {
 
   private resized(): void {
     this.viewport.resize();
-    this.minimap.canvas.hidden = this.viewport.width < MAP_FITS;
+    const [wide, high] = MAP_FITS;
+    this.minimap.canvas.hidden = this.viewport.width < wide || this.viewport.height < high;
     if (this.viewport.width === 0 || this.viewport.touched || !this.again) return;
     this.again();
     this.bringIntoView(this.selected);
