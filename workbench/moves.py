@@ -137,7 +137,10 @@ def _next_failing(run: Run, sight: Sight, by: int) -> Sight:
             found = stops.nearest(_failed(run, stage), at, 1)
             if found is not None:
                 return _at(run, sight, found)
-    raise Nowhere("No failed check after this place.")
+    if not any(stage.verdicts for stage in run.stages()):
+        raise Nowhere("Nothing was checked: compile with checks (--check).")
+    failing = any(stage.verdicts.get("failed") for stage in run.stages())
+    raise Nowhere("No failed check after this one." if failing else "No check failed.")
 
 
 def _failed(run: Run, stage: Stage) -> list[stops.Place]:

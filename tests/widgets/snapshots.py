@@ -19,13 +19,13 @@ FOLDER = Path(__file__).parent / "snapshots"
 SIDE, FAR, PART = 8, 40, 0.15
 
 
-def assert_alike(png: bytes, name: str, update: bool) -> None:
-    """The picture is the snapshot ``name``, or becomes it with ``update``."""
+def assert_alike(png: bytes, name: str, update: bool, folder: Path = FOLDER) -> None:
+    """The picture is the snapshot ``name`` of a ``folder``, or becomes it with ``update``."""
     made = Image.open(io.BytesIO(png)).convert("RGB")
     small = made.resize((made.width // SIDE, made.height // SIDE), Image.Resampling.BOX)
-    path = FOLDER / f"{name}.png"
+    path = folder / f"{name}.png"
     if update:
-        FOLDER.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
         small.save(path, optimize=True)
         return
     assert path.exists(), f"no snapshot {path}: pytest --workbench-update makes it"

@@ -256,7 +256,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function twoOf(view) {
     const titles = data.two?.views[view];
     const { other, offered = [], on = [] } = data.two ?? {};
-    if (!titles || !(other || offered.length)) return null;
+    if (!titles) return null; // its place is there from the first: what is offered comes later
     const both = Boolean(other) && on.includes(view);
     const named = (each) => [each.target, each.variant, each.total_ms === null ? '' : figure(each.total_ms, 'ms'), ago(each.began)].filter(Boolean).join(', ');
     const pick = h('select', { 'aria-label': other ? 'B, the other recording' : 'Show another recording beside this one', title: other ? `B: ${other}` : 'A | B: show another recording of the model beside this one', change: () => {

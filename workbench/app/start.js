@@ -20,7 +20,7 @@ th { font-weight: 600; padding: 4px 10px; color: var(--muted); border-bottom: 1p
 td { padding: 3px 10px; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); white-space: nowrap; }
 tbody tr { cursor: pointer; } tbody tr:hover { background: var(--raised); }
 td.name { font-family: var(--mono); max-width: 340px; overflow: hidden; text-overflow: ellipsis; }
-.error { border: 1px solid var(--bad); border-radius: 6px; padding: 8px 12px; margin: 0 0 14px; background: var(--surface); overflow-wrap: anywhere; }
+.error { border: 1px solid var(--bad); border-radius: 6px; padding: 8px 12px; margin: 0 0 14px; background: var(--surface); color: var(--text); overflow-wrap: anywhere; } /* Panel has a dark red .error of its own */
 .error b { color: var(--bad); } .error div { color: var(--muted); }
 button.plain[aria-pressed=true] { background: var(--accentSoft); color: var(--accent); }
 .origin { color: var(--muted); } .origin[hidden] { display: none; } .origin button { height: auto; padding: 0; }

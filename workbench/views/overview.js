@@ -115,8 +115,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     }
   });
 
-  const inOrder = (data) => [...data.findings, ...(data.advice ?? [])].sort((a, b) =>
+  const sorted = (all) => [...all].sort((a, b) =>
     SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity) || (b.cost?.part ?? 0) - (a.cost?.part ?? 0));
+  const inOrder = (data) => sorted([...data.findings, ...(data.advice ?? [])]);
   const costOf = ({ value, unit }) => (unit === 'part' ? `${number(100 * value)} %` : figure(value, unit));
   const running = () => told?.state === 'running';
 
@@ -190,17 +191,27 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   });
   later(() => clearTimeout(silent));
 
+  /** What is wrong: known at once, and so it stands first. */
   function findings(data) {
-    const all = inOrder(data);
-    const looking = data.advice === null;
-    const none = data.status === 'recording' ? 'Nothing so far.' : 'Nothing needs your attention.';
+    const all = sorted(data.findings);
     return [
-      h('h2', {}, 'Findings', h('span', {}, looking ? 'looking for hazards …' : all.length ? 'Most severe first, then by cost. ▾ shows evidence' : ''), data.bisects && !all.some((each) => each.look) ? bisectButton() : null),
-      trying(),
+      h('h2', {}, 'Findings', h('span', {}, all.length > 1 ? 'Most severe first' : ''), data.bisects && !all.some((each) => each.look) ? bisectButton() : null),
       ...all.flatMap((each) => finding(each, each === all.find((any) => any.look))),
-      all.length || looking ? null : h('p', { class: 'muted' }, none),
-      data.problem ? h('p', { class: 'muted' }, `Hazards could not be looked for: ${data.problem}`) : null,
+      all.length ? null : h('p', { class: 'muted' }, data.status === 'recording' ? 'Nothing so far.' : 'Nothing is wrong.'),
       data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,
+    ];
+  }
+
+  /** What costs time, memory or digits: it takes a moment to find, and stands last, so that nothing moves when it comes. */
+  function advice(data) {
+    const looking = data.advice === null;
+    const all = sorted(data.advice ?? []);
+    if (data.status === 'recording') return [];
+    return [
+      h('h2', {}, 'Advice', h('span', {}, looking ? 'being looked for …' : all.length ? 'Most severe first, then by cost. ▾ shows evidence' : '')),
+      trying(),
+      ...all.flatMap((each) => finding(each, false)),
+      all.length || looking ? null : h('p', { class: 'muted' }, data.problem ? `Advice is not available: ${data.problem}` : 'No hazards were found.'),
     ];
   }
 
@@ -295,12 +306,13 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'muted' }, data.subtitle),
         badge(data), h('span', { class: 'gap' }), saves),
       progress(data),
+      ...findings(data),
       h('div', { class: 'figures' }, data.figures.map(figureBox)),
       ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel that computes parts of several counts where most of its ops are')), ...phases(data.phases)] : []),
-      ...findings(data),
       h('div', { class: 'two' },
         data.passes.length > 1 ? half('Ops after each pass', h('span', {}, 'grey: changed nothing'), named(chart(data.passes), ['import', data.passes[data.passes.length - 1].name])) : null,
         data.kernels.length ? half(what, h('span', {}, hint), kernels(data.kernels)) : null),
+      ...advice(data),
       h('div', { class: 'foot' }, data.versions),
     ];
   }
@@ -309,11 +321,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return [
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'gap' }), saves),
       two.runs(data, badge),
-      h('div', { class: 'figures' }, data.figures.map(two.figureBox)),
       ...findings(data),
+      h('div', { class: 'figures' }, data.figures.map(two.figureBox)),
       h('div', { class: 'two rows' },
         data.passes.length > 1 ? half('Ops after each pass', two.legend(), named(two.chart(data.passes, plot), ['import', data.passes[data.passes.length - 1].name])) : null,
         data.kernels.length ? half('Where the time goes', [two.legend(), h('span', {}, 'kernels that compute the same, one execution')], two.kernels(data.kernels)) : null),
+      ...advice(data),
       h('div', { class: 'foot' }, data.a.versions === data.b.versions ? data.a.versions : [h('div', {}, `A: ${data.a.versions}`), h('div', {}, `B: ${data.b.versions}`)]),
     ];
   }

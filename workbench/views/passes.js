@@ -17,7 +17,7 @@ const STYLE = `
 .pass .name { overflow-wrap: anywhere; line-height: 1.25; }
 .pass .at { color: var(--faint); font-variant-numeric: tabular-nums; text-align: right; font-size: 11px; }
 .delta { font-variant-numeric: tabular-nums; white-space: nowrap; text-align: right; }
-.delta.less { color: var(--added); } .delta.more { color: var(--removed); } .delta.zero { color: var(--faint); }
+.delta { color: var(--muted); } .delta.zero { color: var(--faint); } /* more ops or fewer is neither good nor bad */
 .time { color: var(--muted); text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; font-size: 11px; }
 .mark { text-align: center; }
 .fold { color: var(--faint); padding: 1px 8px 1px 36px; cursor: pointer; font-size: 11px; }

@@ -13,7 +13,7 @@ from core_compiler.training.phases import PHASES
 from workbench.state import Sight
 from workbench.views import graph, joint, op_search
 from workbench.views.kernels import launches
-from workbench.views.op_facts import OpFacts
+from workbench.views.op_facts import FOLDED, OpFacts
 from workbench.views.op_search import Term
 from workbench.views.reading import Run
 from workbench.views.rows import short_path
@@ -45,6 +45,7 @@ def find(run: Run, sight: Sight, text: str) -> Found:
     passes, kernels = _passes(run, wanted), _kernels(run, wanted)
     nodes, data = _ops(run, sight)
     places = op_search.matching(data, wanted).tolist()
+    places.sort(key=lambda i: nodes[i].op.kind in FOLDED)  # what computes before weights
     told = [*passes[:MAX_OTHERS], *kernels[:MAX_OTHERS]]
     told += [_op_hit(data, nodes[i], i) for i in places[: MAX_HITS - len(told)]]
     return Found(told, len(passes) + len(kernels) + len(places), len(places))
