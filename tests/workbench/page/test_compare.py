@@ -210,3 +210,77 @@ def test_a_recording_elsewhere_is_compared_by_its_path(server, tab, two_targets)
     page.locate(f"{VIEW} .bar input").fill(str(two_targets.cuda) + ".not")
     page.press("Enter")
     page.wait('#cw-bar [role="alert"]:visible')
+
+
+# -- what is wrong, and what is noise --------------------------------------------------------------
+
+
+def with_samples(path, factor: float):
+    """A copy whose executions took ``factor`` times as long, each some 2 % apart."""
+    import sqlite3
+    import struct
+
+    with sqlite3.connect(path) as db:
+        samples = [100 * factor * (1 + 0.01 * (i % 3)) for i in range(10)]
+        db.execute("UPDATE execution SET median = ?, samples = ?",
+                   (sorted(samples)[5], struct.pack("<10d", *samples)))  # fmt: skip
+        db.execute("UPDATE launch_time SET median = ?, samples = ?",
+                   (sorted(samples)[5], struct.pack("<10d", *samples)))  # fmt: skip
+        db.execute("UPDATE figure SET value = ? WHERE name = 'total_ms'", (0.1 * factor,))
+    db.close()
+    return path
+
+
+@pytest.mark.parametrize(("factor", "noise"), [(2.0, False), (1.002, True)])
+def test_a_speedup_has_its_interval_and_says_where_it_is_noise(
+    two_targets, tmp_path, server, tab, factor, noise
+):
+    import shutil
+
+    a = with_samples(shutil.copy(two_targets.cpu, tmp_path / "a.run"), factor)
+    b = with_samples(shutil.copy(two_targets.cpu, tmp_path / "b.run"), 1.0)
+    page = tab(f"{server.url}?run={quote(str(a))}&other={quote(str(b))}&panes=compare")
+    row = f'{VIEW} [data-figure="speedup of B"] td[data-noise]'
+    page.wait(row)
+    assert page.locate(row).get_attribute("data-noise") == str(noise).lower()
+    text = page.text(row)
+    assert ("within noise" in text) is noise and text.startswith("2.0" if factor == 2 else "1.0")
+    kernels = page.locate(f'{VIEW} [data-table="kernels"] td[data-noise="{str(noise).lower()}"]')
+    assert kernels.count() == page.locate(f'{VIEW} [data-table="kernels"] tbody tr').count()
+
+
+def test_which_side_is_wrong_stands_first(two_targets, tmp_path, server, tab):
+    import shutil
+    import sqlite3
+
+    b = shutil.copy(two_targets.cpu, tmp_path / "b.run")
+    with sqlite3.connect(b) as db:
+        (stage,) = db.execute("SELECT max(id) FROM stage WHERE changed").fetchone()
+        db.execute("INSERT INTO check_result VALUES (NULL, ?, NULL, 'failed', 0.5, 0.0, NULL, '[]',"
+                   " 0.0, '')", (stage,))  # fmt: skip
+    db.close()
+    page = tab(
+        f"{server.url}?run={quote(str(two_targets.cpu))}&other={quote(str(b))}&panes=compare"
+    )
+    page.wait(f'{VIEW} [data-wrong="b"]')
+    assert "1 failed check" in page.text(f'{VIEW} [data-wrong="b"]')
+    assert page.locate(f'{VIEW} [data-wrong="a"]').count() == 0
+
+
+def test_more_checks_that_kept_every_bit_are_better(two_targets):
+    from workbench.views.reading import Run
+
+    run = Run(two_targets.cpu)
+    rows = {row["name"]: row for row in compare.data(run, Sight(), run)["figures"]}
+    assert rows["time per execution"]["better"] == "less"
+    assert rows["launches"]["better"] == ""
+    run.close()
+
+
+def test_edits_are_told_in_words():
+    meta = {"edit": {"skip": ["fold_constants"], "insert": [
+        {"place": "canonicalise", "source": "p.py", "name": "P", "code": "x"}]},
+        "target_options": {"tiles": "small"}}  # fmt: skip
+    told = compare._edited(meta)
+    assert "{" not in told and told.startswith("skip fold_constants") and "tiles = small" in told
+    assert compare._edited({"edit": {"skip": 5}}).startswith("edited in a way")
