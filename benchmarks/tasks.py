@@ -1,4 +1,4 @@
-"""Five questions people ask of a recording: the clicks that answer each, and how long they take.
+"""Six questions people ask of a recording: the clicks that answer each, and how long they take.
 
     python benchmarks/tasks.py [--json] [-o FILE]
 
@@ -41,16 +41,19 @@ addEventListener('click', (event) => { if (event.isTrusted) window.clicks += 1; 
 
 @dataclass(frozen=True)
 class Task:
-    """``path``: what is clicked in turn, as Playwright's selectors; ``answer``: where it stands."""
+    """``path``: what is clicked in turn, as Playwright's selectors, or pressed and typed (a text
+    that begins with ``key:`` or ``type:``); ``answer``: where it stands, after ``seen``."""
 
     question: str
     recording: str
     path: tuple[str, ...]
     answer: str
+    seen: str = ""
 
 
 TASKS = (
-    Task("Which kernel is the slowest, and which line of the model made it?", "resnet18",
+    Task("Which kernel is the slowest, which line of the model made it, and where is its loop?",
+         "resnet18",
          ("#cw-view-overview .kernel >> nth=0", "#cw-inspector .place .link >> nth=0"),
          "#cw-view-source tr.on td.code"),
     Task("Which pass changed the numbers?", "resnet18",
@@ -59,11 +62,14 @@ TASKS = (
          ("#cw-view-overview .figure:has-text('peak memory')",),
          "#cw-view-memory .side .item >> nth=0"),
     Task("Why were two ops not fused?", "resnet18",
-         ("#cw-view-overview .kernel >> nth=0", "#cw-inspector .link:has-text('why not fused')",
-          "#cw-view-rewrites .asks .chip >> nth=0"), "#cw-view-rewrites .answer >> nth=0"),
+         ("#cw-view-overview .kernel >> nth=0", "#cw-inspector .link:has-text('why not fused')"),
+         "#cw-view-rewrites .answer >> nth=0"),
     Task("Where did the loss first become NaN?", "nan",
          ("#cw-view-overview .finding:has-text('is not finite')",),
          "#cw-view-source tr.on td.code"),
+    Task("What did a pass do to this op?", "resnet18",
+         ("key:/", "type:kind:batch_norm", "key:Enter", "key:h"),
+         "#cw-inspector section >> nth=0", "#cw-inspector h3:has-text('Rewrite')"),
 )  # fmt: skip
 
 
@@ -78,8 +84,16 @@ def measure(browser, url: str, path: Path, task: Task) -> dict:
     page.wait_for_selector("#cw-loading", state="detached")
     page.wait_for_selector("#cw-view-overview .figure")
     opened = time.perf_counter() - began
-    for selector in task.path:
-        page.locator(selector).click()
+    for step in task.path:
+        if step.startswith("key:"):
+            page.wait_for_function("() => !document.querySelector('#cw-busy.on')")
+            page.keyboard.press(step[4:])
+        elif step.startswith("type:"):
+            page.keyboard.type(step[5:])
+        else:
+            page.locator(step).click()
+    if task.seen:
+        page.wait_for_selector(task.seen)
     answer = page.locator(task.answer)
     answer.wait_for()
     seconds = time.perf_counter() - began

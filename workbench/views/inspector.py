@@ -119,7 +119,7 @@ def _op(run: Run, stage: int, number: int, carriers: tuple[int, ...]) -> list[di
             for k in carriers[1:5]
         ]
     if (op.results or op.kind == LAUNCH) and not op.kind.endswith("constant"):
-        why = {"rewrites": {"why": {"a": number}}}
+        why = {"rewrites": {"why": {"a": number, "near": True}}}
         rows.append(as_link("why not fused with ...?", "", {"open": "rewrites", "state": why}))
     return [as_section("Op", rows), as_section("History", [_timeline(run, number, stage)]),
             *joint_rows.sections(run, stage, op),

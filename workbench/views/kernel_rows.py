@@ -121,6 +121,6 @@ def _computes(run: Run, kernel: Kernel) -> list[dict[str, Any]]:
         rows.append(as_text(f"and {len(kernel.ops) - MAX_LISTED} more"))
     launch = dearest_launch(run, kernel.id)
     if launch is not None:
-        why = {"rewrites": {"why": {"a": launch}}}
+        why = {"rewrites": {"why": {"a": launch, "near": True}}}
         rows.append(as_link("why not fused with ...?", "", {"open": "rewrites", "state": why}))
     return rows or [as_text("No ops are recorded for it.")]

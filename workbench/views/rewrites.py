@@ -191,11 +191,13 @@ def _name(run: Run, value: Value) -> str:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the view's state asks: two ops, or an op and a rule; None where it is left open."""
+    """What the view's state asks: two ops, or an op and a rule; None where it is left open.
+    ``near``: the other op is the first neighbour of the one."""
 
     a: int | None
     b: int | None
     rule: str
+    near: bool = False
 
 
 def _asked(sight: Sight) -> _Asked | None:
@@ -209,7 +211,8 @@ def _asked(sight: Sight) -> _Asked | None:
     ids = {name: why.get(name) for name in ("a", "b")}
     a, b = (v if type(v) is int and v >= 0 else None for v in ids.values())
     rule = why.get("rule")
-    return _Asked(a, b, rule[:300] if isinstance(rule, str) else "")
+    near = why.get("near") is True
+    return _Asked(a, b, rule[:300] if isinstance(rule, str) else "", near)
 
 
 def _why(run: Run, sight: Sight, stage: int, asked: _Asked) -> dict[str, Any]:
@@ -222,10 +225,12 @@ def _why(run: Run, sight: Sight, stage: int, asked: _Asked) -> dict[str, Any]:
     b = _in_stage(run, asked.b, stage)
     if b is None and asked.b is None and asked.a is not None and not asked.rule:
         b = selected if selected not in (a, asked.a) and sight.op != asked.a else None
+    near = [] if a is None else _neighbours(run, stage, a)
+    if b is None and asked.near and not asked.rule and near:
+        b = near[0]["op"]
     told: dict[str, Any] = {
         "a": None if a is None else _op(run, a), "b": None if b is None else _op(run, b),
-        "rule": asked.rule, "answers": [], "stage": stage,
-        "neighbours": [] if a is None else _neighbours(run, stage, a),
+        "rule": asked.rule, "answers": [], "stage": stage, "neighbours": near,
     }  # fmt: skip
     if a is not None and (b is not None or asked.rule):
         known = "why", stage, a, b, asked.rule, run.version.stages

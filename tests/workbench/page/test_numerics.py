@@ -207,6 +207,29 @@ def opened(server, tab, recording):
 
 @pytest.mark.slow
 @pytest.mark.playwright
+def test_what_a_pass_did_to_an_op_by_keys_alone(opened, file):
+    """Search the op, go to its next change: the rewrite, before and after, and its check."""
+    stage = next(s.index for s in file.stages() if s.pass_name == "fold_batch_norm")
+    step = file.rewrites(stage)[0]
+    assert any(op.kind == "core.batch_norm" for op in step.rewrite.old)
+    with a_task(opened("&panes=graph,diff"), 0) as page:
+        page.drawn("graph")
+        page.press("/")
+        page.type("kind:batch_norm")
+        page.press("Enter")
+        page.wait("#cw-inspector h3:has-text('History')")
+        for _ in range(6):  # its changes, one after the other
+            page.press("h")
+            page.rest()
+            if page.query("stage") == str(stage):
+                break
+        page.wait("#cw-inspector h3:has-text('Rewrite')")
+        page.stage(stage)
+        page.wait(f"#cw-inspector section:has-text({step.rewrite.rule!r}) >> nth=0")
+
+
+@pytest.mark.slow
+@pytest.mark.playwright
 def test_which_pass_changed_the_numbers_in_two_steps(opened, file):
     """From the recording's first page: a key, then a click shows the pass."""
     stage = next(s.index for s in file.stages() if s.pass_name == "fold_batch_norm")

@@ -146,8 +146,11 @@ def test_without_source_there_are_rows_and_nodes(bare):
 @pytest.mark.slow
 @pytest.mark.playwright
 def test_the_slowest_kernel_and_its_model_line_in_two_clicks(opened, run):
-    with a_task(opened()) as page:
+    with a_task(opened(), 2) as page:
         page.locate("#cw-view-overview .kernel").first.click()  # the list is sorted by time
+        page.drawn("code")  # at its hot loop
+        hot = code.hot_line(run.recording.kernel_text(table(run)[0]["id"], "source"))
+        page.wait(f'#cw-view-code .pane:first-child .row[data-line="{hot}"]')
         page.locate("#cw-inspector .place .link").first.click()
         page.wait(f"{VIEW} tr.on td.code")
     slowest = table(run)[0]
