@@ -38,12 +38,12 @@ kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px;
 .toast .where { color: var(--muted); overflow-wrap: anywhere; } .toast button.act { margin-top: 6px; } .toast button.plain { position: absolute; right: 6px; top: 6px; }
 `;
 const KEYS = [
-  ['j  k', 'next, previous pass that changed something'], ['J  K', 'next, previous rewrite'], ['n', 'next failed check'],
-  ['b  B', 'breakpoint on the pass or the rewrite\'s rule, on the selected op'], ['r  R', 'run on to the next breakpoint, back to the one before'],
-  ['a  e  x  A  F', 'of a compile step by step: apply the pass, only its next rewrite, skip it, run until one changes something, finish'],
+  ['j  k', 'next, previous pass with changes'], ['J  K', 'next, previous rewrite'], ['n', 'next failed check'],
+  ['b  B', 'breakpoint on the pass or the rewrite\'s rule, on the selected op'], ['r  R', 'continue to the next breakpoint, back to the previous one'],
+  ['a  e  x  A  F', 'step-by-step compile: apply the pass, only its next rewrite, skip it, run until a pass changes something, finish'],
   ['h  H', 'next, previous change of the selected op'],
   ['1  2  3  4  5  0', 'Step, Speed, Memory, Numbers, Train, Overview'], ['g', 'any view in this pane: a list, a letter each'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
-  ['[  ]', 'fold the passes, the inspector'], ['↑  ↓  Enter', 'in a list or table: the row before, the next; show it'], ['Alt ←  Alt →', 'back and forward through what you selected'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
+  ['[  ]', 'fold the passes, the inspector'], ['↑  ↓  Enter', 'in a list or table: the row before, the next; show it'], ['Alt ←  Alt →', 'back and forward through your selections'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
 ];
 const SYNTAX = 'Words match name, kind, shape, attribute, scope and source line; or kind:add shape:768 dtype:bf16 line:model.py:12 scope:layer.0 phase:backward; "two words", /regular expressions/';
 /** What a view's message offers to do. */
@@ -67,7 +67,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const run = h('div', { class: 'run' });
   const job = h('div', { class: 'job', hidden: true, role: 'status' });
   const presets = h('div', { class: 'group', role: 'group', 'aria-label': 'Layouts' });
-  const listed = h('div', { role: 'listbox', id: 'found', 'aria-label': 'What is found' });
+  const listed = h('div', { role: 'listbox', id: 'found', 'aria-label': 'Search results' });
   const told = h('div', { class: 'told', role: 'status' });
   const found = h('div', { class: 'found', hidden: true }, listed, told);
   const input = h('input', { type: 'search', maxlength: 1000, placeholder: 'search   /', 'aria-label': 'Search ops, passes, kernels', title: SYNTAX, spellcheck: 'false',
@@ -85,7 +85,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const tour = h('button', { click: () => { keys.close(); send('tour', {}); }, title: 'Walk through the views on a small sample model', 'data-do': 'tour' }, 'Take the tour');
   const keys = h('dialog', {}, h('h2', {}, 'Keys'),
     h('table', {}, KEYS.map(([key, what]) => h('tr', {}, h('td', {}, key.split('  ').map((k) => [h('kbd', {}, k), ' '])), h('td', {}, what)))),
-    h('p', { class: 'muted' }, 'They act while the focus is not in a text field.'),
+    h('p', { class: 'muted' }, 'Keys work while the focus is not in a text field.'),
     h('form', { method: 'dialog' }, h('button', {}, 'Close'), ' ', tour));
   const views = h('dialog', { 'aria-label': 'Views', keydown: chooseByKey });
   const toast = h('div', { class: 'toast', hidden: true, role: 'alert' });
@@ -151,7 +151,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   // A job tells of itself all the time: its button stays, with the focus and under the hand.
   const going = {
     what: h('span', { class: 'what' }), count: h('span'), part: h('div'), track: h('div'), elapsed: h('span'),
-    cancel: h('button', { click: () => send('cancel', { of: data.job?.of ?? '' }), title: 'Stop it; what it finished is kept' }, 'Cancel'),
+    cancel: h('button', { click: () => send('cancel', { of: data.job?.of ?? '' }), title: 'Stop; finished stages are kept' }, 'Cancel'),
   };
   going.track.append(going.part);
   function drawGoing({ what, done, total, elapsed }) {
@@ -174,9 +174,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (!isNew('paused', paused) && job.querySelector('.held')) return;
     job.replaceChildren(
       h('span', { class: 'what held', title: `still to come: ${rest.join(', ')}` }, next.includes('+') ? 'before more of ' : 'before ', h('b', {}, next.replace(/[+].*/, '')), ` (${at} of ${total})`),
-      data.viewer ? '' : h('div', { class: 'group', role: 'group', 'aria-label': 'What is to happen to this pass' }, HELD.map(([act, name, key, title]) =>
+      data.viewer ? '' : h('div', { class: 'group', role: 'group', 'aria-label': 'Actions for this pass' }, HELD.map(([act, name, key, title]) =>
         h('button', { title: `${title}  (${key})`, 'data-held': act, click: () => send('held', { do: act }) }, name))),
-      data.viewer ? '' : h('button', { click: () => send('cancel', { of: '' }), title: 'Stop here; what is done is kept' }, 'Cancel'));
+      data.viewer ? '' : h('button', { click: () => send('cancel', { of: '' }), title: 'Stop here; finished stages are kept' }, 'Cancel'));
     if (problem) say(`${problem.what}: ${problem.where}`, problem.fix);
   }
   function say(what, fix) {
@@ -521,7 +521,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (lost) return;
     lost = true;
     const box = by('cw-lost');
-    box.textContent = 'The workbench server is not answering. Start it again; this page comes back by itself.';
+    box.textContent = 'The workbench server is not responding. Start it again; this page reconnects by itself.';
     box.hidden = false;
     const wait = async () => {
       try {

@@ -111,7 +111,7 @@ function runsSection(send) {
       h('td', { class: 'does' }, small(`Compare ${run.name}`, 'Compare: press it on two runs', '⇄', (e) => compare(e.currentTarget, run.name), { 'data-do': 'compare', 'aria-pressed': String(marked === run.name) }),
         small(`Over time: runs of ${run.model} on ${run.target}`, 'Over time: the runs of this model on this target', '∿', () => go({ find: ['model', 'variant', 'target'].map((part) => `${part}:="${run[part].replaceAll('"', '""')}"`).join(' '), shelf: 'trend', skip: 0 })),
         h('a', { class: 'faint', title: 'Download the recording', 'aria-label': `Download ${run.name}`, href: address('file', { run: run.name }), download: run.name.split('/').pop() }, ' ⤓ '),
-        !data.viewer && [small(`${run.pinned ? 'Unpin' : 'Pin'} ${run.name}`, run.pinned ? 'Unpin' : 'Pin: it stands before the others', run.pinned ? '●' : '○', () => send('annotate', { run: run.name, pinned: !run.pinned })),
+        !data.viewer && [small(`${run.pinned ? 'Unpin' : 'Pin'} ${run.name}`, run.pinned ? 'Unpin' : 'Pin to the top', run.pinned ? '●' : '○', () => send('annotate', { run: run.name, pinned: !run.pinned })),
           small(`Tags and note of ${run.name}`, 'Tags and note', '✎', () => edit(run)),
           small(`Delete ${run.name}`, 'Delete; it stays in the trash for 30 days', '×', () => send('remove', { run: run.name }))])];
     return h('tr', { ...opens(run), title: run.error || run.name, 'data-run': run.name }, cells);

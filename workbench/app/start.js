@@ -53,16 +53,16 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
 
   const drop = h('section', { class: 'drop', 'aria-label': 'Open' },
     h('div', { class: 'line' }, path, h('button', { class: 'primary', click: () => open(path.value) }, 'Open'), h('button', { click: () => file.click() }, 'Choose a file…')),
-    h('div', { class: 'options' }, h('span', {}, 'or drop a file, or paste the text of a module.'), upload),
+    h('div', { class: 'options' }, h('span', {}, 'or drop a file, or paste a module as text.'), upload),
     origin,
     h('div', { class: 'options' }, h('span', {}, 'Compile with:'), target, frontend,
       h('label', { title: 'Sample models can be built narrower: channels or features times this' }, 'width', width),
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
-      h('label', { title: 'Each value of the import beside what torch or onnxruntime computes for its node; torch and ONNX models' }, against, 'compare with the framework'),
+      h('label', { title: 'Compare each imported value with what torch or onnxruntime computes for its node; torch and ONNX models' }, against, 'compare with the framework'),
       h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time'),
       h('label', { title: 'Wait before each pass: apply it, or rewrite by rewrite, skip it, or run to a breakpoint' }, hold, 'step by step')));
   const tour = h('button', { class: 'tour', 'data-do': 'tour', title: 'Walk through the views on a small sample model, compiled here', click: () => send('tour', {}) }, 'Take the tour');
-  const making = [h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See what the compiler does to it: every pass, every rewrite, memory, kernels and their times. ', tour), drop,
+  const making = [h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See every pass, every rewrite, memory, kernels and their times. ', tour), drop,
     h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples]; // who may only look sees none of it
   const [title, lead, , catalogue] = making;
   root.append(h('div', { class: 'page' }, title, lead, error, drop, beside, runs.root, catalogue, samples, recorded), file);

@@ -36,7 +36,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   const inputs = h('input', { class: 'inputs', type: 'text', placeholder: "the model's own", 'aria-label': 'Inputs: the path of an .npz file; empty: the model\'s own', title: 'An .npz with the inputs by name, or arr_0, arr_1… in order' });
   const file = h('input', { type: 'file', hidden: true, accept: '.npz', change: () => { if (file.files[0]) sendFile(file.files[0]); file.value = ''; } });
   const look = h('button', { class: 'primary', 'data-do': 'look', click: () => start() });
-  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'How to look' },
+  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Search options' },
     h('label', { title: 'Largest error of the outputs since the import that is no fault' }, 'tolerance', tolerance, 'of max abs'),
     h('label', {}, 'inputs', inputs), h('button', { title: 'Send an .npz file', click: () => file.click() }, 'File…'), file, h('span', { class: 'gap' }), look);
   const saves = downloadMenu(() => [csvItem('What was found', 'first-bad-pass', () => [['fact', 'value'], flat(facts())])]);
@@ -147,14 +147,14 @@ export default component(STYLE, ({ model, root, watch, send }) => {
         row('pass', there ? link(`${String(found.stage).padStart(2, '0')} ${found.first_bad_pass}`, { ...there, open: 'diff' }, 'What it changed') : found.first_bad_pass, h('span', { class: 'muted' }, `  seen by: ${HOW[found.how] ?? found.how}`)),
         step ? row('rewrite', h('span', { class: 'mono' }, found.rewrite === null ? rule : link(rule, { stage: found.there, rewrite: found.rewrite, open: 'rewrites' }, 'This rewrite: before and after')),
           step.note ? h('span', { class: 'muted' }, `  ${step.note}`) : '') : null,
-        step?.source ? row('rule stands in', h('span', { class: 'mono' }, step.source)) : null,
+        step?.source ? row('rule defined in', h('span', { class: 'mono' }, step.source)) : null,
         step && step.old.length + step.new.length ? row('before, after', h('pre', { tabindex: 0, 'aria-label': 'The ops before and after' }, step.old.slice(0, 12).map((line) => h('div', { class: 'old' }, `- ${line}`)), step.new.slice(0, 12).map((line) => h('div', { class: 'new' }, `+ ${line}`)))) : null,
         found.value ? row('worst value', h('span', { class: 'mono' }, `${found.value}${found.index.length ? ` [${found.index.join(', ')}]` : ''}`), found.error === null || found.error === 'nan' ? '' : `  relative error ${relative(found.error)} (of max abs)`) : null,
         found.numbers ? row('numbers there', h('span', { class: 'side' }, 'before ', h('span', { class: 'mono' }, exactly(right))), h('span', { class: 'side' }, 'after ', h('span', { class: 'mono' }, exactly(wrong))),
           `${relative(found.absolute)} apart`, found.ulps === null ? '' : `, ${plural(found.ulps, 'ulp')}`) : null,
         found.model_lines.length ? row('model line', ...found.model_lines.slice(0, 4).flatMap((line, i) => [i ? ', ' : '', there && found.op !== null ? link(base(line), { ...there, open: 'source' }, line) : h('span', { title: line }, base(line))])) : null,
       ),
-      ...(found.reduced ? program(found.reduced) : [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, search().state === 'running' ? 'It is being looked for …' : 'The search did not finish: search again.')]),
+      ...(found.reduced ? program(found.reduced) : [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, search().state === 'running' ? 'Searching …' : 'The search did not finish: search again.')]),
       h('h2', {}, 'What was right'), looked(found, true), given)];
   }
 

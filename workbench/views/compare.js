@@ -56,7 +56,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
   function drawChoice() {
     const list = others();
     scroll.replaceChildren(h('div', { class: 'choose' }, h('h2', {}, 'Compare this recording with another'),
-      h('p', {}, list.length ? 'Another target, another pipeline, another day: choose what stands beside it.'
+      h('p', {}, list.length ? 'Choose a recording of another target, pipeline or day.'
         : 'There is no other recording in the library. Compile the model again with another target or pipeline, or choose “another file…” above.'),
       list.length ? h('div', { class: 'wide' }, h('table', {},
         h('thead', {}, h('tr', {}, ['model', 'target', 'recording'].map((t) => h('th', { class: 'text', scope: 'col' }, t)), ['time', 'made'].map((t) => h('th', { scope: 'col' }, t)))),
@@ -105,7 +105,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const [low, high] = bounds;
     const range = `${number(low)} to ${number(high)}×`;
     const noise = low <= 1 && high >= 1;
-    return h('td', { class: noise ? 'muted' : low > 1 ? 'less' : 'more', title: `95 % interval: ${range}${noise ? '. It contains 1: no difference can be told from the noise' : ''}`, 'data-noise': String(noise) },
+    return h('td', { class: noise ? 'muted' : low > 1 ? 'less' : 'more', title: `95 % interval: ${range}${noise ? '. The interval contains 1: the difference is within the noise' : ''}`, 'data-noise': String(noise) },
       text, h('small', {}, noise ? ' within noise' : ` (${range})`));
   }
   const ratio = (a, b) => (a && b ? a / b : null);
@@ -225,7 +225,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const [speed, numbers, csv] = drawFigures();
     keepingFocus(scroll, ['data-sort', 'data-by'], () => scroll.replaceChildren(
       ...verdict(),
-      h('div', { class: 'two' }, h('div', {}, h('h2', {}, 'What they are', h('span', { class: 'gap' }), factsCsv), facts, h('h2', {}, 'Speed and memory', both('memory'), both('timeline'), h('span', { class: 'gap' }), csv), speed),
+      h('div', { class: 'two' }, h('div', {}, h('h2', {}, 'Recordings', h('span', { class: 'gap' }), factsCsv), facts, h('h2', {}, 'Speed and memory', both('memory'), both('timeline'), h('span', { class: 'gap' }), csv), speed),
         h('div', {}, h('h2', {}, 'Work and numbers', both('numerics')), numbers)),
       ...drawKernels(), ...drawPasses()));
     scroll.scrollTop = top;

@@ -70,7 +70,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     return h('div', {}, ended, h('div', { class: 'box' }, data.part ? h('p', {}, data.pipelines ? 'Which pass is it, and which rewrite of it? That iteration is done with pipelines between the two, until one rewrite is left.'
       : 'Which op is it, and in which element? That iteration is done again in both runs, from the checkpoint before it.') : null,
       may ? h('div', { class: 'do' }, h('button', { class: 'primary', 'data-do': 'find', click: () => send('diverge', {}) }, data.pipelines ? 'Find the pass' : 'Find the op'), h('span', { class: 'muted' }, `compiles the step again${data.pipelines ? ', some ten times' : ''}, in a process of its own; or:`))
-        : data.part ? h('div', { class: 'muted' }, 'On a command line:') : h('div', { class: 'muted' }, 'The command looks for itself:'), command()));
+        : data.part ? h('div', { class: 'muted' }, 'On a command line:') : h('div', { class: 'muted' }, 'As a command:'), command()));
   }
 
   function result() {
@@ -109,7 +109,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       row('what the runs say of it', h('span', { class: 'side' }, `A ${found.how[0]}`), `B ${found.how[1]}`),
       found.number ? row('rewrite', found.stage === null ? h('span', { class: 'mono' }, rewrite)
         : h('span', { class: 'mono' }, link(rewrite, { stage: found.stage, rewrite: found.number - 1, open: 'rewrites', beside: 'divergence' }, 'This rewrite: before and after'))) : null,
-      found.source ? row('rule stands in', h('span', { class: 'mono' }, found.source)) : null,
+      found.source ? row('rule defined in', h('span', { class: 'mono' }, found.source)) : null,
       found.op ? row('replaces', h('span', { class: 'mono' }, found.op), found.origin ? h('span', { title: found.origin }, ` from ${base(found.origin)}`) : '') : null,
       row('iteration', count(found.iteration)),
       row('first part that differs', h('span', { class: 'mono' }, found.value)),

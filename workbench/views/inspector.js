@@ -124,10 +124,10 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   }[row.kind]())))];
   const history = () => data.sections.flatMap((section) => section.rows).find((row) => row.kind === 'timeline');
   const saves = downloadMenu(() => [
-    csvItem('What stands here', 'inspector', facts),
+    csvItem('Inspector', 'inspector', facts),
     ...(history() ? [csvItem('History of the op', 'history', () => [['stage', 'lane', 'what', 'text'], history().marks.map((mark) => [mark.at, mark.lane, mark.what, mark.text])]),
       ...pictureItems('History of the op', 'history', body.querySelector('.timeline svg'))] : []),
-  ], 'Download what stands here');
+  ], 'Download the inspector');
   root.append(h('div', { class: 'head' }, title, saves), body);
   const go = (row) => () => send('follow', { go: row.go });
 

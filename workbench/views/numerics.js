@@ -197,9 +197,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       tab() === 'values' && data.value_stages.length > 1 ? h('div', { class: 'group' }, data.value_stages.map(([s, name], i) =>
         h('button', { 'aria-pressed': String(s === stageShown()), 'data-values': s, title: `Values of stage ${s}, ${name}`, click: () => keep({ stage: s }) }, STAGES[name] ?? 'as compiled'))) : null,
       h('span', { class: 'gap' }),
-      sent < total ? h('span', { title: 'The first ones, what needs a look before the rest; the rest: workbench numerics --json' }, `${count(sent)} of ${count(total)} listed`) : null,
+      sent < total ? h('span', { title: 'The first rows, most severe first; all of them: workbench numerics --json' }, `${count(sent)} of ${count(total)} listed`) : null,
       tab() === 'beside' && data.framework.left_out ? h('span', { title: 'No tensors, or of another form there' }, `${count(data.framework.left_out)} not compared`) : null,
-      tab() === 'values' && data.values_left ? h('span', { title: 'There is a bound on how much is looked at while checking' }, `${count(data.values_left)} not looked at`) : null,
+      tab() === 'values' && data.values_left ? h('span', { title: 'Checking inspects a limited number of values' }, `${count(data.values_left)} not looked at`) : null,
       filter,
     ].filter(Boolean)));
   }
@@ -297,7 +297,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     none.hidden = list.length > 0;
     const nothing = tab() === 'checks'
       ? `${data.name} has no checked rewrites. ${data.first ? 'Choose a marked pass above.' : ''}`
-      : 'No value was looked at: compile with “check every rewrite”, and each value of the network is measured on the example inputs.';
+      : 'No values were inspected. Compile with “check every rewrite” to measure each value of the network on the example inputs.';
     none.textContent = kept.words ? 'Nothing matches the filter.' : nothing;
     mark();
   }

@@ -85,11 +85,11 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const chips = texts.filter((text) => !text.startsWith('pass:')).map((text) => {
       const name = text.startsWith('op:') ? `op #${text.slice(3)}` : text.slice(5);
       return h('span', { title: text }, h('i', {}, '●'), h('b', {}, name),
-        h('button', { class: 'plain', title: 'Take it away', 'aria-label': `Take away the breakpoint on ${name}`, click: () => send('stop', { text }) }, '×'));
+        h('button', { class: 'plain', title: 'Remove the breakpoint', 'aria-label': `Remove the breakpoint on ${name}`, click: () => send('stop', { text }) }, '×'));
     });
     stops.replaceChildren(...chips,
-      h('button', { title: 'Back to the breakpoint before  (R)', click: () => send('step', { what: 'stop', by: -1 }) }, '‹'),
-      h('button', { title: 'Run on to the next breakpoint  (r)', click: () => send('step', { what: 'stop', by: 1 }) }, 'run ›'));
+      h('button', { title: 'Previous breakpoint  (R)', click: () => send('step', { what: 'stop', by: -1 }) }, '‹'),
+      h('button', { title: 'Continue to the next breakpoint  (r)', click: () => send('step', { what: 'stop', by: 1 }) }, 'next ›'));
   }
 
   const title = (s) =>
@@ -113,7 +113,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       class: `pass${on ? ' on' : ''}${stage.changed ? '' : ' same'}${halts.has(`pass:${stage.name}`) ? ' stop' : ''}`, role: 'option', id: `stage-${stage.index}`, 'aria-selected': String(on),
       title: title(stage), 'data-stage': stage.index, click: () => { send('go', { stage: stage.index, rewrite: null }); list.focus(); },
     },
-    h('span', { class: 'at', title: stage.index ? 'Breakpoint on this pass, set or taken away  (b)' : '', click: (event) => {
+    h('span', { class: 'at', title: stage.index ? 'Set or remove a breakpoint on this pass  (b)' : '', click: (event) => {
       if (!stage.index) return;
       event.stopPropagation();
       send('stop', { text: `pass:${stage.name}` });

@@ -217,7 +217,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       say(told.error, extra);
     } else if (data.fixed) say({ what: `This pipeline cannot be edited here: ${data.fixed}` }, [], true);
     else if (data.status === 'failed' && data.message) say({ what: `This compile failed: ${data.message}` });
-    else if (!mayChange()) say({ what: 'You may look at this pipeline; editors can change it and compile again.' }, [], true);
+    else if (!mayChange()) say({ what: 'Read-only: editors can change this pipeline and compile again.' }, [], true);
     note.hidden = !notes.length;
     if (!notes.length) return;
     const [[soft, ...parts]] = notes;
@@ -299,7 +299,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       none(2), h('span', {}, 'pass'), none(),
       what.flatMap((name) => [
         head(name, 'A', `A is ${data.name}. ${explain('passes', name)}`), head(name, 'B', `${b}. ${explain('passes', name)}`),
-        name === 'time' ? head(name, 'B − A', 'What the pass takes longer in B; one that is only in one of them counts whole') : null,
+        name === 'time' ? head(name, 'B − A', 'How much longer the pass takes in B; a pass of one recording only counts fully') : null,
       ]))];
   }
 
@@ -397,7 +397,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     form.push(h('label', { for: 'limit' }, 'stop after'), h('input', { id: 'limit', type: 'text', inputmode: 'numeric', value: row.limit ?? '', placeholder: 'no limit', disabled: disabled || row.mandatory, 'data-option': 'limit',
       title: row.mandatory ? 'the compile needs all of it' : '', change: (event) => act({ do: 'limit', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites'));
     form.push(h('label', { for: 'cuts' }, 'split into steps of'), h('input', { id: 'cuts', type: 'text', value: row.cuts, placeholder: 'one step', disabled: disabled || row.mandatory, 'data-option': 'cuts',
-      title: row.mandatory ? 'the compile needs all of it at once' : 'Numbers of rewrites, each a stage to look at: 1,1,5 or 20x1; the rest follows', change: (event) => act({ do: 'cut', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites each'));
+      title: row.mandatory ? 'the compile needs all of it at once' : 'Rewrites per step, each recorded as a stage: 1,1,5 or 20x1; the rest follow', change: (event) => act({ do: 'cut', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites each'));
     form.push(h('label', { for: 'repeat' }, 'run twice'), h('input', { id: 'repeat', type: 'checkbox', checked: row.repeat, disabled, 'data-option': 'repeat', change: (event) => act({ do: 'repeat', label: row.label, on: event.target.checked }) }), h('small', {}, 'in a row'));
     const button = (name, title, done, off = disabled) => h('button', { 'data-do': done.do + (done.by ?? '') + (done.pass ? `-${done.pass}` : ''), title, disabled: off, click: () => act({ label: row.label, ...done }) }, name);
     more.replaceChildren(h('h4', {}, 'Options'), h('div', { class: 'form' }, form),
@@ -405,7 +405,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         button('↑', 'Earlier  (Alt up)', { do: 'move', by: -1 }), button('↓', 'Later  (Alt down)', { do: 'move', by: 1 }),
         button('Insert own pass after', 'A pass of your own, as Python  (Insert)', { do: 'insert' }, fixed()),
         insertOurs(row),
-        button('Begin here', 'The next compile begins with this pass: what stands before it stays as it was, edited or not', { do: 'start' }, fixed() || !did || shown.draft.start === row.label),
+        button('Begin here', 'The next compile starts at this pass; the passes before it are reused unchanged', { do: 'start' }, fixed() || !did || shown.draft.start === row.label),
         button(row.own ? 'Remove' : 'Reset', row.own ? 'Take the pass out  (Delete)' : 'Take back all that is set of it  (Delete)', { do: 'remove' }, disabled || !row.set)),
       ...(shown.target.length && !fixed() ? [h('h4', {}, `Options of the target ${data.target}`), h('div', { class: 'form' }, shown.target.flatMap((each) => [
         h('label', { for: `target-${each.name}` }, each.name),

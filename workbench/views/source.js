@@ -122,7 +122,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       node.classList.toggle('calls', isCall(row));
       // The node may stay for the row of another stage: what it does is done to that.
       node.addEventListener('click', () => choose(rows.get(number_)));
-      if (isCall(row)) node.title = 'calls what stands elsewhere: right, or a double click, goes there';
+      if (isCall(row)) node.title = 'calls code elsewhere: Right or a double click goes there';
       node.addEventListener('dblclick', () => into(rows.get(number_)));
     }
     return node;
@@ -215,7 +215,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     keepingFocus(bar, ['aria-label', 'title'], () => bar.replaceChildren(...[
       select,
       toggle('calls', withCalls(), 'Lines that call a module show what happens below them; off: only what their own ops take', () => { setMode({ calls: !withCalls() }); draw(); drawBar(); }),
-      file.text && toggle('fold', mode.fold === true || file.text.split('\n').length > LONG, 'Only what stands around lines with ops', () => { setMode({ fold: mode.fold !== true }); drawn = ''; draw(); drawBar(); mark(true); }),
+      file.text && toggle('fold', mode.fold === true || file.text.split('\n').length > LONG, 'Only the context of lines with ops', () => { setMode({ fold: mode.fold !== true }); drawn = ''; draw(); drawBar(); mark(true); }),
       h('span', { class: 'fact', title: SHARED }, ...(data.measured ? ['kernels ', h('b', {}, figure(data.total_us, 'us')), nowhere > 0 ? `, ${percent(nowhere)} % from no line` : '']
         : [data.not_executed ? `not executed: ${data.not_executed}` : 'not timed: press Execute'])),
       h('span', { class: 'gap' }),

@@ -129,6 +129,6 @@ def test_two_training_runs_save_theirs(server, tab, training_runs):
     assert {"divergence.csv", "divergence-runs.csv"} <= set(saved(page, "#cw-view-divergence"))
     page.show("compare")
     with page.page.expect_download() as got:
-        page.locate("#cw-view-compare h2:has-text('What they are') button").click()
+        page.locate("#cw-view-compare h2:has-text('Recordings') button").click()
     look("compare-facts.csv", Path(got.value.path()))
     assert page.errors == []

@@ -113,7 +113,7 @@ export class Toolbar {
       downloadMenu(() => [
         ['Drawing, SVG', actions.svg],
         ['What the window shows, PNG', actions.png],
-        ['What is drawn, DOT for Graphviz', actions.dot],
+        ['Visible graph, DOT for Graphviz', actions.dot],
       ]),
       button('?', 'Keys  (?)', actions.help),
     );

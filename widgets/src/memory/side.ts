@@ -196,7 +196,7 @@ export class Side {
     const rows = saved.slice(0, MOST).map((b) => this.bufferRow(data, b, total));
     const csv = () => buffersCsv(data, saved);
     const shown = (offers: OfferRow[] | null) => {
-      const more = offers?.length ? [...this.offerRows(offers), h('p', {}, 'What is saved, largest first:')] : [];
+      const more = offers?.length ? [...this.offerRows(offers), h('p', {}, 'Saved values, largest first:')] : [];
       this.frame(about, [...more, ...rows], csv, 'saved-for-backward.csv');
       this.mark();
     };

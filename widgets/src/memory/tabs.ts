@@ -18,7 +18,7 @@ const TITLES: Record<string, [string, string]> = {
   peak: ['at peak', 'The buffers that are alive where most bytes are'],
   passes: ['by pass', 'How each pass moved the peak'],
   planners: ['planners', 'The arena that each planner needs for these buffers'],
-  backward: ['backward', 'What is saved for the backward pass, and what doing some of it again costs'],
+  backward: ['backward', 'Values saved for the backward pass, and the cost of recomputing some of them'],
 };
 
 /** Whose tabs they are: `draw` what is open; `chosen`: somebody opened or closed one. */

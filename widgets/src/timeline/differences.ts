@@ -121,7 +121,7 @@ const COLUMNS: Column[] = [
   { name: 'computes', title: 'computes', unit: '', hint: "The framework's nodes, and the model's line", kind: 'text wide', value: (row) => row.title },
   { name: 'a', title: 'A', unit: 'µs', hint: 'Median time of these launches in A; ≥ not measured: the least that the machine allows', value: (row) => row.us[0] },
   { name: 'b', title: 'B', unit: 'µs', hint: 'Median time of these launches in B; ≥ not measured: the least that the machine allows', value: (row) => row.us[1] },
-  { name: 'by', title: 'B − A', unit: 'µs', hint: 'How much longer they take in B; what is only in one counts whole', value: (row) => row.by },
+  { name: 'by', title: 'B − A', unit: 'µs', hint: 'How much longer they take in B; launches of one recording only count fully', value: (row) => row.by },
   { name: 'percent', title: 'B − A', unit: '%', hint: 'The same, of the time in A', value: (row) => row.percent },
 ];
 

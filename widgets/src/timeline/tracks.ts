@@ -187,7 +187,7 @@ export class TimelineView implements Painter {
       told('lanes', count(lanes.length), `${count(spans.launch.length)} spans.`),
       told('at work', `${own ? ((100 * busy) / own).toFixed(1) : '0'} %`),
       this.data_.live ? told('peak live', bytes(this.plan.peak)) : null,
-      h('span', { title: this.data_.recorded ? 'As the clock of each thread saw it' : 'No execution was recorded whole' }, note),
+      h('span', { title: this.data_.recorded ? 'As the clock of each thread saw it' : 'No complete execution was recorded' }, note),
     );
     replace(this.legend, ...legend(categories, (i) => categoryColour(this.palette, i)));
   }
