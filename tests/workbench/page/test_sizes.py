@@ -19,7 +19,7 @@ window.shifts = [];
 new PerformanceObserver((list) => {
   for (const each of list.getEntries()) {
     if (document.getElementById('cw-loading')) continue;
-    const moved = each.sources.map(({ node }) => node && (node.id || node.className || node.nodeName));
+    const moved = each.sources.map(({ node: n }) => n && (n.id || n.className || n.nodeName));
     window.shifts.push([each.value, each.startTime, moved.join(' ')]);
   }
 }).observe({ type: 'layout-shift', buffered: true });
@@ -109,5 +109,7 @@ def test_nothing_moves_once_it_is_drawn(browser, server, recording, panes):
     page.wait_for_function("() => !document.querySelector('#cw-busy.on')")
     page.wait_for_timeout(2500)
     shifts = page.evaluate("() => window.shifts")
+    page.evaluate("() => document.getElementById('cw').style.marginTop = '40px'")
+    page.wait_for_function("() => window.shifts.length")  # it would have been seen
     context.close()
     assert shifts == []
