@@ -51,7 +51,7 @@ def make(folder: Path, training: Path) -> Recordings:
         fix_times(path)
         return path
 
-    wrong = PipelineEdit(insert=(("canonicalise", QuickGelu()),))
+    wrong = PipelineEdit(insert=(("before:canonicalise", QuickGelu()),))
     complete = record("complete", "digits-cnn", 0.25, Options(check=True), True)
     failed = record("failed", "digits-mlp", 0.1, Options(check=True, edit=wrong), True)
     empty = record("empty", "digits-mlp", 0.1, Options(), False)
