@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core_compiler.record.reader import Execution
-from workbench import intervals
+from workbench import intervals, units
 from workbench.views.reading import Run
 
 
@@ -28,20 +28,23 @@ def _row(each: Execution) -> dict[str, Any]:
 
 
 def spread(row: dict[str, Any]) -> str:
-    """``33.1 to 33.9 ms, 95 % interval``; "" where there are too few samples."""
+    """``33.1 ms to 33.9 ms (95 % interval)``; "" where there are too few samples."""
     if row["low_ms"] is None:
         return ""
-    return f"{row['low_ms']:.3g} to {row['high_ms']:.3g} ms (95 % interval)"
+    low, high = (units.duration(1e3 * row[name]) for name in ("low_ms", "high_ms"))
+    return f"{low} to {high} (95 % interval)"
 
 
 def told(run: Run) -> str:
     """What the newest execution came to, beside the one before it."""
     newest, *before = facts(run)
-    text = f"Executed: {newest['median_ms']:.3g} ms"
+    if newest["median_ms"] is None:
+        return "Executed."
+    text = f"Executed: {units.duration(1e3 * newest['median_ms'])}"
     if newest["low_ms"] is not None:
         text += f", {spread(newest)}"
     if before and before[0]["median_ms"] is not None:
-        text += f"; before: {before[0]['median_ms']:.3g} ms"
+        text += f"; before: {units.duration(1e3 * before[0]['median_ms'])}"
     return f"{text}."
 
 

@@ -1,7 +1,8 @@
 // The numbers: which pass changed bits and by how much; the checks of a pass; statistics of values.
 
 const STYLE = `${TWO_STYLE}
-.root { display: flex; flex-direction: column; background: var(--surface); }
+.root { display: flex; flex-direction: column; background: var(--surface); container: numbers / size; }
+@container numbers (max-height: 340px) { .chart { display: none; } } /* the rows need the place */
 .bar { display: flex; align-items: center; gap: 10px; min-height: 32px; padding: 3px 10px; border-bottom: 1px solid var(--line); color: var(--muted); flex: none; flex-wrap: wrap; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; } .bar input { width: 92px; }
 .group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }

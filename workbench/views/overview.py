@@ -174,7 +174,7 @@ def _of_execution(run: Run, timing: Mapping[str, Any]) -> str:
     if found and (spread := executions.spread(found[0])):
         hint += f", {spread}"
     if len(found) > 1 and found[1]["median_ms"] is not None:
-        hint += f"; before: {found[1]['median_ms']:.3g} ms"
+        hint += f"; before: {units.duration(1e3 * found[1]['median_ms'])}"
     return hint
 
 
