@@ -26,6 +26,7 @@ def inside(box: dict[str, float], at: dict[str, float]) -> bool:
     return across and box["y"] < at["y"] < box["y"] + box["height"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ops", [4, 14, 60, 400])
 @pytest.mark.parametrize("at", ["first", "last"])
 def test_the_change_of_a_pass_is_in_sight_and_readable(open_page: Open, ops: int, at: str) -> None:
@@ -37,6 +38,7 @@ def test_the_change_of_a_pass_is_in_sight_and_readable(open_page: Open, ops: int
     assert inside(box_of(shown), shown.call("placeOfOp", changed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 700, 1300])
 def test_without_a_change_it_begins_at_the_first_op(open_page: Open, width: int) -> None:
     """Also of a graph that is wider than the pane: nothing is cut off at its left edge."""
@@ -70,6 +72,7 @@ def test_another_size_of_the_pane_fits_it_again(open_page: Open) -> None:
     assert inside(box_of(shown), shown.call("placeOfOp", last))  # 900 pixels are enough for all
 
 
+@pytest.mark.slow
 def test_a_window_that_was_moved_keeps_its_middle(open_page: Open) -> None:
     shown = open_page(page([("graph", chain(200).data())], theme="light"))
     shown.settle()
@@ -90,6 +93,7 @@ def test_a_window_that_was_moved_keeps_its_middle(open_page: Open) -> None:
     assert middle() == pytest.approx(before, abs=1.0)
 
 
+@pytest.mark.slow
 def test_fit_shows_the_width_of_a_graph_that_would_be_a_hairline(open_page: Open) -> None:
     shown = open_page(page([("graph", sized(7000).data())], theme="light"))
     shown.focus()
@@ -114,6 +118,7 @@ def scope_of(shown: Any) -> tuple[str, dict[str, float]]:
     raise AssertionError("no scope in the window")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["triangle", "double click"])
 def test_opening_a_scope_keeps_the_selection(open_page: Open, how: str) -> None:
     shown = open_page(page([("graph", transformer(2).data())], theme="light"))

@@ -35,6 +35,7 @@ def with_a_long_line() -> dict[str, Any]:
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unified", [True, False])
 @pytest.mark.parametrize("width", [700, 1400])
 def test_a_wrapped_line_is_whole_and_pushes_the_next_ones_down(
@@ -80,6 +81,7 @@ def long_code() -> dict[str, Any]:
     return data
 
 
+@pytest.mark.slow
 def test_code_is_wrapped_too(open_page: Open) -> None:
     shown = open_page(page([("code", long_code())], theme="light"))
     shown.settle()
@@ -91,6 +93,7 @@ def test_code_is_wrapped_too(open_page: Open) -> None:
     assert not [row["text"][:40] for row in rows(shown, first) if row["cut"]]
 
 
+@pytest.mark.slow
 def test_a_narrow_view_shows_one_text_and_the_others_by_their_buttons(open_page: Open) -> None:
     shown = open_page(page([("code", code_data())], theme="light"))
     shown.settle()

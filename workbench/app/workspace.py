@@ -229,7 +229,7 @@ class Workspace:
         """Why the program of a recording is not executed from here; "" where it is."""
         if run.live:
             return "the model is still being compiled"
-        if run.status != "finished" or not run.kernels():
+        if run.status != "finished":
             return "the compile did not finish: there is no program to execute"
         if SHIPPED.absolute() in run.path.absolute().parents:
             return "recordings that come with the sample models stay as they are"

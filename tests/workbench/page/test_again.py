@@ -53,6 +53,7 @@ def test_the_form_is_filled_in_and_the_place_is_kept(server: Server, recording: 
         assert made.meta()["checked"] and made.meta()["sizes"] == {"width": 0.25}
 
 
+@pytest.mark.slow
 def test_from_the_form_one_comes_back_to_where_one_was(library: Server, two_targets, tab):
     name = two_targets.cpu.name
     page: Tab = tab(f"{library.url}?run={name}&panes=kernels,code")
@@ -90,6 +91,7 @@ def test_code_of_a_recording_from_elsewhere_is_not_compiled_again_unasked(record
 # -- beside the opened recording ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_recordings_beside_the_opened_one_are_offered(own_server, two_targets, tmp_path, tab):
     folder = tmp_path / "mine"
     folder.mkdir()

@@ -111,7 +111,7 @@ def test_a_search_that_goes_on_is_not_begun_again(tmp_path, stands_in):
     job = {"model": "x", "out": str(tmp_path / "x.bisect.json"), "bisect": {"tolerance": 1e-3}}
     made = compiles.start(job, "ann")
     assert compiles.start(job, "ben") is made
-    with pytest.raises(UserError, match="another search in this run"):
+    with pytest.raises(UserError, match="another job on this recording"):
         compiles.start({**job, "bisect": {"tolerance": 1e-6}})
     compiles.stop_all()
     assert made.outcome == "cancelled" and _gone(made.pid)

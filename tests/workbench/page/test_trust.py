@@ -66,7 +66,7 @@ def test_execute_compiles_as_the_recording_was(workspace):
                  "pass_timeout": 2.5, "sizes": {"width": 0.25}, "frontend": "onnx"}  # fmt: skip
     run = Run(compiled(workspace.library.folder / "mine.run", **as_it_was))
     job = rerun.execution(workspace, run, {})
-    assert job["execute"] and not job["check"]
+    assert job["append"] == str(run.path) and not job["check"]
     assert {**job, "edit": {"skip": job["edit"]["skip"]}} == {**job, **as_it_was}
     assert (
         "workbench compile digits-mlp --frontend onnx --width 0.25 --target-option tiles=small "
