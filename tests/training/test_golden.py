@@ -17,9 +17,9 @@ from workbench.cli import main
 #: Contract version -> words of a training run -> SHA-256 of its parameters and optimiser state.
 GOLDEN = {
     1: {
-        "digits-mlp":
+        "digits-mlp --rate 0.001":
             "97a7481fbc9bd7b1f2fdf4634e341acf542ac83b06ac663c2bc54d3c0efb0c78",
-        "digits-cnn --width 0.25 --shards 2":
+        "digits-cnn --width 0.25 --shards 2 --rate 0.001":
             "cbd52d903b6f8b83d1586f430bbb09c953898b367e6c686eae9ddd6be9eba9f4",
         "gpt2 --width 0.05 --depth 1 --batch 2 --optimizer adamw":
             "c0494707a0d7596a18308f9e0a732b9216cc611258051fc4c9fee29b30a3041d",
@@ -30,7 +30,7 @@ GOLDEN = {
 GOLDEN[2] = GOLDEN[1]
 
 
-QUICK = ("digits-mlp",)
+QUICK = ("digits-mlp --rate 0.001",)
 _RUNS = [
     pytest.param(words, marks=() if words in QUICK else pytest.mark.slow)
     for words in GOLDEN[CONTRACT_VERSION]
