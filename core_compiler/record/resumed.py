@@ -105,15 +105,17 @@ class Executed(Reopened):
     """
 
     def __init__(self, path: str | Path, identity: str, module: Module, digests: bool = True):
-        self._known, self._digests = ids_of(path, module), digests
+        self._known, self._digests = _ids_of(path, module), digests
         super().__init__(path, identity, "program")
 
     def figures(self, figures: Mapping[str, Any]) -> None:
-        super().figures({k: v for k, v in figures.items() if k != "digest" or self._digests})
+        super().figures(self._of_recorded(figures))
 
     def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]) -> None:
-        known = {k: v for k, v in figures.items() if k != "digest" or self._digests}
-        super().timings(timings, known)
+        super().timings(timings, self._of_recorded(figures))
+
+    def _of_recorded(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in figures.items() if k != "digest" or self._digests}
 
     def _op(self, op: Op | None) -> int | None:
         return None if op is None else self._known[op]
@@ -128,7 +130,7 @@ class Executed(Reopened):
         self.close()
 
 
-def ids_of(path: str | Path, module: Module) -> dict[Op, int]:
+def _ids_of(path: str | Path, module: Module) -> dict[Op, int]:
     """The ids that the ops of ``module`` have in a recording whose last stage is the same program;
     UserError where it is another one."""
     with Recording.open(path) as recording:
