@@ -254,10 +254,8 @@ def _pan(page) -> tuple[dict[str, dict[str, float]], ...]:
     page.keyboard.press("E")
     page.wait_for_timeout(1500)
     pan, redraw = {}, {}
-    for name, keys in (
-        ("whole", "ff"),
-        ("near", "."),
-    ):  # the first f of a tall graph fits its width
+    # The first f of a tall graph fits its width.
+    for name, keys in (("whole", "ff"), ("near", ".")):
         if name == "near":
             page.keyboard.press("ArrowDown")  # selects something, at a size that can be read
         for key in keys:

@@ -49,7 +49,7 @@ def _kernel(row: dict[str, Any]) -> list[dict[str, Any]]:
         rows.append(as_fact("time", f"{units.duration(row['total_us'])} an execution{share}"))
         if row["before_us"]:
             change = 100 * (row["total_us"] / row["before_us"] - 1)
-            rows.append(as_fact("before", f"{units.duration(row['before_us'])} ({change:+.2g} %)"))
+            rows.append(as_fact("before", f"{units.duration(row['before_us'])} ({change:+,.1f} %)"))
     if not row["core"]:
         median = "" if row["median_us"] is None else f", median {units.duration(row['median_us'])}"
         rows.append(as_fact("launches", launches(row["count"]) + median))
@@ -116,7 +116,7 @@ def _computes(run: Run, kernel: Kernel) -> list[dict[str, Any]]:
         as_link(f"{run.name_of(op)} {run.recording.op(op).kind}", "", {"op": op}) for op in shown
     ]
     if rows:
-        rows.insert(0, as_text(f"{len(kernel.ops)} source op{'' if len(rows) == 1 else 's'}"))
+        rows.insert(0, as_text(f"{len(kernel.ops)} source op{'' if len(kernel.ops) == 1 else 's'}"))
     if len(kernel.ops) > MAX_LISTED:
         rows.append(as_text(f"and {len(kernel.ops) - MAX_LISTED} more"))
     launch = dearest_launch(run, kernel.id)
