@@ -45,6 +45,8 @@ from core_compiler.record.intern import Interner, clean
 PROGRESS_INTERVAL = 0.2
 #: How long closing waits for readers to let go of the file (seconds).
 CLOSE_PATIENCE = 2.0
+#: Figures of an execution that its own row holds.
+_OF_EXECUTION = frozenset({"total_samples_us", "digest", "machine"})
 
 _encode = json.JSONEncoder(separators=(",", ":"), default=str, allow_nan=True).encode
 
@@ -277,7 +279,8 @@ class Recorder(Observer):
             self._many(
                 f"INSERT INTO launch_time VALUES (NULL, {newest}, {', '.join('?' * 10)})", rows
             )
-            self._figures(None, "timing", figures)
+            rest = {k: v for k, v in figures.items() if k not in _OF_EXECUTION}
+            self._figures(None, "timing", rest)
 
     def _execution(
         self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]

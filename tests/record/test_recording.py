@@ -213,6 +213,7 @@ def test_a_recording_holds_every_execution_and_shows_the_newest(tmp_path, made):
         first, second = recording.executions()
         (before,) = recording.timings(first.id)
         assert recording.timings(7) == []
+        assert recording.figures("timing").keys() == {"total_ms"}  # the rest stands once
     assert timing.samples_us.tolist() == [2.0, 6.0] and before.samples_us.tolist() == [4.0]
     assert (first.digest, second.digest, second.threads) == ("d1", "d2", 2)
     assert second.samples_us.tolist() == [2.0, 6.0] and second.median_us == 4.0
