@@ -1,8 +1,9 @@
 """What a run of all tests came to, as a file to commit.
 
-python -m tests.record_results JUNIT.xml... RESULTS.json [--again]
+python -m tests.record_results JUNIT.xml... RESULTS.json [--more | --again]
 
 Several files are the parts of one run, at one commit: a whole one takes hours.
+``--more``: they are further parts of the run in RESULTS.json, which must be of the same commit.
 ``--again``: the run was of some of the tests only, after what had failed was mended; it is put
 beside the whole run, which stays as it was.
 """
@@ -29,7 +30,7 @@ _LIBRARIES = ("torch", "onnx", "onnxruntime", "numba", "llvmlite", "numpy", "pyt
 
 
 def main() -> int:
-    words = [w for w in sys.argv[1:] if w != "--again"]
+    words = [w for w in sys.argv[1:] if w not in ("--again", "--more")]
     *sources, target = map(Path, words)
     suites = [suite for source in sources for suite in ElementTree.parse(source).iter("testsuite")]
     cases = [case for suite in suites for case in suite.iter("testcase")]
@@ -53,9 +54,25 @@ def main() -> int:
         target.write_text(json.dumps(whole, indent=1) + "\n")
         print(f"{target}: again {found['counts']}, {len(mended)} that had failed pass now")
         return 0
+    if "--more" in sys.argv:
+        found = _joined(json.loads(target.read_text()), found)
     target.write_text(json.dumps(found, indent=1) + "\n")
     print(f"{target}: {found['counts']} in {found['seconds']} s")
     return 0
+
+
+def _joined(before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """The parts of one run. Raises SystemExit where they are of other commits."""
+    if before["commit"] != more["commit"] or before["changed"] or more["changed"]:
+        raise SystemExit(f"the parts are of {before['commit']} and {more['commit']}, or of changes")
+    counts = Counter(before["counts"]) + Counter(more["counts"])
+    return {
+        **more,
+        "seconds": before["seconds"] + more["seconds"],
+        "counts": dict(sorted(counts.items())),
+        "not_passed": before["not_passed"] | more["not_passed"],
+        "long": before["long"] | more["long"],
+    }
 
 
 def circumstances(libraries: Sequence[str], *paths: str) -> dict[str, Any]:

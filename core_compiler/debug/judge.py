@@ -387,7 +387,7 @@ class Judge:
             yield CheckRecord(None, "unchecked", note=f"not evaluated in f64: {problem}",
                               kind="results")  # fmt: skip
             return
-        worst = 0.0
+        worst: CheckRecord | None = None
         for there, here in same:
             kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
             old, true = self.reference[there], truth[here]
@@ -412,11 +412,11 @@ class Judge:
                         f"import by {before.relative:.3g}: more than {GROWTH:g} times")  # fmt: skip
                 yield _record(value, after, "failed", allowed, note, started)
                 return
-            worst = max(worst, after.relative / allowed if allowed else 0.0)
+            found = _record(value, after, "within", allowed, "results against f64", started)
+            if worst is None or _used(found) > _used(worst):
+                worst = found
         if worst:
-            note = "results against f64, as a part of what is allowed"
-            spent = time.perf_counter() - started
-            yield CheckRecord(None, "within", worst, 1.0, seconds=spent, note=note, kind="results")
+            yield worst
 
     def _is_affordable(self, made: Made) -> bool:
         return made.last or made.flops <= MOST_WIDE
@@ -585,6 +585,11 @@ def _differ(value, old, new, note: str, kind: str, started: float) -> CheckRecor
         index = tuple(map(int, np.argwhere(differing(old, new))[0]))
         off = replace(off, index=index, want=float(old[index]), got=float(new[index]))
     return replace(_record(value, off, "failed", 0.0, note, started), kind=kind)
+
+
+def _used(record: CheckRecord) -> float:
+    """How much of what is allowed its error is."""
+    return record.worst_error / record.tolerance if record.tolerance else 0.0
 
 
 def _record(value, off: Distance, verdict: str, allowed: float, note, started) -> CheckRecord:

@@ -35,7 +35,7 @@ from core_compiler.record.history import OpHistory, op_history, presence
 from core_compiler.record.links import Links, carriers
 from core_compiler.record.loader import Loader
 from core_compiler.record.recorder import machine_id
-from core_compiler.record.schema import MAX_LENGTH, VERSION
+from core_compiler.record.schema import MAX_LENGTH, OF_TENSORS, VERSION
 from core_compiler.record.tables import Table, tables
 
 
@@ -43,7 +43,7 @@ from core_compiler.record.tables import Table, tables
 class Stage:
     """A stage without its module.  ``rewrites`` and ``ops`` are counts (``ops`` as the compile told
     them, where it did); ``verdicts`` counts checks by verdict; ``worst_error`` is the largest one
-    checked (None: unchecked)."""
+    of tensors (None: unchecked)."""
 
     index: int
     pass_name: str
@@ -246,7 +246,8 @@ class Recording:
             errors: dict[int, float | None] = {}
             for stage, verdict, count, worst in self._rows(
                 "itiF",
-                "SELECT stage, verdict, count(*), max(worst_error) FROM check_result"
+                f"SELECT stage, verdict, count(*), max(iif({OF_TENSORS}, worst_error, 0))"
+                " FROM check_result"
                 " GROUP BY stage, verdict ORDER BY stage, verdict",
             ):
                 verdicts.setdefault(stage, {})[verdict] = count

@@ -18,6 +18,7 @@ from core_compiler.compiler import CheckFailed, Compilation, Options
 from core_compiler.debug import execute_apart
 from core_compiler.debug.adversarial import Adversary
 from core_compiler.debug.check import Checker
+from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.judge import Judge, Made
 from core_compiler.debug.memory import complaints, mismarked
 from core_compiler.ir import Block, Module, Op, Value, WeightStore, dtype
@@ -155,6 +156,18 @@ def test_right_compiles_have_no_finding(make):
     assert made.finding is None
     kinds = {r.kind for records in made.checks.values() for r in records}
     assert {"rewrite", "loops", "schedule", "code", "kernel", "program"} <= kinds
+
+
+def test_results_that_differ_by_rounding_have_their_error_beside_what_is_allowed():
+    module, arrays = normalised()
+    records = [r for each in checked(module, arrays).checks.values() for r in each]
+    (found,) = (r for r in records if r.kind == "results" and r.verdict == "within")
+    assert found.value is not None and len(found.index) == 4
+    assert 0 < found.worst_error <= found.tolerance < 1e-3
+    # Both are parts of the result's largest magnitude, as the errors of rewrites are.
+    (result,) = Evaluator(module.weights).block(module.main.body, arrays)
+    off = abs(found.old - found.new) / np.abs(result).max()
+    assert found.worst_error == pytest.approx(off, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["i4", "ui4", "i64", "ui64"])

@@ -14,6 +14,8 @@ import pytest
 from PIL import Image
 
 FOLDER = Path(__file__).parent / "snapshots"
+#: Where the whole picture is put, to be looked at, when it becomes a snapshot or is not like it.
+SEEN = Path("build/snapshots")
 #: Pixels of a square's side, how far its colour may be off in a channel (of 255), and the part of
 #: the squares which are not background that may be off further.
 SIDE, FAR, PART = 8, 40, 0.15
@@ -25,6 +27,7 @@ def assert_alike(png: bytes, name: str, update: bool, folder: Path = FOLDER) -> 
     small = made.resize((made.width // SIDE, made.height // SIDE), Image.Resampling.BOX)
     path = folder / f"{name}.png"
     if update:
+        _to_look_at(png, name)
         folder.mkdir(exist_ok=True)
         small.save(path, optimize=True)
         return
@@ -37,8 +40,16 @@ def assert_alike(png: bytes, name: str, update: bool, folder: Path = FOLDER) -> 
     if part > PART:
         ys, xs = np.nonzero(off)
         where = f"from {SIDE * xs.min()}, {SIDE * ys.min()} to {SIDE * xs.max()}, {SIDE * ys.max()}"
-        pytest.fail(f"{name}: {part:.0%} of what is drawn is not as it was ({where}); look at it, "
-                    "and pytest --workbench-update keeps it")  # fmt: skip
+        seen = _to_look_at(png, name)
+        pytest.fail(f"{name}: {part:.0%} of what is drawn is not as it was ({where}); look at "
+                    f"{seen}, and pytest --workbench-update keeps it")  # fmt: skip
+
+
+def _to_look_at(png: bytes, name: str) -> Path:
+    SEEN.mkdir(parents=True, exist_ok=True)
+    path = SEEN / f"{name}.png"
+    path.write_bytes(png)
+    return path
 
 
 def _drawn(picture: np.ndarray) -> np.ndarray:

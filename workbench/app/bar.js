@@ -265,7 +265,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     } },
     h('option', { value: '' }, other ? 'compare with nothing' : 'A | B …'),
     other && !offered.some((each) => each.name === other) ? h('option', { value: other }, other.split('/').pop()) : null,
-    offered.map((each) => h('option', { value: each.name }, `${each.name}  (${named(each)})`)),
+    offered.map((each) => h('option', { value: each.name, title: each.name }, `${each.name.split('/').pop()}  (${named(each)})`)),
     h('option', { value: '/' }, 'another one…'));
     pick.value = other;
     return h('span', { class: 'two', role: 'group', 'aria-label': 'One recording or two' },

@@ -70,12 +70,13 @@ class Entry:
     pinned: bool = False
 
 
-_FIGURES = """SELECT
+_FIGURES = f"""SELECT
   (SELECT value FROM figure WHERE name = 'total_ms' AND section = 'timing'
    ORDER BY rowid DESC LIMIT 1),
   (SELECT value FROM figure WHERE name = 'compile_seconds' AND section = 'run'),
   (SELECT value FROM figure WHERE name = 'arena_bytes' AND section = 'memory'),
-  (SELECT count(*) FROM stage), (SELECT max(worst_error) FROM check_result),
+  (SELECT count(*) FROM stage),
+  (SELECT max(worst_error) FROM check_result WHERE {schema.OF_TENSORS}),
   (SELECT count(DISTINCT kernel) FROM kernel_op WHERE role = 'launch')"""
 
 

@@ -25,7 +25,7 @@ from workbench.app.run_entry import Entry
 
 T = TypeVar("T")
 
-VERSION = 4
+VERSION = 5
 #: How long another process may keep the index for itself (seconds).
 PATIENCE = 10.0
 #: How many rows are written in one transaction.

@@ -28,7 +28,7 @@ const RUN_STATUS = { finished: 'complete', recording: 'recording', interrupted: 
 const SORTED = { model: 'model', target: 'target', made: 'newest', compile: 'compile', time: 'time', peak: 'peak', kernels: 'kernels', error: 'error', size: 'size', state: 'status' };
 const OVER_TIME = [
   ['total_ms', 'time per execution', 'ms'], ['compile_s', 'compile time', 's'], ['peak_bytes', 'peak memory', 'B'],
-  ['kernels', 'kernels', ''], ['worst_error', 'worst rewrite error', 'relative'],
+  ['kernels', 'kernels', ''], ['worst_error', 'worst check error', 'relative'],
 ];
 const HELP = 'Words, or model:  target:  device:  mode:  status:  note:  tag:  is:pinned  after:2026-05-31  before:  sort:time; - before a term: not that';
 

@@ -174,7 +174,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     target.replaceChildren(...data.targets.map((name) => h('option', { value: name, selected: name === wanted }, name)));
     if (data.again && filled !== data.again.query) fill(data.again);
     if (!data.again) [filled, origin.hidden] = ['', true];
-    beside.replaceChildren(...table(`Beside the opened recording`, 'also offered by Compare and A | B', data.beside ?? []));
+    beside.replaceChildren(...table('Beside the opened recording', 'also offered by Compare and A | B', data.beside ?? []));
     samples.replaceChildren(...data.samples.map((s) => h('button', { class: 'sample', click: () => open(s.name) }, h('b', {}, s.name), h('span', { class: 'muted' }, s.summary),
       h('span', { class: 'faint' }, `${million(s.parameters)}, ${figure(s.flops, 'flop')}`))));
     recorded.replaceChildren(...recordings(data.recorded));

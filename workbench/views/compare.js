@@ -41,8 +41,8 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
 
   const about = (each) => `${each.model} · ${each.target}${each.measured ? '' : ', not executed'}`;
   const others = () => {
-    const model_ = data?.a.model;
-    return library.filter((each) => each.name !== data?.a.name && each.status !== 'unreadable')
+    const model_ = data.a.model;
+    return otherRuns(library, data.a)
       .sort((x, y) => (y.model === model_) - (x.model === model_));
   };
 
@@ -61,7 +61,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       list.length ? h('div', { class: 'wide' }, h('table', {},
         h('thead', {}, h('tr', {}, ['model', 'target', 'recording'].map((t) => h('th', { class: 'text', scope: 'col' }, t)), ['time', 'made'].map((t) => h('th', { scope: 'col' }, t)))),
         h('tbody', {}, list.map((each) => h('tr', { class: 'to', tabindex: 0, 'data-name': each.name, click: () => choose(each.name), keydown: (e) => e.key === 'Enter' && choose(each.name) },
-          h('td', { class: 'text' }, each.model), h('td', { class: 'text' }, each.target), h('td', { class: 'text mono name', title: each.path }, each.name),
+          h('td', { class: 'text' }, each.model), h('td', { class: 'text' }, each.target), h('td', { class: 'text mono name', title: each.path }, each.shown),
           h('td', {}, each.total_ms === null ? '–' : figure(each.total_ms, 'ms')), h('td', { class: 'muted' }, ago(each.began))))))) : null));
   }
 
@@ -157,9 +157,11 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const kernel = (letter) => ({ id: `kernel_${letter}`, title: `${letter.toUpperCase()} kernel`, text: true, value: (row) => names(row[letter]),
       cell: (row) => (row[letter] ? h('td', { class: 'text mono name', title: names(row[letter]) }, `${names(row[letter])}${row[letter].count > 1 ? ` × ${count(row[letter].count)}` : ''}`)
         : h('td', { class: 'text faint' }, 'none')) });
-    const time = (letter) => ({ id: `us_${letter}`, title: letter.toUpperCase(), unit: 'µs', hint: explain('compare', 'us'), value: (row) => row[letter]?.us ?? null,
+    const [unit, scale] = columnUnit('us', rows.flatMap((row) => [row.a?.us, row.b?.us]));
+    const shown = (us) => number(us * scale);
+    const time = (letter) => ({ id: `us_${letter}`, title: letter.toUpperCase(), unit, hint: explain('compare', 'us'), value: (row) => row[letter]?.us ?? null,
       cell: (row) => (row[letter]?.us === null || !row[letter] ? h('td', { class: 'faint' }, '–')
-        : row[letter].measured ? h('td', {}, number(row[letter].us)) : h('td', { class: 'said', title: 'Predicted by the machine\'s limits, not measured' }, `≥ ${number(row[letter].us)}`)) });
+        : row[letter].measured ? h('td', {}, shown(row[letter].us)) : h('td', { class: 'said', title: 'Predicted by the machine\'s limits, not measured' }, `≥ ${shown(row[letter].us)}`)) });
     const plain_ = (letter, name, title, unit, hint, scale = 1) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint, value: (row) => row[letter]?.[name] ?? null,
       cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, '–') : h('td', { class: name === 'gflops' && !row[letter].measured ? 'said' : '' }, number(value * scale)); } });
     const has = (letter, name) => rows.some((row) => (row[letter]?.[name] ?? null) !== null);
@@ -168,8 +170,8 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       { id: 'title', title: 'computes', text: true, hint: explain('compare', 'computes'), value: (row) => row.title, cell: (row) => h('td', { class: 'text name', title: row.title }, row.title) },
       { id: 'place', title: 'model line', text: true, hint: explain('compare', 'place'), value: (row) => row.place, cell: (row) => h('td', { class: 'text', title: row.place }, row.place ? base(row.place) : '–') },
       time('a'), time('b'),
-      { id: 'difference', title: 'difference', unit: 'µs', signed: true, hint: explain('compare', 'difference'), value: (row) => difference(row.a?.us, row.b?.us) ?? (row.b?.us ?? (row.a?.us ? -row.a.us : null)),
-        cell: (row) => { const cell = change(row.a ? row.a.us : 0, row.b ? row.b.us : 0, number); cell.classList.toggle('guess', guessed(row)); return cell; } },
+      { id: 'difference', title: 'difference', unit, signed: true, hint: explain('compare', 'difference'), value: (row) => difference(row.a?.us, row.b?.us) ?? (row.b?.us ?? (row.a?.us ? -row.a.us : null)),
+        cell: (row) => { const cell = change(row.a ? row.a.us : 0, row.b ? row.b.us : 0, shown); cell.classList.toggle('guess', guessed(row)); return cell; } },
       { id: 'ratio', title: 'speedup of B', unit: '95 % interval', hint: explain('compare', 'ratio'), value: (row) => ratio(row.a?.us, row.b?.us), cell: against },
       ...['a', 'b'].map((letter) => plain_(letter, ...columnsOf('kernels', 'gflops')[0].slice(0, 4))),
       kernel('a'), kernel('b'),
@@ -193,7 +195,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
   }
 
   function drawPasses() {
-    const side = (letter, name, title, unit, shown = count) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint: { ms: explain('passes', 'time'), error: explain('compare', 'worst rewrite error') }[name] ?? explain('passes', name), value: (row) => row[letter]?.[name] ?? null,
+    const side = (letter, name, title, unit, shown = count) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint: { ms: explain('passes', 'time'), error: explain('compare', 'worst check error') }[name] ?? explain('passes', name), value: (row) => row[letter]?.[name] ?? null,
       cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, row[letter] ? '–' : 'none') : h('td', {}, shown(value)); } });
     const gap = (name, title, unit, shown = count) => ({ id: `${name}_d`, title, unit, signed: true, value: (row) => difference(row.a?.[name], row.b?.[name]), cell: (row) => change(row.a?.[name] ?? null, row.b?.[name] ?? null, shown) });
     const error = (value) => figure(value, 'relative');

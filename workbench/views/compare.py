@@ -215,7 +215,7 @@ _FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("work", "ops at the end", _stages("ops", -1)),
     ("work", "arithmetic", _stages("flops", -1)),
     ("work", "rewrites", lambda run: sum(s.rewrites for s in run.stages())),
-    ("numbers", "worst rewrite error", _worst),
+    ("numbers", "worst check error", _worst),
     ("numbers", "end-to-end error", _accumulated),
     ("numbers", "checks that kept every bit", _verdicts("bitwise")),
     ("numbers", "checks within tolerance", _verdicts("within")),

@@ -136,7 +136,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   function draw() {
     if (!data) return;
     const { a, b } = data;
-    bar.replaceChildren(...pairBar({ a, b, library: (detail.recordings ?? []).filter((each) => each.name !== a.name && each.status !== 'unreadable'), about, choose, send }),
+    bar.replaceChildren(...pairBar({ a, b, library: otherRuns(detail.recordings ?? [], a), about, choose, send }),
       h('span', { class: 'gap' }), b ? saves : '', pairClear(b, choose));
     const top = body.scrollTop;
     body.replaceChildren(...(b ? [

@@ -139,6 +139,20 @@ const bytes = (value) =>
 const seconds = (value) =>
   value === 0 ? '0 s' : scaled(value, [[1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [1e-9, 'ns']]);
 
+const UNITS = {
+  us: [[1, 'µs'], [1e3, 'ms'], [1e6, 's']],
+  B: [[1, 'B'], [2 ** 10, 'KiB'], [2 ** 20, 'MiB'], [2 ** 30, 'GiB']],
+  flop: [[1, 'flop'], [1e3, 'kflop'], [1e6, 'Mflop'], [1e9, 'Gflop']],
+};
+
+/** The one unit of a column, so that its numbers can be compared by eye: the largest that leaves at
+ * least 10 of the largest number.  `[unit, scale]`. */
+function columnUnit(kind, values) {
+  const most = values.reduce((most_, value) => Math.max(most_, Math.abs(value ?? 0)), 0);
+  const [by, unit] = UNITS[kind].findLast(([step]) => most >= 10 * step) ?? UNITS[kind][0];
+  return [unit, 1 / by];
+}
+
 function figure(value, unit) {
   if (value === null || value === undefined) return '–';
   if (unit === 'B') return bytes(value);
@@ -252,19 +266,26 @@ function highlightPython(line, state = { inside: '' }) {
 
 // -- two recordings -----------------------------------------------------------------------------
 
+/** What of a library A can be compared with; `shown`: its name, of what lies beside A only the file's. */
+function otherRuns(library, a) {
+  const folder = (path) => path.slice(0, path.lastIndexOf('/') + 1);
+  return library.filter((each) => each.path !== a.path && each.status !== 'unreadable')
+    .map((each) => ({ ...each, shown: folder(each.path) === folder(a.path) ? each.path.slice(folder(a.path).length) : each.name }));
+}
+
 /** Which two: A is the one that is open, B is chosen among `library` or by its path. */
 function pairBar({ a, b, library, about, choose, send }) {
   const path = h('input', { type: 'text', placeholder: 'the path of a .run file', 'aria-label': 'Path of the recording to compare with', hidden: true });
   path.addEventListener('keydown', (event) => { event.stopPropagation(); if (event.key === 'Enter' && path.value.trim()) choose(path.value.trim()); });
-  const listed = b && library.some((each) => each.name === b.name);
+  const listed = b && library.find((each) => each.path === b.path);
   const pick = h('select', { 'aria-label': 'Compare with', change: () => {
     if (pick.value === '/') { path.hidden = false; path.focus(); } else choose(pick.value);
   } },
   h('option', { value: '' }, b ? 'nothing' : 'choose a recording…'),
   b && !listed && h('option', { value: b.path }, `${b.name}  (${about(b)})`),
-  library.map((each) => h('option', { value: each.name }, `${each.name}  (${each.model} · ${each.target}${each.variant ? ` · ${each.variant}` : ''}${each.total_ms === null ? '' : `, ${figure(each.total_ms, 'ms')}`})`)),
+  library.map((each) => h('option', { value: each.name, title: each.path }, `${each.shown}  (${each.model} · ${each.target}${each.variant ? ` · ${each.variant}` : ''}${each.total_ms === null ? '' : `, ${figure(each.total_ms, 'ms')}`})`)),
   h('option', { value: '/' }, 'another file…'));
-  pick.value = b ? (listed ? b.name : b.path) : '';
+  pick.value = b ? (listed?.name ?? b.path) : '';
   return [
     h('span', { class: 'letter' }, 'A'), h('span', { class: 'run', title: a.path }, h('b', {}, a.name), h('span', { class: 'muted' }, about(a))),
     b && h('button', { title: 'Swap: open B and compare it with A', 'aria-label': 'Swap A and B', 'data-do': 'swap', click: () => send('swap', {}) }, '⇄'),

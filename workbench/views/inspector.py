@@ -34,8 +34,8 @@ from workbench.views.rows import (
 #: Lines of the model's source shown around the line an op came from.
 CONTEXT = 2
 _HALVES = {
-    "source": "models of ONNX, before the import", "meaning": "all targets (target-independent)",
-    "implementation": "this target",
+    "source": "ONNX graph, before the import", "meaning": "target-independent",
+    "implementation": "target-specific",
 }  # fmt: skip
 
 
@@ -320,11 +320,11 @@ _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
 def _pass(run: Run, stage: Stage) -> dict[str, Any]:
     rows = [as_text(stage.summary)] if stage.summary else []
     if stage.index:
-        rows.append(as_fact("runs for", _HALVES.get(stage.half, stage.half)))
+        rows.append(as_fact("phase", _HALVES.get(stage.half, stage.half)))
         rows.append(
             as_fact(
                 "values",
-                "every bit kept" if stage.exact else f"may change: {stage.tolerance_class}",
+                "bit-exact" if stage.exact else f"may change: {stage.tolerance_class}",
             )
         )
         rows.append(as_fact("time", units.duration(stage.seconds * 1e6)))

@@ -2,9 +2,9 @@
 
 const STYLE = `${TWO_STYLE}
 .root { display: flex; flex-direction: column; }
-.bar { display: flex; align-items: center; gap: 12px; height: 32px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--surface); color: var(--muted); white-space: nowrap; overflow: hidden; }
+.bar { display: flex; align-items: center; gap: 12px; min-height: 32px; flex: none; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--surface); color: var(--muted); white-space: nowrap; overflow: hidden; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; }
-.bar .facts { display: flex; align-items: baseline; gap: 12px; overflow: hidden; min-width: 0; } .bar .facts > * { flex: none; } .bar .facts button { height: auto; padding: 0; } .bar .facts > span:last-child { flex: 0 1 auto; overflow: hidden; text-overflow: ellipsis; }
+.bar .facts { display: flex; flex-wrap: wrap; align-items: baseline; gap: 1px 12px; padding: 3px 0; overflow: hidden; min-width: 0; } .bar .facts > * { flex: none; } .bar .facts button { height: auto; padding: 0; } .bar .facts > span:last-child { flex: 0 1 auto; overflow: hidden; text-overflow: ellipsis; }
 .group { display: flex; flex: none; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
 .why { flex: none; padding: 4px 12px; color: var(--muted); background: var(--page); border-bottom: 1px solid var(--line); }
@@ -63,7 +63,9 @@ const WORK = columnsOf('kernels', 'intensity', ['bound', 'text'], 'flops', 'byte
 // Of a GPU's kernels: what the assembler tells, of which the first three stand in sight beside the
 // roofline, and the launch shape.
 const GPU = columnsOf('kernels', 'registers', 'spilled', ['occupancy', 'bar'], 'grid', 'threads', 'shared');
-const SCALE = { share: 100, predicted_share: 100, occupancy: 100, flops: 1e-6, bytes: 2 ** -20 };
+const SCALE = { share: 100, predicted_share: 100, occupancy: 100 };
+// Columns of one kind have one unit, which the largest number in them chooses.
+const KINDS = [['us', ['total_us', 'before_us', 'predicted_us']], ['us', ['median_us', 'min_us', 'p95_us']], ['flop', ['flops']], ['B', ['bytes']]];
 const MODES = [['table', 'Table'], ['roofline', 'Roofline'], ['both', 'Both']];
 const WHOLE = new Set(['threads', 'registers', 'shared', 'spilled']);
 const TEXTS = new Set(['name', 'place', 'bound']);
@@ -76,6 +78,7 @@ const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastI
 export default component(STYLE, ({ model, root, watch, later, send, selection }) => {
   let data = { rows: [] };
   let order = null;
+  let units = {};
   let mode = 'both';
   let showInner = false;
   const bar = h('div', { class: 'bar' });
@@ -106,7 +109,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   };
   const inner = () => data.rows.filter((row) => row.core);
   const chosen = () => selection().kernel;
-  const shown = (row, name) => (row[name] === null ? null : row[name] * (SCALE[name] ?? 1));
+  const shown = (row, name) => (row[name] === null ? null : row[name] * (units[name]?.[1] ?? SCALE[name] ?? 1));
 
   function cell(row, [name, , , , kind]) {
     const value = row[name];
@@ -126,11 +129,15 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   function draw() {
+    units = Object.fromEntries(KINDS.flatMap(([kind, names]) => {
+      const unit = columnUnit(kind, data.rows.flatMap((row) => names.map((name) => row[name])));
+      return names.map((name) => [name, unit]);
+    }));
     drawBar();
     const [by, sign] = sorting();
     const sort = (name) => { order = [name, by === name ? -sign : TEXTS.has(name) ? 1 : -1]; remember(); draw(); };
     keepingFocus(head, ['data-sort'], () => head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) =>
-      sortHeader({ name, title, unit: unit || '', hint, kind: kind === 'text' ? 'text' : '' }, [by, sign], sort))));
+      sortHeader({ name, title, unit: (unit || '').replace(/^(µs|MiB|Mflop)/, (one) => units[name]?.[0] ?? one), hint, kind: kind === 'text' ? 'text' : '' }, [by, sign], sort))));
     const on = chosen();
     body.replaceChildren(...rows().map((row) => h('tr', {
       class: `${row.id === on ? 'on' : ''} ${row.core ? 'core' : ''}`, 'data-kernel': row.id, 'aria-selected': String(row.id === on),

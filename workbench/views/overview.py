@@ -121,7 +121,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     if worst:
         dearest = max(worst, key=lambda s: s.worst_error or 0.0)
         wrong = bool(dearest.verdicts.get("failed"))
-        yield {**_figure("worst rewrite error", dearest.worst_error, "relative",
+        yield {**_figure("worst check error", dearest.worst_error, "relative",
                          f"in {dearest.pass_name}, " + (
                              "beyond what is allowed" if wrong else "within its tolerance")
                          if dearest.worst_error else "every rewrite kept its bits", "numerics"),

@@ -23,7 +23,7 @@ const PAIR_TABLE = `${PAIR}
 /**
  * `what`: `csv` [title, name of the file], `region` and `filter` for who hears the page, `left` and
  * `right` columns of text ({ id, title, value(row), code }), `groups` of figures ({ name, title,
- * unit, scale, hint, whole, neutral: more is not worse }), `order` at first; `rows(data)`, `facts(data)` for the bar,
+ * unit and scale, or kind: what `columnUnit` chooses them for, hint, whole, neutral: more is not worse }), `order` at first; `rows(data)`, `facts(data)` for the bar,
  * `words(row)` that the filter searches; of a row whether it is `on(row, selection)`, `can(row)` be
  * chosen and `choose(row)`; `enter()`; where it has them `change(row, name)` (B − A), `guess(row)`
  * and `least(row, side, name)`: a figure is no measured one.
@@ -123,6 +123,7 @@ function pairTable({ selection, remember, what }) {
     root, mark,
     show(next) {
       data = next;
+      for (const each of what.groups.filter(({ kind }) => kind)) [each.unit, each.scale] = columnUnit(each.kind, what.rows(data).flatMap((row) => [row.a?.[each.name], row.b?.[each.name]]));
       drawBar();
       fill();
     },

@@ -48,9 +48,9 @@ details .copies { display: flex; gap: 4px; padding: 4px 8px; order: 2; }
   .pair .heads { position: static; } }
 `;
 const HALVES = {
-  source: ['ONNX', 'from ONNX to ONNX, then the import; values may change within stated tolerances'],
-  meaning: ['Meaning', 'the same for every target; values may change within stated tolerances'],
-  implementation: ['Implementation', 'for this target; every bit is kept'],
+  source: ['ONNX graph', 'before the import; values may change within stated tolerances'],
+  meaning: ['Target-independent', 'the same for every target; values may change within stated tolerances'],
+  implementation: ['Target-specific', 'for this target; every bit is kept'],
 };
 const SILENCE = 10000;
 
@@ -386,8 +386,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const pair = (name, value) => (value && value.length ? [h('dt', {}, name), h('dd', {}, Array.isArray(value) ? value.join(', ') : value)] : []);
     facts.replaceChildren(h('h3', {}, row.label), h('p', {}, row.summary),
       h('dl', { class: 'facts' },
-        ...pair('half', row.half), ...pair('bits', row.exact ? 'kept' : row.tolerance || 'may change'),
-        ...pair('runs', row.mandatory ? 'always: the compile needs it' : row.skipped ? 'skipped' : row.repeat ? 'twice in a row' : row.cuts ? 'in parts' : 'yes'),
+        ...pair('phase', (HALVES[row.half]?.[0] ?? row.half).replace(/^T/, 't')), ...pair('values', row.exact ? 'bit-exact' : row.tolerance ? `may change: ${row.tolerance}` : 'may change'),
+        ...pair('runs', row.mandatory ? 'always: required' : row.skipped ? 'skipped' : row.repeat ? 'twice in a row' : row.cuts ? 'in steps' : 'yes'),
         ...pair('needs', row.requires), ...pair('ensures', row.ensures), ...pair('ends', row.ends),
         ...pair('did', did ? `${plural(did.rewrites, 'rewrite')} in ${seconds(did.seconds)}, ${count(did.ops)} ops after it` : 'not in this recording'),
         ...(data.other ? pair('in B', there ? `${plural(there.rewrites, 'rewrite')} in ${seconds(there.seconds)}, ${count(there.ops)} ops after it` : `not in ${data.other.name}`) : [])));
@@ -403,7 +403,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     more.replaceChildren(h('h4', {}, 'Options'), h('div', { class: 'form' }, form),
       h('div', { class: 'actions' },
         button('↑', 'Earlier  (Alt up)', { do: 'move', by: -1 }), button('↓', 'Later  (Alt down)', { do: 'move', by: 1 }),
-        button('Insert own pass after', 'A pass of your own, as Python  (Insert)', { do: 'insert' }, fixed()),
+        button('Insert your own pass after', 'A pass of your own, as Python  (Insert)', { do: 'insert' }, fixed()),
         insertOurs(row),
         button('Begin here', 'The next compile starts at this pass; the passes before it are reused unchanged', { do: 'start' }, fixed() || !did || shown.draft.start === row.label),
         button(row.own ? 'Remove' : 'Reset', row.own ? 'Take the pass out  (Delete)' : 'Take back all that is set of it  (Delete)', { do: 'remove' }, disabled || !row.set)),
@@ -413,12 +413,12 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         h('small', { title: each.what }, each.what)]))] : []));
   }
 
-  // Passes of ours that stand in no pipeline: one list, for they are many.
+  // Built-in passes that stand in no pipeline: one list, for they are many.
   function insertOurs(row) {
     if (!shown.optional?.length || fixed()) return null;
     const insert = (event) => act({ label: row.label, do: 'insert', pass: event.target.value });
-    return h('select', { 'data-do': 'insert-ours', 'aria-label': 'Insert one of our passes after this one', change: insert },
-      h('option', { value: '', disabled: true, selected: true }, 'Insert one of ours …'), shown.optional.map((each) => h('option', { value: each.name, title: each.summary }, `${each.name}: ${each.summary}`)));
+    return h('select', { 'data-do': 'insert-ours', 'aria-label': 'Insert a built-in pass after this one', change: insert },
+      h('option', { value: '', disabled: true, selected: true }, 'Insert a built-in pass …'), shown.optional.map((each) => h('option', { value: each.name, title: each.summary }, `${each.name}: ${each.summary}`)));
   }
 
   function targetField(each) {

@@ -59,6 +59,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   let drawn = '';
   let height = 0;
   let mode = {};
+  let units = {}; // of the columns of the shown file
   const came = []; // the calls that were gone into
   let wanted = null; // the call to go into as soon as the host has said where it leads
   const bar = h('div', { class: 'bar' });
@@ -81,13 +82,14 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const withCalls = () => mode.calls !== false;
   const value = (row, name) => (withCalls() ? row[`all_${name}`] : row[name]);
   const isCall = (row) => row.all_us === null ? row.flops < row.all_flops * 0.5 : row.us < row.all_us * 0.5;
+  const amountOf = (name, amount) => number(amount * units[name][1]);
   const share = (row) => data.total_us ? value(row, 'us') / data.total_us : null;
   const percent = (part) => (part === null ? '–' : part === 0 ? '0' : part < 0.0005 ? '<0.1' : (100 * part).toFixed(1));
 
   // -- one line -----------------------------------------------------------------------------------
   function cells(row) {
     const us = value(row, 'us');
-    const below = isCall(row) ? `Its own ops ${us === null ? 'were not timed' : `take ${number(row.us)} µs`}; with all that is called from here ${us === null ? '' : `${number(row.all_us)} µs`}.\n` : '';
+    const below = isCall(row) ? `Its own ops ${us === null ? 'were not timed' : `take ${figure(row.us, 'us')}`}; with all that is called from here ${us === null ? '' : figure(row.all_us, 'us')}.\n` : '';
     const none = !withCalls() && isCall(row) && !row.us && !row.flops;
     const amount = (text, name, title) => h('td', { class: `amount${COLUMNS.find((c) => c[0] === name)[4] ? ' wide' : ''}`, title }, none ? '' : text);
     const part = share(row);
@@ -96,9 +98,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const moved = row.now === row.import ? count(row.now) : `${count(row.import)} → ${count(row.now)}`;
     const check = row.check;
     return [
-      amount(us === null ? '–' : number(us), 'us', below + SHARED), heat,
-      amount(number(value(row, 'bytes') / 2 ** 20), 'bytes', `${count(value(row, 'bytes'))} B`),
-      amount(number(value(row, 'flops') / 1e6), 'flops', `${count(value(row, 'flops'))} flop`),
+      amount(us === null ? '–' : amountOf('us', us), 'us', below + SHARED), heat,
+      amount(amountOf('bytes', value(row, 'bytes')), 'bytes', `${count(value(row, 'bytes'))} B`),
+      amount(amountOf('flops', value(row, 'flops')), 'flops', `${count(value(row, 'flops'))} flop`),
       h('td', { class: row.now === row.import ? 'muted' : '', title: `${plural(row.import, 'op')} at import, ${plural(row.now, 'op')} after ${data.stage_name}` }, moved),
       check ? h('td', { class: 'check' }, h('button', { class: `plain ${check.verdict}`, tabindex: -1, title: `${plural(check.count, 'rewrite')} that took ops of this line checked: ${MARK_WORDS[check.verdict]}; the worst in ${check.pass}, rewrite ${check.rewrite}  (c)`,
         click: (event) => { event.stopPropagation(); showCheck(row); } },
@@ -130,6 +132,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   // -- the file -----------------------------------------------------------------------------------
   function draw() {
+    units = Object.fromEntries([['us', 'us'], ['bytes', 'B'], ['flops', 'flop']].map(([name, kind]) => [name, columnUnit(kind, file.rows.map((row) => value(row, name)))]));
     rows = new Map(file.rows.map((row) => [row.line, row]));
     drawHead();
     const what = JSON.stringify([file.path, file.text, file.rows.map((r) => [r.line, r.text, r.kind, r.scope, isCall(r)])]);
@@ -202,7 +205,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   function drawHead() {
-    head.replaceChildren(...COLUMNS.map(([, title, unit, hint, wide]) => h('th', { title: hint, scope: 'col', class: wide ?? '' }, title, h('small', {}, unit))),
+    head.replaceChildren(...COLUMNS.map(([name, title, unit, hint, wide]) => h('th', { title: hint, scope: 'col', class: wide ?? '' }, title, h('small', {}, units[name]?.[0] ?? unit))),
       h('th', {}), h('th', { class: 'code', title: file.path }, file.path ? file.title : 'node', h('small', {}, file.path === '' ? 'kind, name, module' : file.text === null ? 'the recording holds no text of this file' : '\u00a0')));
   }
 

@@ -175,9 +175,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('span', { class: 'group', role: 'group', 'aria-label': 'Scale of the loss' }, toggle('scale', 'linear', 'linear', 'Loss on a linear scale'), toggle('scale', 'log', 'log', 'Loss on a logarithmic scale')),
       h('button', { 'aria-pressed': String(Boolean(state.smooth)), 'data-do': 'smooth', title: `Exponential mean, ${WEIGHT} of what was before; the loss itself stays behind it`, click: () => remember({ smooth: state.smooth ? undefined : true }) }, 'smooth'),
       lower));
-    const others = library.filter((each) => each.name !== a.name && each.status !== 'unreadable');
     const about = (each) => `${each.model} · ${each.target}`;
-    pair.replaceChildren(...(data.rows ? [] : pairBar({ a, b: data.b, library: others, about, choose, send })), // a report has no second run
+    pair.replaceChildren(...(data.rows ? [] : pairBar({ a, b: data.b, library: otherRuns(library, a), about, choose, send })), // a report has no second run
       data.together ? h('button', { 'data-do': 'divergence', title: 'The first op in which the two runs differ', click: () => send('show', { view: 'divergence' }) }, 'Where do they diverge?') : '',
       pairClear(data.b, choose), h('span', { class: 'gap' }), saves);
   }

@@ -6,7 +6,7 @@ function twoKernels({ selection, send, remember }) {
   const has = (row, id) => id !== undefined && (row.a?.kernels ?? []).some((each) => each.id === id);
   const names = (side) => (side ? side.kernels.map((each) => each.name).join(', ') : '');
   const HINTS = { us: explain('compare', 'us') };
-  const group = (name, title, unit, scale, whole = false) => ({ name, title, unit, scale, whole, hint: HINTS[name] ?? explain('kernels', name) });
+  const group = (name, title, rest) => ({ name, title, ...rest, hint: HINTS[name] ?? explain('kernels', name) });
 
   function facts(data) {
     const total = (letter) => data.kernels.reduce((sum, row) => sum + (row[letter]?.us ?? 0), 0);
@@ -22,7 +22,7 @@ function twoKernels({ selection, send, remember }) {
     region: 'Kernels of both recordings: up and down select a kernel of A, Enter shows its code',
     filter: 'Filter by what is computed, kernel or line',
     left: [{ id: 'title', title: 'computes', value: (row) => row.title }],
-    groups: [group('us', 'all launches', 'µs', 1), group('count', 'launches', '', 1, true), group('median_us', 'a launch', 'µs', 1), group('share', 'share', '% of time', 100)],
+    groups: [group('us', 'all launches', { kind: 'us' }), group('count', 'launches', { whole: true }), group('median_us', 'a launch', { kind: 'us' }), group('share', 'share', { unit: '% of time', scale: 100 })],
     right: [
       { id: 'place', title: 'model line', value: (row) => base(row.place), whole: (row) => row.place },
       ...['a', 'b'].map((side) => ({ id: `kernel_${side}`, title: `${side.toUpperCase()} kernel`, code: true, none: 'none', value: (row) => names(row[side]) })),

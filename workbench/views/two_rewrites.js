@@ -1,7 +1,8 @@
 // Rules of two recordings: how often each of a pass applied, A | B | difference.
 
 function twoRewrites({ selection, send, remember }) {
-  const group = (name, title, unit, scale, hint, whole = false) => ({ name, title, unit, scale, whole, neutral: whole, hint });
+  const group = (name, title, hint, rest) => ({ name, title, hint, ...rest });
+  const whole = { whole: true, neutral: true };
   const error = (row, side) => { const found = row[side]; return !found ? '' : found.failed ? `${found.failed} failed` : found.error === null ? '' : found.error ? relative(found.error) : 'bitwise'; };
   return pairTable({ selection, remember, what: {
     csv: ['Rules of both', 'rules-of-two'], order: ['count_d', -1],
@@ -9,8 +10,8 @@ function twoRewrites({ selection, send, remember }) {
     filter: 'Filter by rule or pass',
     left: [{ id: 'rule', title: 'rule', code: true, value: (row) => row.rule }, { id: 'pass', title: 'pass', value: (row) => row.pass }],
     groups: [
-      group('count', 'applied', 'times', 1, 'How often the rule applied in this pass.', true), group('removed', 'ops removed', '', 1, 'Ops that it took less those that it made, constants and memory among them.', true),
-      group('us', 'time', 'µs', 1, 'Matching and rewriting, while it was compiled.'),
+      group('count', 'applied', 'How often the rule applied in this pass.', { unit: 'times', ...whole }), group('removed', 'ops removed', 'Ops that it took less those that it made, constants and memory among them.', whole),
+      group('us', 'time', 'Matching and rewriting, while it was compiled.', { kind: 'us' }),
     ],
     right: ['a', 'b'].map((side) => ({ id: `check_${side}`, title: `${side.toUpperCase()} worst check`, value: (row) => error(row, side) })),
     rows: (data) => data.rows, words: (row) => `${row.rule} ${row.pass}`,

@@ -1,7 +1,7 @@
 // Lines of the model in two recordings: what each costs, A | B | difference.
 
 function twoSource({ selection, send, remember }) {
-  const group = (name, title, unit, scale, hint, whole = false) => ({ name, title, unit, scale, whole, hint });
+  const group = (name, title, explained, rest) => ({ name, title, hint: explain('source', explained), ...rest });
   const places = (at) => (at.lines ?? []);
   return pairTable({ selection, remember, what: {
     csv: ['Lines of both', 'lines-of-two'], order: ['us_d', -1],
@@ -9,8 +9,8 @@ function twoSource({ selection, send, remember }) {
     filter: 'Filter by text, file or line',
     left: [{ id: 'text', title: 'line', code: true, value: (row) => row.text }, { id: 'place', title: 'place', value: (row) => row.place.split('/').pop(), whole: (row) => `${row.file}:${row.line}` }],
     groups: [
-      group('us', 'own time', 'µs', 1, explain('source', 'us')), group('all_us', 'with calls', 'µs', 1, explain('source', 'us')),
-      group('bytes', 'moved', 'MiB', 2 ** -20, explain('source', 'bytes')), group('import', 'ops imported', '', 1, explain('source', 'ops'), true), group('now', 'ops at the end', '', 1, explain('source', 'ops'), true),
+      group('us', 'own time', 'us', { kind: 'us' }), group('all_us', 'with calls', 'us', { kind: 'us' }), group('bytes', 'moved', 'bytes', { kind: 'B' }),
+      group('import', 'ops imported', 'ops', { whole: true }), group('now', 'ops at the end', 'ops', { whole: true }),
     ],
     right: [{ id: 'line_b', title: 'line in B', none: 'none', value: (row) => (row.b ? String(row.b.line) : '') }],
     rows: (data) => data.rows, words: (row) => `${row.text} ${row.place}`,

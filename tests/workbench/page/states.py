@@ -88,11 +88,11 @@ def fix_times(path: Path) -> Path:
         db.execute("UPDATE kernel SET compile_seconds = 0.5, cached = 0")
         db.execute("UPDATE iteration SET seconds = 0.01 * (1 + number % 3)")
         db.execute("DELETE FROM event")
-        samples = [struct.pack("<10d", *(100.0 + i % 3 for i in range(10)))]
+        db.create_function("spread", 1, _spread)
         db.execute("UPDATE launch_time SET median = 10 * (1 + launch), minimum = 9 * (1 + launch),"
-                   " p95 = 12 * (1 + launch), samples = ?", samples)  # fmt: skip
+                   " p95 = 12 * (1 + launch), samples = spread(10 * (1 + launch))")  # fmt: skip
         db.execute(
-            "UPDATE execution SET began = 1750000000.0, median = 900.0, samples = ?", samples
+            "UPDATE execution SET began = 1750000000.0, median = 900.0, samples = spread(900)"
         )
         figures: dict[str, Any] = {
             "total_ms": 0.9, "total_min_ms": 0.85, "total_p95_ms": 1.1, "compile_seconds": 12.0,
@@ -110,6 +110,11 @@ def fix_times(path: Path) -> Path:
             db.execute("UPDATE figure SET value = ? WHERE rowid = ?", (json.dumps(told), rowid))
 
     return _edited(path, fix)
+
+
+def _spread(median: float) -> bytes:
+    """Ten samples around a median."""
+    return struct.pack("<10d", *(median * (1 + 0.01 * (i % 3 - 1)) for i in range(10)))
 
 
 def _edited(path: Path, edit: Callable[[sqlite3.Connection], Any]) -> Path:

@@ -71,7 +71,7 @@ def test_the_numbers_have_the_error_of_the_pass_of_its_check_and_of_the_outputs(
 
 def test_the_overview_has_both_errors_and_the_way_to_the_pass(run):
     figures = {f["label"]: f for f in _sent("overview", run, Sight())["figures"]}
-    worst = figures["worst rewrite error"]
+    worst = figures["worst check error"]
     assert worst["value"] == figures["end-to-end error"]["value"] == "inf"
     assert worst["stage"] == _bad(run)
 
@@ -85,7 +85,7 @@ def test_advice_has_it_as_its_cost(run):
 def test_two_recordings_have_it_on_their_sides(run):
     sight = Sight(stage=_bad(run))
     figures = {f["name"]: f for f in _sent("compare", run, sight, run)["figures"]}
-    assert figures["end-to-end error"]["a"] == figures["worst rewrite error"]["b"] == "inf"
+    assert figures["end-to-end error"]["a"] == figures["worst check error"]["b"] == "inf"
     rules = _sent("rewrites", run, sight, run)["rows"]
     assert [row["a"]["error"] for row in rules if row["rule"] == LOGARITHM.name] == ["inf"]
 
@@ -119,7 +119,7 @@ def test_the_page_says_that_the_outputs_are_off_and_leads_to_the_pass(server, ta
     page = tab(f"{server.url}?run={quote(str(spoiled))}")
     figure = "#cw-view-overview .figure:has-text('{}')"
     assert "∞" in page.text(figure.format("end-to-end error"))
-    page.locate(figure.format("worst rewrite error")).click()
+    page.locate(figure.format("worst check error")).click()
     page.wait(f"{VIEW} .told")
     told = page.text(f"{VIEW} .told")
     assert "worst relative error ∞ (of max abs)" in told

@@ -242,7 +242,7 @@ def test_which_pass_changed_the_numbers_in_one_click(opened, run):
     worst = max(run.stages(), key=lambda s: s.worst_error or 0.0)
     assert worst.worst_error > 0
     with a_task(opened()) as page:
-        page.page.locator("#cw-view-overview .figure", has_text="worst rewrite error").click()
+        page.page.locator("#cw-view-overview .figure", has_text="worst check error").click()
         page.stage(worst.index)
     page.wait_query("stage", str(worst.index))
     page.show("rewrites")  # and the rewrite of it that did it, worst first
