@@ -83,7 +83,6 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "check": Term("✓", "", "Its checked rewrites: ✓ every bit kept, ≈ within the tolerance of their rule, ✗ one failed.", _CHECKED),
     },
     "inspector": {
-        "phase": Term("phase", "", "Whether the pass is shared by all targets, or belongs to this one."),
         "values": Term("values", "", "Whether the pass keeps every bit of every value, or states how far it may move them."),
         "time": Term("time", "s", "Of a pass: its own, checks not included. Of a rewrite: to find and apply it.", "Wall clock."),
         "ops after it": Term("ops after it", "", "Ops of the program after the pass."),
@@ -95,7 +94,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "module": Term("module", "", "The path of the model's module that the op came from.", _LINE),
         "node": Term("node", "", "The framework's node that the op came from, with its kind.", _LINE),
         "made by": Term("made by", "", "The rule that made the op."),
-        "phase": Term("phase", "", "The part of the training step that the op belongs to: forward, loss, recomputed, backward, exchange or optimizer."),
+        "phase": Term("phase", "", "Of a pass: target-independent, or specific to this target. Of an op: the part of the training step that it belongs to: forward, loss, recomputed, backward, exchange or optimizer."),
         "kept": Term("kept", "B", "What of it is kept for the backward pass, and how large that is.", _PLAN),
     },
     "rewrites": {

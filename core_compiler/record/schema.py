@@ -11,8 +11,8 @@ APPLICATION_ID = 0x43574272
 #: Raised whenever the schema changes; ``migrate`` then gets a step from the version before.
 VERSION = 6
 
-#: Which checks have an error that is relative to a tensor's largest magnitude: those of rewrites and
-#: of results. What compares slopes has one only where it fails (a condition on ``check_result``).
+#: Which checks have an error that is relative to a tensor's largest magnitude: those of rewrites
+#: and of results, and any that fails; others compare slopes (a condition on ``check_result``).
 OF_TENSORS = "(rewrite IS NOT NULL OR value IS NOT NULL OR verdict = 'failed')"
 
 #: No string, blob or row of a recording is longer (bytes).

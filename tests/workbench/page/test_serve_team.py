@@ -244,7 +244,8 @@ def test_a_viewer_looks_and_changes_nothing(team, browser, recording):
 CHANGING = """() => {
   const does = ['try', 'bisect', 'run', 'step', 'find', 'look', 'trust', 'cancel', 'again',
     'execute', 'undo', 'act'];
-  const says = ['Compile…', 'Execute', 'Cancel', 'edit', 'Undo', 'File…', 'Insert your own pass after',
+  const says = ['Compile…', 'Execute', 'Cancel', 'edit', 'Undo', 'File…',
+    'Insert your own pass after',
     'Begin here'];
   const found = [], look = (root) => root.querySelectorAll('*').forEach((node) => {
     if (node.shadowRoot) look(node.shadowRoot);
