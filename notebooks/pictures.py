@@ -24,7 +24,7 @@ PATIENCE = 60_000
 _PAGE = """<!doctype html><meta charset="utf-8"><style>{css}
 body {{ margin: 0; font: 13px/1.45 var(--sans); background: var(--page); color: var(--text); }}
 .row {{ display: flex; gap: 6px; }} .column {{ display: flex; flex-direction: column; gap: 6px; }}
-.row > *, .column > * {{ min-width: 0; flex: 1 1 0; }} .leaf {{ overflow: hidden; }}
+.row > *, .column > * {{ min-width: 0; }} .row > * {{ flex: 1 1 0; }} .column > * {{ flex: none; }} .leaf {{ overflow: hidden; }}
 </style><body data-theme="light"><div id="all">{body}</div>
 <script type="application/json" id="models">{models}</script>{modules}
 <script type="module">

@@ -178,7 +178,7 @@ def _put_view(run: Run, made: Report, name: str, key: str, sight: Sight) -> None
         made.put(key, *pack({**views.data(name, run, sight), "advice": _advice(run)}))
         return
     if name == "training":
-        made.put(key, *pack(training.whole(run)))
+        made.put(key, *pack({**training.whole(run), "alone": True}))
         return
     if name == "bisect":  # whoever reads it has the recording elsewhere
         there = {"path": run.path.name, "command": bisect.command(run, run.path.name)}

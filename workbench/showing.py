@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError
-from widgets.encode import finite
+from widgets.encode import finite, pack
 from workbench import views
 from workbench.ahead import packed
 from workbench.state import TWO, Sight
@@ -40,9 +40,14 @@ Updates = Iterator[Update]
 
 
 class Showing:
-    """Remembers what is shown, so that only what changed is derived and sent."""
+    """Remembers what is shown, so that only what changed is derived and sent.
 
-    def __init__(self) -> None:
+    ``kept``: what is sent is kept and read when nobody can be asked for more, as a notebook's
+    widgets are; a view that asks for parts of its data (``whole``) has all of them then.
+    """
+
+    def __init__(self, kept: bool = False) -> None:
+        self._kept = kept
         self._shown: dict[tuple[str, ...], Hashable] = {}
         self._heard: dict[str, int] = {}
 
@@ -118,7 +123,11 @@ class Showing:
         key = run, other, views.key(name, run, sight, other)
         made = Update(name, {"data": "", "blob": b""}, key)
         if self._is_new(made):
-            made.values["data"], made.values["blob"] = packed(name, sight, run, other)
+            whole = getattr(views.module(name), "whole", None) if self._kept else None
+            if whole and other is None and run.status != "recording":
+                made.values["data"], made.values["blob"] = pack(whole(run))
+            else:
+                made.values["data"], made.values["blob"] = packed(name, sight, run, other)
             yield made
         chosen = views.selection(name, run, sight, other)
         if chosen is not None:

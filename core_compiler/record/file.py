@@ -85,7 +85,9 @@ class RecordingFile:
             raise self.damaged(problem) from None
 
     def damaged(self, problem: object) -> UserError:
-        detail = f"{problem}" if isinstance(problem, (sqlite3.Error, UserError)) else repr(problem)
+        # The text of others (a key, an index) says little without its kind.
+        told = isinstance(problem, (sqlite3.Error, UserError, ValueError)) and str(problem)
+        detail = str(problem) if told else repr(problem)
         # SQLite shows the bytes that it cannot read as they are.
         shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in detail[:200])
         what = f"the recording is damaged or was altered ({shown})"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.slow import slow_but
 
@@ -47,9 +50,18 @@ def test_what_is_stored_can_be_read_without_running_it(path, nbformat):
     cells = [c for c in notebook.cells if c.cell_type == "code"]
     assert [c.execution_count for c in cells] == list(range(1, len(cells) + 1))
     outputs = [o for c in cells for o in c.outputs]
-    assert not [o for o in outputs if o.output_type == "error"]
+    assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
+    pictures = []
     for output in outputs:
-        for kind, content in output.get("data", {}).items():
+        shown = dict(output.get("data", {}))
+        pictures += [shown.pop("image/png")] if "image/png" in shown else []
+        for kind, content in shown.items():
             assert kind in ("text/plain", "text/html")
             assert "<script" not in content and "/home/" not in content
+    assert pictures, "no picture of a widget: python notebooks/refresh.py"
+    for picture in pictures:
+        drawn = Image.open(BytesIO(base64.b64decode(picture))).convert("RGB")
+        assert drawn.width > 1000 and drawn.height > 300
+        colours = drawn.resize((140, 60)).getcolors(1 << 16)
+        assert max(count for count, _ in colours) < 0.9 * 140 * 60  # not an empty pane
     assert path.stat().st_size < 300_000

@@ -45,7 +45,7 @@ class Workbench:
     """
 
     def __init__(self, shown: Compilation | Path):
-        self._showing = Showing()
+        self._showing = Showing(kept=True)
         self._messages: dict[str, Message] = {}
         self._watchers: list[Callable[[Workbench], Any]] = []
         self._panes: dict[str, Pane] = {}

@@ -44,6 +44,9 @@ function svg(tag, props, ...children) {
   return node;
 }
 
+/** A name that is shown whole, in two lines if need be. */
+const breakable = (name) => name.split(/(?<=_)/).map((part, i) => [i ? h('wbr') : null, part]).flat();
+
 // -- what keys reach ----------------------------------------------------------------------------
 
 /** Draws anew; what had the focus has it again, known by the first of these attributes it has. */

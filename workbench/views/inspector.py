@@ -18,6 +18,7 @@ from workbench.state import Sight
 from workbench.views import joint_rows, kernel_rows
 from workbench.views.kernels import launches, table
 from workbench.views.links import FEEDS, LAUNCH, Linked, linked, writers
+from workbench.views.passes import values
 from workbench.views.reading import Run
 from workbench.views.rows import (
     MAX_LISTED,
@@ -321,12 +322,7 @@ def _pass(run: Run, stage: Stage) -> dict[str, Any]:
     rows = [as_text(stage.summary)] if stage.summary else []
     if stage.index:
         rows.append(as_fact("phase", _HALVES.get(stage.half, stage.half)))
-        rows.append(
-            as_fact(
-                "values",
-                "bit-exact" if stage.exact else f"may change: {stage.tolerance_class}",
-            )
-        )
+        rows.append(as_fact("values", values(stage)))
         rows.append(as_fact("time", units.duration(stage.seconds * 1e6)))
     for name, value in stage.options.items():
         rows.append(as_fact(f"option {name}", value))

@@ -117,7 +117,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       told.replaceChildren('First pass that changed bits: ', h('button', go(first), first.name),
         h('span', { class: 'more' }, ` · ${bad ? `${plural(bad, 'check')} failed` : `${plural(first.verdicts.within, 'check')} within tolerance`}, worst relative error ${relative(first.worst)} (of max abs). ${more}`));
     } else if (ORDER.some((v) => counts[v])) {
-      told.replaceChildren(h('b', {}, counts.unchecked ? 'Every pass that was checked kept every bit.' : 'Every pass kept every bit.'), h('span', { class: 'more' }, ` ${more}`));
+      told.replaceChildren(h('b', {}, `Every pass ${counts.unchecked ? 'that was checked ' : data.grows ? 'so far ' : ''}kept every bit.`), h('span', { class: 'more' }, ` ${more}`));
     } else told.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with “check every rewrite” to have each evaluated on real tensors.'));
     if (data.framework) told.append(...besideFramework());
   }

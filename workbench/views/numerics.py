@@ -32,7 +32,8 @@ def key(run: Run, sight: Sight) -> tuple:
 def data(run: Run, sight: Sight) -> dict[str, Any]:
     """``passes`` with their checks and errors, ``first`` of them that changed bits; ``checks`` of
     the shown ``stage``, ``values`` with statistics; ``framework``: how the import compares with the
-    framework, ``beside``: each of its values (`workbench.numbers` says what rows have)."""
+    framework, ``beside``: each of its values (`workbench.numbers` says what rows have); ``grows``:
+    more passes may come."""
     rows, found = _passes(run), values(run)
     counts = numbers.verdicts(rows)
     peer = numbers.peer(run.figures())
@@ -48,6 +49,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "counts": counts, "first": changing[0] if changing else None,
         "peer": peer and numbers.sent([peer], "error")[0],
         "digest": str(run.figures().get("digest", "")),
+        "grows": run.status == "recording",
         "checks": checks[:MAX_CHECKS], "checks_total": len(checks),
         "values": found[:MAX_VALUES], "values_total": len(found), "values_left": _left_out(run),
         "framework": _compared(run, beside), "beside": beside[:MAX_VALUES],

@@ -111,7 +111,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
                   f"compiled functions, launched {count} times", "kernels")  # fmt: skip
     if ops:
         last = ends.get("meaning", stages[-1])
-        hint = f"{last.ops} after the target-independent passes"
+        whole = "implementation" in ends or run.status != "recording"
+        hint = f"{last.ops} after {'the target-independent passes' if whole else last.pass_name}"
         yield _figure("imported ops", ops[0], "", hint, "graph")
         yield _figure("launches", count or None, "", "kernel launches per execution", "graph")
         # The last ones that passes count: how often loops run is found out on the way.

@@ -118,7 +118,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       event.stopPropagation();
       send('stop', { text: `pass:${stage.name}` });
     } }, String(stage.index).padStart(2, '0')),
-    h('span', { class: 'name' }, stage.name.split(/(?<=_)/).map((part, i) => [i ? h('wbr') : null, part])), // whole, in two lines if need be
+    h('span', { class: 'name' }, breakable(stage.name)),
     h('span', { class: `delta ${tone}`, title: explain('passes', 'ops') }, delta),
     h('span', { class: 'time', title: explain('passes', 'time') }, stage.index ? seconds(stage.seconds) : 'ops'),
     mark(stage));

@@ -52,6 +52,11 @@ def detail(run: Run, sight: Sight) -> dict[str, Any]:
     return {"stage": stage, "rewrites": rows, "total": len(steps)}
 
 
+def values(stage: Stage) -> str:
+    """What its pass may do to values."""
+    return "bit-exact" if stage.exact else f"may change: {stage.tolerance_class}"
+
+
 def check(stage: Stage) -> dict[str, Any] | None:
     """The mark of a stage's checks: what is worst in it, with counts; None where nothing ran."""
     verdicts: Mapping[str, int] = stage.verdicts

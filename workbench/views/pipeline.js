@@ -26,7 +26,7 @@ const STYLE = `
 .row { cursor: pointer; min-height: 22px; } .row:hover { background: var(--raised); } .row.on { background: var(--accentSoft); border-left-color: var(--accent); }
 .row.skipped .name { text-decoration: line-through; color: var(--faint); } .row.same { color: var(--muted); } .row.locked, .row.locked * { color: var(--faint); } .row.bad .name { color: var(--bad); font-weight: 600; }
 .row.drop { box-shadow: inset 0 2px 0 var(--accent); } .row .grip { color: var(--faint); cursor: grab; text-align: center; } .row.locked .grip { visibility: hidden; }
-.name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.name { line-height: 1.25; overflow-wrap: anywhere; }
 .tags { display: flex; gap: 3px; justify-content: flex-end; } .tag { font-size: 10px; line-height: 15px; border-radius: 3px; padding: 0 4px; background: var(--accentSoft); color: var(--accent); white-space: nowrap; }
 .tag.bad { background: none; border: 1px solid var(--bad); color: var(--bad); line-height: 13px; } .row.on .tag { background: var(--surface); }
 .less { color: var(--added); } .more { color: var(--removed); }
@@ -152,7 +152,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const bad = problems();
     const blocked = fixed() ? data.fixed : running() ? 'a compile is running' : bad.length ? `${bad[0].label}: ${bad[0].problem}` : '';
     bar.replaceChildren(
-      h('b', {}, `Pipeline of ${data.model}`), h('span', {}, `for ${data.target}`),
+      h('b', { title: `${data.model} for ${data.target}` }, 'Pipeline'),
       h('span', { class: 'gap' }),
       ...(fixed() ? [] : [
         toggle('check', 'Evaluate every rewrite before and after on real tensors', 'check'),
@@ -263,7 +263,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     // For the mouse: an option has no parts that can be reached by keys; it is checked itself.
     h('span', { class: `check${row.skipped ? '' : ' on'}${row.mandatory || locked ? ' fixed' : ''}`, 'aria-hidden': 'true', title: row.mandatory ? 'the compile needs it' : row.skipped ? 'skipped: take it back' : 'runs: skip it',
       click: (event) => { event.stopPropagation(); if (row.mandatory || locked) return; chosen = row.label; list.focus(); act({ do: 'skip', label: row.label, on: !row.skipped }); } }),
-    h('span', { class: 'name' }, row.label), tags(row), ...figures(row.label));
+    h('span', { class: 'name' }, breakable(row.label)), tags(row), ...figures(row.label));
   }
 
   const signed = (by, said) => (by === 0 ? '' : `${by > 0 ? '+' : '−'}${said(Math.abs(by))}`);
@@ -319,7 +319,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     }
     const only = Object.keys(data.other?.did ?? {}).filter((label) => !shown.rows.some((row) => row.label === label));
     if (only.length) rows.push(h('div', { class: 'half', role: 'presentation' }, 'Only in B'));
-    for (const label of only) rows.push(h('div', { class: 'row only', role: 'presentation', title: `${label}\nonly in ${data.other.name}` }, h('span'), h('span'), h('span', { class: 'name' }, label), h('span'), figures(label)));
+    for (const label of only) rows.push(h('div', { class: 'row only', role: 'presentation', title: `${label}\nonly in ${data.other.name}` }, h('span'), h('span'), h('span', { class: 'name' }, breakable(label)), h('span'), figures(label)));
     list.replaceChildren(...rows);
     list.setAttribute('aria-activedescendant', `pass-${chosen}`);
     list.scrollTop = top;
@@ -383,10 +383,12 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const did = data.did[row.label];
     const there = data.other?.did[row.label];
     const disabled = row.locked || fixed();
+    // Of a person's own pass, whose class is not read here, the recording tells.
+    const values = (each, made) => (each.own && !each.ours ? made?.values : each.exact ? 'bit-exact' : each.tolerance ? `may change: ${each.tolerance}` : 'may change');
     const pair = (name, value) => (value && value.length ? [h('dt', {}, name), h('dd', {}, Array.isArray(value) ? value.join(', ') : value)] : []);
     facts.replaceChildren(h('h3', {}, row.label), h('p', {}, row.summary),
       h('dl', { class: 'facts' },
-        ...pair('phase', (HALVES[row.half]?.[0] ?? row.half).replace(/^T/, 't')), ...pair('values', row.exact ? 'bit-exact' : row.tolerance ? `may change: ${row.tolerance}` : 'may change'),
+        ...pair('phase', (HALVES[row.half]?.[0] ?? row.half).replace(/^T/, 't')), ...pair('values', values(row, did)),
         ...pair('runs', row.mandatory ? 'always: required' : row.skipped ? 'skipped' : row.repeat ? 'twice in a row' : row.cuts ? 'in steps' : 'yes'),
         ...pair('needs', row.requires), ...pair('ensures', row.ensures), ...pair('ends', row.ends),
         ...pair('did', did ? `${plural(did.rewrites, 'rewrite')} in ${seconds(did.seconds)}, ${count(did.ops)} ops after it` : 'not in this recording'),

@@ -9,7 +9,7 @@ from core_compiler.errors import UserError
 from workbench import editing, edits, recorded_model
 from workbench.state import Sight
 from workbench.views import missing
-from workbench.views.passes import check
+from workbench.views.passes import check, values
 from workbench.views.reading import Run
 
 
@@ -90,7 +90,7 @@ def did(run: Run) -> dict[str, dict[str, Any]]:
             found[stage.pass_name] = {
                 "stage": stage.index, "ops": stage.ops, "change": stage.ops - before,
                 "check": check(stage), "rewrites": stage.rewrites, "seconds": stage.seconds,
-                "changed": stage.changed,
+                "changed": stage.changed, "values": values(stage),
             }  # fmt: skip
         before = stage.ops
     return found
@@ -107,8 +107,8 @@ def _as_recorded(run: Run) -> dict[str, Any]:
         ]  # fmt: skip
         rows.append({
             "label": stage.pass_name, "half": stage.half, "mandatory": False, "exact": stage.exact,
-            "tolerance": "", "summary": stage.summary, "requires": [], "ensures": [], "ends": [],
-            "options": options, "limit": None, "skipped": False, "repeat": False, "cuts": "",
+            "tolerance": stage.tolerance_class, "summary": stage.summary, "requires": [],
+            "ensures": [], "ends": [], "options": options, "limit": None, "skipped": False, "repeat": False, "cuts": "",
             "own": False,
             "set": False, "changed": False, "locked": True,
         })  # fmt: skip

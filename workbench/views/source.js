@@ -220,7 +220,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       toggle('calls', withCalls(), 'Lines that call a module show what happens below them; off: only what their own ops take', () => { setMode({ calls: !withCalls() }); draw(); drawBar(); }),
       file.text && toggle('fold', mode.fold === true || file.text.split('\n').length > LONG, 'Only the context of lines with ops', () => { setMode({ fold: mode.fold !== true }); drawn = ''; draw(); drawBar(); mark(true); }),
       h('span', { class: 'fact', title: SHARED }, ...(data.measured ? ['kernels ', h('b', {}, figure(data.total_us, 'us')), nowhere > 0 ? `, ${percent(nowhere)} % from no line` : '']
-        : [data.not_executed ? `not executed: ${data.not_executed}` : 'not timed: press Execute'])),
+        : [data.not_executed ? `not executed: ${data.not_executed}` : data.grows ? 'not timed yet' : 'not timed: press Execute'])),
       h('span', { class: 'gap' }),
       panes.classList.contains('narrow') && data.hottest.length ? toggle('hottest', hotShown(), 'The lines that take longest', () => { setMode({ hot: !hotShown() }); drawHot(); drawBar(); }) : null,
       saves,

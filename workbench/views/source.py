@@ -27,7 +27,7 @@ def traced(run: Run) -> ModelLines:
 def key(run: Run, sight: Sight) -> tuple:
     version = run.version
     return (version.stages, version.checks, version.kernels, version.timings,
-            run.stage_number(sight.stage))  # fmt: skip
+            run.stage_number(sight.stage), run.status)  # fmt: skip
 
 
 def data(run: Run, sight: Sight) -> dict[str, Any]:
@@ -50,6 +50,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     files.sort(key=lambda f: (f["path"] == NODES, -(f["us"] or 0), -f["flops"], f["path"]))
     return {
         "stage": stage, "stage_name": stages[stage].pass_name, "measured": found.measured,
+        "grows": run.status == "recording",
         "executed": found.executed, "total_us": found.total.us,
         "checked": any(line.check for line in found.lines.values()),
         "nowhere_us": found.nowhere.us, "files": files, "hottest": list(_hottest(found, sources)),

@@ -176,7 +176,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('button', { 'aria-pressed': String(Boolean(state.smooth)), 'data-do': 'smooth', title: `Exponential mean, ${WEIGHT} of what was before; the loss itself stays behind it`, click: () => remember({ smooth: state.smooth ? undefined : true }) }, 'smooth'),
       lower));
     const about = (each) => `${each.model} · ${each.target}`;
-    pair.replaceChildren(...(data.rows ? [] : pairBar({ a, b: data.b, library: otherRuns(library, a), about, choose, send })), // a report has no second run
+    pair.replaceChildren(...(data.alone ? [] : pairBar({ a, b: data.b, library: otherRuns(library, a), about, choose, send })), // a report has no second run
       data.together ? h('button', { 'data-do': 'divergence', title: 'The first op in which the two runs differ', click: () => send('show', { view: 'divergence' }) }, 'Where do they diverge?') : '',
       pairClear(data.b, choose), h('span', { class: 'gap' }), saves);
   }
@@ -492,12 +492,13 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     } });
     const varies = (name) => has(name) && stores.a[name].some((each) => each !== stores.a[name][0]);
     const extra = ['rate', 'loss_scale', 'skipped'].filter(varies);
+    const digests = stores.a.root.some(Boolean) ? [digest('a')] : [];
     return [
       { title: `iteration ${state.order === 'last' ? '↓' : '↑'}`, unit: '', width: 78, sort: true, cell: (n) => h('span', {}, count(n)) },
       ...sides.map((side) => of(side, 'loss', data.b ? 70 : 78, (s, k) => fine(s.loss[k]))),
       ...(data.b ? [{ title: 'apart', unit: 'relative', hint: explain('training', 'apart'), width: 50, cell: (n) => { const k = index(stores.a, n); const v = k < 0 ? null : value('a', 'apart', k); return h('span', { class: v ? 'differs' : 'muted' }, v === null ? '–' : figure(v, 'relative')); } }, ...sides.map(digest)] : []),
       ...sides.map((side) => of(side, 'seconds', 54, (s, k) => number(s.seconds[k] * 1e3))),
-      ...(data.b ? [] : [...extra.map((name) => of('a', name, 66, (s, k) => fine(s[name][k]))), digest('a')]),
+      ...(data.b ? [] : [...extra.map((name) => of('a', name, 66, (s, k) => (name === 'rate' ? number(s.rate[k], 4) : fine(s[name][k])))), ...digests]),
     ];
   };
 

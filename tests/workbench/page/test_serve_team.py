@@ -245,8 +245,7 @@ CHANGING = """() => {
   const does = ['try', 'bisect', 'run', 'step', 'find', 'look', 'trust', 'cancel', 'again',
     'execute', 'undo', 'act'];
   const says = ['Compile…', 'Execute', 'Cancel', 'edit', 'Undo', 'File…',
-    'Insert your own pass after',
-    'Begin here'];
+    'Insert your own pass after', 'Begin here'];
   const found = [], look = (root) => root.querySelectorAll('*').forEach((node) => {
     if (node.shadowRoot) look(node.shadowRoot);
     if (node.tagName !== 'BUTTON' || node.disabled || !node.checkVisibility()) return;

@@ -224,6 +224,18 @@ function maximum(values: Numbers): number {
   return most;
 }
 
+/** The line at which most lines of these groups stand close together. */
+function densest(groups: readonly number[][], wanted: ReadonlySet<number>): number {
+  const there = groups.flatMap((list, n) => (list.some((g) => wanted.has(g)) ? [n] : []));
+  let [best, most] = [there[0] ?? 1, 0];
+  for (const [i, n] of there.entries()) {
+    let near = 0;
+    while (there[i + near]! < n + LOOP) near++;
+    if (near > most) [best, most] = [n, near];
+  }
+  return best;
+}
+
 class CodeView implements View<CodeData> {
   private data_!: CodeData;
   private panes: Pane[] = [];
@@ -322,24 +334,22 @@ class CodeView implements View<CodeData> {
     this.showLabel();
   }
 
-  /** Scrolls the first pane to a line, the others to where most of what it became stands. */
+  /** Scrolls the first pane to a line, the others to where most of what it became stands: it, or
+   * where nothing did (a call that was inlined) the line nearest to it. */
   private openAt(line: number): void {
     const [first, ...others] = this.panes;
     if (!first || line < 1) return;
     first.reveal(line, 0.35, true);
     if (!this.wrap) first.showIndented(line);
-    let at = line;
-    while (at < first.groups.length && !first.groups[at]!.length) at++;
-    const wanted = new Set(first.groups[at] ?? []);
     for (const pane of others) {
-      const there = pane.groups.flatMap((list, n) => (list.some((g) => wanted.has(g)) ? [n] : []));
-      let [best, most] = [0, 0];
-      for (const [i, n] of there.entries()) {
-        let near = 0;
-        while (there[i + near]! < n + LOOP) near++;
-        if (near > most) [best, most] = [n, near];
+      const held = new Set(pane.groups.flat());
+      for (let away = 0; away <= first.groups.length; away++) {
+        const near = [line - away, line + away].flatMap((at) => first.groups[at] ?? []);
+        const wanted = new Set(near.filter((group) => held.has(group)));
+        if (!wanted.size) continue;
+        pane.reveal(densest(pane.groups, wanted), 0.35, true);
+        break;
       }
-      if (best) pane.reveal(best, 0.35, true);
     }
   }
 
