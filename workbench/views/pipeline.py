@@ -108,9 +108,9 @@ def _as_recorded(run: Run) -> dict[str, Any]:
         rows.append({
             "label": stage.pass_name, "half": stage.half, "mandatory": False, "exact": stage.exact,
             "tolerance": stage.tolerance_class, "summary": stage.summary, "requires": [],
-            "ensures": [], "ends": [], "options": options, "limit": None, "skipped": False, "repeat": False, "cuts": "",
-            "own": False,
-            "set": False, "changed": False, "locked": True,
+            "ensures": [], "ends": [], "options": options, "limit": None, "skipped": False,
+            "repeat": False, "cuts": "", "own": False, "set": False, "changed": False,
+            "locked": True,
         })  # fmt: skip
     return {"draft": {}, "rows": rows, "edited": False, "plain": True, "words": "", "target": [],
             "command": "", "python": ""}  # fmt: skip
