@@ -14,13 +14,13 @@ th.to { position: relative; } th small { display: block; font-weight: 400; color
 td { text-align: right; padding: 2px 8px; white-space: nowrap; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); }
 tr:last-child td { border-bottom: none; }
 th.text, td.text { text-align: left; } td.name { width: 100%; max-width: 0; min-width: 130px; overflow: hidden; text-overflow: ellipsis; } td.mono { font-size: 11.5px; }
-td.part { max-width: 150px; overflow: hidden; text-overflow: ellipsis; }
+td.part { width: 50%; max-width: 0; min-width: 80px; overflow: hidden; text-overflow: ellipsis; }
 tbody tr.to { cursor: pointer; } tbody tr.to:hover { background: var(--raised); } tbody tr.on { background: var(--accentSoft); }
 tr.section td { background: var(--page); color: var(--muted); font-weight: 600; text-align: left; padding-top: 5px; }
 .less { color: var(--added); } .more { color: var(--removed); }
 .said { font-style: italic; color: var(--muted); } .guess { font-style: italic; }
 .wrong { margin: 12px 0 0; padding: 6px 12px; border: 1px solid var(--bad); border-left-width: 4px; border-radius: 4px; background: var(--surface); } .wrong b { color: var(--bad); }
-td small { color: var(--faint); }
+td small { color: var(--faint); } [data-table=figures] td small { display: block; line-height: 1.1; }
 .same { color: var(--added); } .differs { color: var(--removed); font-weight: 600; }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 0 18px; align-items: start; }
 .choose { max-width: 760px; margin: 30px auto; } .choose p { color: var(--muted); }

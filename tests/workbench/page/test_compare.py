@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
+import struct
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -217,8 +220,6 @@ def test_a_recording_elsewhere_is_compared_by_its_path(server, tab, two_targets)
 
 def with_samples(path, factor: float):
     """A copy whose executions took ``factor`` times as long, each some 2 % apart."""
-    import sqlite3
-    import struct
 
     with sqlite3.connect(path) as db:
         samples = [100 * factor * (1 + 0.01 * (i % 3)) for i in range(10)]
@@ -235,7 +236,6 @@ def with_samples(path, factor: float):
 def test_a_speedup_has_its_interval_and_says_where_it_is_noise(
     two_targets, tmp_path, server, tab, factor, noise
 ):
-    import shutil
 
     a = with_samples(shutil.copy(two_targets.cpu, tmp_path / "a.run"), factor)
     b = with_samples(shutil.copy(two_targets.cpu, tmp_path / "b.run"), 1.0)
@@ -247,11 +247,15 @@ def test_a_speedup_has_its_interval_and_says_where_it_is_noise(
     assert ("within noise" in text) is noise and text.startswith("2.0" if factor == 2 else "1.0")
     kernels = page.locate(f'{VIEW} [data-table="kernels"] td[data-noise="{str(noise).lower()}"]')
     assert kernels.count() == page.locate(f'{VIEW} [data-table="kernels"] tbody tr').count()
+    for width, height in ((1440, 900), (1024, 700)):  # no column of facts and figures is cut off
+        page.page.set_viewport_size({"width": width, "height": height})
+        hidden = page.locate(f"{VIEW} .two .wide").evaluate_all(
+            "(all) => all.map((each) => each.scrollWidth - each.clientWidth)"
+        )
+        assert len(hidden) == 3 and max(hidden) <= 0
 
 
 def test_which_side_is_wrong_stands_first(two_targets, tmp_path, server, tab):
-    import shutil
-    import sqlite3
 
     b = shutil.copy(two_targets.cpu, tmp_path / "b.run")
     with sqlite3.connect(b) as db:
