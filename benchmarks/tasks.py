@@ -5,8 +5,11 @@
 From the address of a recording to the answer in the window, in a headless Chromium with an empty
 cache that clicks as soon as it can: ``open_s`` until the overview is drawn, ``seconds`` until the
 answer is, both from the request; ``clicks`` are those the page saw.  The answer's text is printed,
-so that one can see that it is one.  Recordings: ResNet-18 (compiled with checks, executed) and a
-training run whose loss becomes NaN.
+so that one can see that it is one.  Recordings: ResNet-18 (compiled with checks, executed), a
+training run whose loss becomes NaN, and a compile with a pass that is wrong, of which
+``first_finding`` says when its finding is drawn: ``seconds`` from the request, ``connected_s``
+from the open connection to the server, medians of five browsers with an empty cache; ``shift`` is
+what moves after that (the browser's cumulative layout shift).
 """
 
 from __future__ import annotations
@@ -21,22 +24,35 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from urllib.parse import quote
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # also run as a file
 from benchmarks.models import machine  # noqa: E402
-from benchmarks.ui import ARGUMENTS, serving  # noqa: E402
+from benchmarks.ui import ARGUMENTS, WATCH, serving  # noqa: E402
 
 RECORDINGS = {
     "resnet18": ("compile", "resnet18", "--check", "--execute"),
     "nan": ("train", "digits-mlp", "--rate", "1e22", "--iterations", "4"),
-}
+    "wrong": ("compile", "digits-mlp", "--check", "--execute",
+              "--insert", "tests/debug/planted.py:QuickGelu@canonicalise"),
+}  # fmt: skip
+#: These end with an exit status that says what is wrong with them.
+WRONG = ("nan", "wrong")
 #: Counts the clicks that a page sees, in ``window.clicks``.
 COUNT = """
 window.clicks = 0;
 addEventListener('click', (event) => { if (event.isTrusted) window.clicks += 1; }, true);
 """
+#: Sums what moved.
+SHIFT = """
+window.shift = 0;
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) window.shift += entry.value;
+}).observe({ type: 'layout-shift', buffered: true });
+"""
+BROWSERS = 5
 
 
 @dataclass(frozen=True)
@@ -108,6 +124,25 @@ def measure(browser, url: str, path: Path, task: Task) -> dict:
     return found
 
 
+def first_finding(browser, url: str, path: Path) -> dict:
+    """When the finding of a recording is drawn."""
+    times = []
+    for _ in range(BROWSERS):
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
+        context.set_default_timeout(120_000)
+        context.add_init_script(WATCH + SHIFT)
+        page = context.new_page()
+        page.goto(f"{url}?run={quote(str(path.absolute()))}", wait_until="commit")
+        page.locator("#cw-view-overview .finding[data-severity=error]").first.wait_for()
+        now, connected = page.evaluate("() => [performance.now(), window.connected]")
+        page.wait_for_timeout(1500)
+        times.append((now / 1e3, (now - connected) / 1e3, page.evaluate("() => window.shift")))
+        context.close()
+    seconds, connected, shift = zip(*times, strict=True)
+    return {"seconds": round(median(seconds), 2), "connected_s": round(median(connected), 2),
+            "shift": max(shift)}  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true")
@@ -119,20 +154,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
         for recording, words in RECORDINGS.items():
-            # A training run that ends in NaN says so with its exit status.
             command = [sys.executable, "-m", "workbench", *words, "-o",
                        str(folder / f"{recording}.run")]  # fmt: skip
             subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL, check=recording != "nan")  # fmt: skip
+                           stderr=subprocess.DEVNULL, check=recording not in WRONG)  # fmt: skip
         browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
         with serving(folder) as (url, _):
             rows = [measure(browser, url, folder / f"{t.recording}.run", t) for t in TASKS]
+            finding = first_finding(browser, url, folder / "wrong.run")
         browser.close()
-    made = {"machine": machine(2), "load": round(os.getloadavg()[0], 1), "tasks": rows}
+    made = {"machine": machine(2), "load": round(os.getloadavg()[0], 1), "tasks": rows,
+            "first_finding": finding}  # fmt: skip
     text = json.dumps(made, indent=1, ensure_ascii=False)
     print(text if arguments.json else "\n".join(
         f"{r['question']}  {r['clicks']} clicks, {r['seconds']} s: {r['answer'][:150]}"
-        for r in rows))  # fmt: skip
+        for r in rows) + f"\nfirst finding: {finding}")  # fmt: skip
     if arguments.output:
         arguments.output.write_text(text + "\n")
 

@@ -59,7 +59,7 @@ from core_compiler.record.reader import Recording  # noqa: E402
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 #: Installed before the page's own scripts: notes when the page was connected to its server and when
 #: the loading note went away.
-_WATCH = """
+WATCH = """
 window.WebSocket = class extends WebSocket {
   constructor(...given) {
     super(...given);
@@ -271,7 +271,7 @@ def _fresh(browser):
     """A browser that knows nothing of the page."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.set_default_timeout(120_000)
-    context.add_init_script(_WATCH)
+    context.add_init_script(WATCH)
     return context
 
 

@@ -118,3 +118,23 @@ def test_code_opens_where_the_time_goes(open_page: Open) -> None:
     pane = shown.view().locator(".pane").first
     assert pane.locator(f'.row[data-line="{hot}"]').is_visible()
     assert not pane.locator('.row[data-line="1"]').count()
+
+
+def test_where_nothing_became_of_the_hot_line_its_nearest_says_where_the_others_open(
+    open_page: Open,
+) -> None:
+    """A call that was inlined has no line of its own in the texts that it became."""
+    data = code_data(repeat=12)
+    lines, llvm = (p["text"].count("\n") for p in data["panes"][:2])
+    data["hot"] = hot = lines - 2  # of the last repetition, whose line before it has some
+    for group in data["groups"]:
+        if hot in group["lines"][0]:
+            group["lines"][1] = group["lines"][2] = []
+    near = min((g for g in data["groups"] if g["lines"][1]),
+               key=lambda g: min(abs(n - hot) for n in g["lines"][0]))  # fmt: skip
+    shown = open_page(page([("code", data)], theme="light"))
+    shown.settle()
+    pane = shown.view().locator(".pane").nth(1)
+    assert near["lines"][1][0] > llvm - 30
+    assert pane.locator(f'.row[data-line="{near["lines"][1][0]}"]').is_visible()
+    assert not pane.locator('.row[data-line="1"]').count()

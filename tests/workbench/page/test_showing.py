@@ -43,6 +43,21 @@ def test_what_was_sent_is_not_sent_again_and_what_was_not_is(recording):
     run.close()
 
 
+def test_what_is_kept_has_all_that_a_view_would_ask_for(training_runs):
+    """The widgets of a notebook are read when no kernel runs: the page asks for the iterations."""
+    run, sight = Run(training_runs.a), Sight(panes=("training",))
+
+    def data(kept: bool) -> dict[str, Any]:
+        updates = Showing(kept=kept).updates(sight, run, None, {})
+        (found,) = (u.values for u in updates if u.name == "training" and "data" in u.values)
+        return json.loads(found["data"])
+
+    assert "rows" not in data(kept=False)
+    numbers = [row.number for row in run.iterations().values()]
+    assert data(kept=True)["rows"]["number"] == numbers and len(numbers) > 1
+    run.close()
+
+
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_view_is_told_that_it_remembers_nothing(recording, name):
     """It may have what it remembered in an earlier sight."""
