@@ -1,15 +1,16 @@
 """What a run of all tests came to, as a file to commit.
 
-python -m tests.record_results JUNIT.xml... RESULTS.json [--more | --again]
+python -m tests.record_results JUNIT.xml... RESULTS.json [--part NAME | --again]
 
-Several files are the parts of one run, at one commit: a whole one takes hours.
-``--more``: they are further parts of the run in RESULTS.json, which must be of the same commit.
+``--part``: the run was of the tests that NAME says (pytest's arguments): a whole one takes hours.
+Each part has its commit, and replaces what was kept of the same part or of a whole run.
 ``--again``: the run was of some of the tests only, after what had failed was mended; it is put
-beside the whole run, which stays as it was.
+beside the parts, which stay as they were.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -30,49 +31,52 @@ _LIBRARIES = ("torch", "onnx", "onnxruntime", "numba", "llvmlite", "numpy", "pyt
 
 
 def main() -> int:
-    words = [w for w in sys.argv[1:] if w not in ("--again", "--more")]
-    *sources, target = map(Path, words)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sources", type=Path, nargs="+")
+    parser.add_argument("target", type=Path)
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--part", default="all")
+    kind.add_argument("--again", action="store_true")
+    given = parser.parse_args()
+    found = _found(given.sources)
+    kept = json.loads(given.target.read_text()) if given.target.exists() else {}
+    if given.again:
+        failed = [n for part in kept["parts"].values() for n in part["not_passed"]]
+        outcomes = _outcomes(given.sources)
+        mended = [n for n in failed if outcomes.get(n, ("",))[0] == "passed"]
+        told = {k: found[k] for k in ("commit", "changed", "date", "counts", "not_passed")}
+        kept.setdefault("again", []).append({**told, "passed_now": mended})
+    else:
+        parts = {} if given.part == "all" else kept.get("parts", {})
+        parts = {name: part for name, part in parts.items() if name != "all"} | {given.part: found}
+        counts: Counter[str] = sum((Counter(p["counts"]) for p in parts.values()), Counter())
+        kept = {"counts": dict(sorted(counts.items())),
+                "seconds": sum(p["seconds"] for p in parts.values()), "parts": parts}  # fmt: skip
+    given.target.write_text(json.dumps(kept, indent=1) + "\n")
+    print(f"{given.target}: {found['counts']} in {found['seconds']} s")
+    return 0
+
+
+def _found(sources: Sequence[Path]) -> dict[str, Any]:
     suites = [suite for source in sources for suite in ElementTree.parse(source).iter("testsuite")]
-    cases = [case for suite in suites for case in suite.iter("testcase")]
-    outcomes = {_name(case): _outcome(case) for case in cases}
-    found = {
+    cases = sorted((case for suite in suites for case in suite.iter("testcase")), key=_name)
+    outcomes = _outcomes(sources)
+    return {
         **circumstances(_LIBRARIES),
         "seconds": round(sum(float(suite.get("time", 0)) for suite in suites)),
         "counts": dict(sorted(Counter(status for status, _ in outcomes.values()).items())),
         "not_passed": {n: ": ".join(o) for n, o in sorted(outcomes.items()) if o[0] != "passed"},
         "long": {
             _name(case): round(float(case.get("time", 0)))
-            for case in sorted(cases, key=_name)
+            for case in cases
             if float(case.get("time", 0)) >= LONG
         },
     }  # fmt: skip
-    if "--again" in sys.argv:
-        whole = json.loads(target.read_text())
-        mended = [n for n in whole["not_passed"] if outcomes.get(n, ("",))[0] == "passed"]
-        part = {k: found[k] for k in ("commit", "changed", "date", "counts", "not_passed")}
-        whole.setdefault("again", []).append({**part, "passed_now": mended})
-        target.write_text(json.dumps(whole, indent=1) + "\n")
-        print(f"{target}: again {found['counts']}, {len(mended)} that had failed pass now")
-        return 0
-    if "--more" in sys.argv:
-        found = _joined(json.loads(target.read_text()), found)
-    target.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{target}: {found['counts']} in {found['seconds']} s")
-    return 0
 
 
-def _joined(before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """The parts of one run. Raises SystemExit where they are of other commits."""
-    if before["commit"] != more["commit"] or before["changed"] or more["changed"]:
-        raise SystemExit(f"the parts are of {before['commit']} and {more['commit']}, or of changes")
-    counts = Counter(before["counts"]) + Counter(more["counts"])
-    return {
-        **more,
-        "seconds": before["seconds"] + more["seconds"],
-        "counts": dict(sorted(counts.items())),
-        "not_passed": before["not_passed"] | more["not_passed"],
-        "long": before["long"] | more["long"],
-    }
+def _outcomes(sources: Sequence[Path]) -> dict[str, tuple[str, str]]:
+    cases = (case for source in sources for case in ElementTree.parse(source).iter("testcase"))
+    return {_name(case): _outcome(case) for case in cases}
 
 
 def circumstances(libraries: Sequence[str], *paths: str) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def test_keys_step_through_passes_and_rewrites(opened, recording):
     page.stage(changed[0])
     page.press("n")
     page.wait("#cw-bar .toast:visible")
-    assert "No failed check" in page.text("#cw-bar .toast")
+    assert "No check failed" in page.text("#cw-bar .toast")
 
 
 @pytest.mark.slow
@@ -443,7 +443,7 @@ def test_a_server_that_comes_back_shows_the_same_sight(own_server, tab, recordin
     server.process.kill()
     server.process.wait()
     page.wait("#cw-lost:visible")
-    assert "not answering" in page.text("#cw-lost")
+    assert "is not responding" in page.text("#cw-lost")
     server.start()
     page.wait("#cw-lost", state="hidden")
     page.stage(8)

@@ -56,6 +56,7 @@ def test_a_view_in_a_state(server, browser, axe, recordings, view, state, scheme
     page.goto(f"{server.url}?{urlencode(fields)}")
     page.wait_for_selector("#cw-loading", state="detached")
     pictures = scheme == "light" or state == "complete"
+    wrong: list[str] = []
     for name, (width, height) in SIZES.items():
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_function("() => !document.querySelector('#cw-busy.on')")
@@ -63,7 +64,7 @@ def test_a_view_in_a_state(server, browser, axe, recordings, view, state, scheme
         if pictures:
             kept = f"{view}-{state}-{scheme}-{name}"
             assert_alike(page.screenshot(), kept, update, FOLDER)
-    wrong = findings(page, axe)
+        wrong += [f"{name}: {each}" for each in findings(page, axe)]
     context.close()
     assert not wrong, "\n".join(wrong)
     assert not errors
