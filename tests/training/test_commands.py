@@ -150,7 +150,7 @@ def test_a_run_is_recorded_and_goes_on_in_its_recording(runs, capsys, tmp_path):
 
 def test_without_a_recording_the_answer_is_what_it_was(runs, capsys):
     _, found = _json(capsys, *MODEL, "--iterations", "1")
-    assert list(found) == ["model", "target", "first", "loss", "digest", "identity",
+    assert list(found) == ["model", "target", "first", "loss", "digest", "identity", "contract",
                            "seconds_per_iteration", "peak_bytes"]  # fmt: skip
 
 

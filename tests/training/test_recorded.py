@@ -199,6 +199,9 @@ def test_a_recording_that_cannot_go_on_stays_as_it_is(fresh, tmp_path):
     with sqlite3.connect(path) as db:
         for table in ("iteration", "framework_value"):  # which version 3 had not
             db.execute(f"DROP TABLE {table}")
+        columns = "id, launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples"
+        db.executescript(f"DROP VIEW timing; DROP TABLE launch_time; DROP TABLE execution;"
+                         f"CREATE TABLE timing ({columns});")  # fmt: skip
         db.execute("PRAGMA user_version = 3")
     db.close()
     with Recording.open(path) as older:
