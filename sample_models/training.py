@@ -13,7 +13,7 @@ from sample_models.catalogue import Built
 EXAMPLES = 64
 #: Learning rates with which gradient descent lowers the loss of these models within the first 50
 #: iterations of 8 examples; torch's own default of 0.001 shows nothing but noise there.
-RATES = {"digits-cnn": 0.2, "digits-mlp": 0.2}
+RATES = {"digits-cnn": 0.2, "digits-mlp": 0.2, "resnet50": 0.02, "vit-b16": 0.01}
 RATE = 0.1
 
 
