@@ -1,7 +1,8 @@
 """Runs the notebooks and stores their outputs: ``python notebooks/refresh.py [NAME ...]``.
 
 Widgets are live only while a kernel runs: of a cell that shows one, its plain form and a picture
-are stored.  What the system says beside them (warnings of fonts and libraries) is left out.
+are stored.  What the system says beside them (warnings of fonts and libraries) is left out, and
+where on this machine the models lie.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def refresh(path: Path, pictures: Pictures) -> None:
             picture = None if shown is None else pictures.of(shown["model_id"], state)
             if picture is not None:
                 output["data"]["image/png"] = base64.b64encode(picture).decode("ascii")
-    nbformat.write(notebook, path)
+    text = nbformat.writes(notebook).replace(f"{HERE.parent}/", "")
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
