@@ -37,7 +37,7 @@ def refresh(path: Path, pictures: Pictures) -> None:
             if picture is not None:
                 output["data"]["image/png"] = base64.b64encode(picture).decode("ascii")
     text = nbformat.writes(notebook).replace(f"{HERE.parent}/", "")
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
