@@ -29,5 +29,4 @@ def frame(embed: Callable[[str], str], views: Iterable[str]) -> str:
 <div id="cw-start" hidden>{embed("start")}</div>
 <div id="cw-busy" role="progressbar" aria-label="Working"></div>
 <div id="cw-lost" role="alert" hidden></div>
-<div id="cw-loading" role="status">Opening the workbench …</div>
 """  # noqa: E501

@@ -305,7 +305,7 @@ def _page(run: Run, made: Report) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{html.escape(str(made.boot['title']))}</title><style>{style}</style>"
         f"<script>{script_safe(kept)}</script></head>\n"
-        f"<body>{body}\n"
+        f'<body><div id="cw-loading" role="status">Opening the report …</div>\n{body}\n'
         f'<script type="application/json" id="boot">{_json_safe(boot)}</script>\n'
         f"{''.join(scripts)}\n{chunks}\n"
         f'<script type="module">{script_safe(report)}</script></body></html>\n'

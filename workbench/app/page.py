@@ -18,7 +18,8 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from widgets.encode import finite
-from workbench import moves
+from workbench import findings, moves
+from workbench.advice.finding import NOTE, Finding
 from workbench.app import commands, components, rerun, runs, searches, tour
 from workbench.app.access import EDITOR
 from workbench.app.asides import Asides
@@ -42,6 +43,8 @@ EXECUTION = "execution"
 #: How often a growing recording and a running compile are looked at, and messages that Panel may
 #: have forgotten are sent (milliseconds).
 POLL = 400
+#: Findings in the note that stands until the page is drawn.
+FINDINGS = 3
 
 
 class Page:
@@ -90,6 +93,22 @@ class Page:
         if self.run is None:
             return ["bar", "start"]
         return ["bar", "passes", "inspector", *self.sight.panes]
+
+    def opening(self) -> dict[str, Any]:
+        """What the page says until it is drawn: ``title``, and the ``findings`` about what it
+        shows, unless others hold the recording.  What keeps them from being read, the views say."""
+        run = self.run
+        if run is None:
+            return {"title": "Opening the workbench", "findings": []}
+        found: list[Finding] = []
+        if run.lock.acquire(timeout=PATIENCE):
+            try:
+                found = [each for each in findings.problems(run) if each.severity != NOTE]
+            except Exception:
+                log.debug("no findings in the note of %s", run.path, exc_info=True)
+            finally:
+                run.lock.release()
+        return {"title": f"Opening {run.path.name}", "findings": found[:FINDINGS]}
 
     # -- listening -------------------------------------------------------------------------------
 

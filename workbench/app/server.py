@@ -120,6 +120,7 @@ def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
         template.add_variable("modules", addresses)
         template.add_variable("viewer", role != EDITOR)
         template.add_variable("first_modules", made.first_modules())
+        template.add_variable("opening", made.opening())
         for name, root in made.roots.items():
             template.add_panel(name, root)
         return template
