@@ -315,7 +315,7 @@ def test_n_goes_from_one_failed_check_to_the_next(server, tab, wrong):
         page.wait_query("rewrite", str(number))
         page.wait(f'#cw-rail .rewrite.on[data-rewrite="{number}"]')
     page.press("n")
-    page.wait("#cw-bar .toast:has-text('No failed check after this place')")
+    page.wait("#cw-bar .toast:has-text('No failed check after this one')")
     assert page.query("rewrite") == str(failed[-1][1])
     assert page.errors == []
 

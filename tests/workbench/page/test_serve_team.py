@@ -291,7 +291,7 @@ def test_no_view_offers_a_viewer_what_the_server_refuses(team, browser, recordin
 
     offered = walk("alice", whole=("numerics", "pipeline", "bisect"), bare=("timeline",))
     assert "First bad pass" in offered["whole", "numerics"], "it finds what there is"
-    assert "Run" in offered["whole", "pipeline"] and "Look" in offered["whole", "bisect"]
+    assert "Run" in offered["whole", "pipeline"] and "Find it" in offered["whole", "bisect"]
     assert offered["bare", "timeline"].count("Execute") == 2, "in the bar and in the view"
     empty = ("numerics", "timeline", "kernels", "training")
     assert not {

@@ -65,7 +65,7 @@ def test_rows_are_those_of_the_recording(both, training_runs):
     assert rows["number"] == [1, 2, 3, 4, 5, 6]
     for name in ("loss", "seconds", "root"):
         assert rows[name] == [getattr(r, name) for r in recorded]
-    assert rows["rate"] == [0.001] * 6 and "loss_scale" not in rows and "skipped" not in rows
+    assert rows["rate"] == [0.2] * 6 and "loss_scale" not in rows and "skipped" not in rows
     assert (data["a"]["done"], data["a"]["wanted"], data["a"]["batch"]) == (6, 6, 8)
     assert data["a"]["loss"] == recorded[-1].loss and data["a"]["left"] is None
     assert (rows["last"], rows["more"]) == (data["a"]["last"], False)
