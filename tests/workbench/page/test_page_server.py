@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -34,6 +37,22 @@ def test_the_first_line_is_a_url_that_answers(server):
     assert server.get("health").read() == b"ok"
     page = server.get("").read().decode()
     assert "Opening the workbench" in page, "the page shows at once that it is loading"
+
+
+def test_what_is_wrong_is_read_before_the_scripts(server, recording, tmp_path):
+    """The page is drawn a second later; whatever a recording says is text there too."""
+    path = shutil.copy(recording, tmp_path / "wrong.run")
+    with sqlite3.connect(path) as db:
+        (stage,) = db.execute("SELECT max(id) FROM stage WHERE changed").fetchone()
+        db.execute("INSERT INTO check_result VALUES (NULL, ?, NULL, 'failed', 0.5, 0.0, NULL, '[]',"
+                   " 0.0, '<img src=x onerror=alert(1)>')", (stage,))  # fmt: skip
+        (name,) = db.execute("SELECT pass FROM stage WHERE id = ?", (stage,)).fetchone()
+    db.close()
+    page = server.get(f"?run={quote(str(path))}").read().decode()
+    note, scripts = page.index('<div id="cw-loading"'), page.index('<script type="text/javascript"')
+    said = page[note:scripts]
+    assert "Opening wrong.run" in said and f"<b>{name} changes the result</b>" in said
+    assert "&lt;img src=x" in said and "<img" not in page
 
 
 @pytest.mark.slow
