@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import xml.etree.ElementTree as ElementTree
 from contextlib import closing
@@ -202,6 +203,28 @@ def test_a_point_of_the_roofline_selects_its_kernel_everywhere(opened, cpu, two_
     page.press("Enter")
     page.wait_query("kernel", str(second["id"]))
     assert not page.errors
+
+
+@pytest.mark.slow
+@pytest.mark.playwright
+@pytest.mark.parametrize(("factor", "unit"), [(1, "µs"), (1e4, "ms"), (1e8, "s")])
+def test_times_of_a_column_have_one_unit(server, tab, two_targets, tmp_path, factor, unit):
+    """That of the largest; the numbers are those of the recording."""
+    path = shutil.copy(two_targets.cpu, tmp_path / "slow.run")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE launch_time SET median = ? * (1 + launch)", (factor,))
+    run = Run(path)
+    wanted = {row["id"]: row["total_us"] for row in kernels.table(run) if not row["core"]}
+    run.close()
+    page = tab(f"{server.url}?run={quote(str(path))}&panes=kernels")
+    page.wait(f"{VIEW} tbody tr")
+    head = page.locate(f"{VIEW} thead th").all_inner_texts()
+    column = next(i for i, text in enumerate(head) if text.startswith("total"))
+    assert head[column].split()[-1] == unit
+    for kernel, us in wanted.items():
+        text = page.text(f'{VIEW} tr[data-kernel="{kernel}"] td >> nth={column}')
+        shown = float(text.replace(",", "")) * {"µs": 1, "ms": 1e3, "s": 1e6}[unit]
+        assert shown == pytest.approx(us, rel=0.006)
 
 
 @pytest.mark.slow
