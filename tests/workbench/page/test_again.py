@@ -100,6 +100,8 @@ def test_recordings_beside_the_opened_one_are_offered(own_server, two_targets, t
     server: Server = own_server()
     page: Tab = tab(f"{server.url}?run={a}&panes=compare")
     page.wait(f'#cw-view-compare tr[data-name="{b}"]')
+    listed = page.locate("#cw-view-compare tr[data-name] .name").all_inner_texts()
+    assert listed == ["b.run"], "neither itself nor a folder that is its own"
     page.show("kernels")
     page.wait("#cw-view-kernels tbody tr")
     offered = page.locate(f'.cw-tabs .two option[value="{b}"]')
