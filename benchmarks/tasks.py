@@ -31,7 +31,7 @@ from urllib.parse import quote
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # also run as a file
 from benchmarks.models import machine  # noqa: E402
-from benchmarks.ui import ARGUMENTS, WATCH, serving  # noqa: E402
+from benchmarks.ui import ARGUMENTS, fresh, serving  # noqa: E402
 
 RECORDINGS = {
     "resnet18": ("compile", "resnet18", "--check", "--execute"),
@@ -129,9 +129,8 @@ def first_finding(browser, url: str, path: Path) -> dict:
     """When the finding of a recording is drawn."""
     times = []
     for _ in range(BROWSERS):
-        context = browser.new_context(viewport={"width": 1440, "height": 900})
-        context.set_default_timeout(120_000)
-        context.add_init_script(WATCH + SHIFT)
+        context = fresh(browser)
+        context.add_init_script(SHIFT)
         page = context.new_page()
         page.goto(f"{url}?run={quote(str(path.absolute()))}", wait_until="commit")
         page.locator("#cw-loading .error").first.wait_for()

@@ -59,7 +59,7 @@ from core_compiler.record.reader import Recording  # noqa: E402
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 #: Installed before the page's own scripts: notes when the page was connected to its server and when
 #: the loading note went away.
-WATCH = """
+_WATCH = """
 window.WebSocket = class extends WebSocket {
   constructor(...given) {
     super(...given);
@@ -192,10 +192,10 @@ def measure(browser, url: str, server: psutil.Process, path: Path) -> dict:
     address = f"{url}?run={quote(str(path.absolute()))}"
     fresh = []
     for _ in range(OPENED):
-        context = _fresh(browser)
+        context = fresh(browser)
         fresh.append(_open(context.new_page(), address))
         context.close()
-    context = _fresh(browser)
+    context = fresh(browser)
     page = context.new_page()
     opened = [_open(page, address) for _ in range(3)]
     fresh.append(opened[0])
@@ -210,7 +210,7 @@ def measure(browser, url: str, server: psutil.Process, path: Path) -> dict:
         for again in range(WALKS - 1 if ops < 20_000 else 0):
             # Five or ten steps vary as the machine does; of a copy the server knows nothing.
             copy = shutil.copy(path, Path(folder) / f"{again}.run")
-            context = _fresh(browser)
+            context = fresh(browser)
             _, more, more_back = _walk(context.new_page(), f"{url}?run={quote(str(copy))}")
             there, back = there + more, back + more_back
             context.close()
@@ -267,11 +267,11 @@ def _pan(page) -> tuple[dict[str, dict[str, float]], ...]:
     return pan, redraw
 
 
-def _fresh(browser):
+def fresh(browser):
     """A browser that knows nothing of the page."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.set_default_timeout(120_000)
-    context.add_init_script(WATCH)
+    context.add_init_script(_WATCH)
     return context
 
 

@@ -137,22 +137,19 @@ function scaled(value, steps) {
   return `${number(value / size)} ${name}`;
 }
 
-const bytes = (value) =>
-  scaled(value, [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']]);
-const seconds = (value) =>
-  value === 0 ? '0 s' : scaled(value, [[1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [1e-9, 'ns']]);
-
 const UNITS = {
-  us: [[1, 'µs'], [1e3, 'ms'], [1e6, 's']],
-  B: [[1, 'B'], [2 ** 10, 'KiB'], [2 ** 20, 'MiB'], [2 ** 30, 'GiB']],
-  flop: [[1, 'flop'], [1e3, 'kflop'], [1e6, 'Mflop'], [1e9, 'Gflop']],
+  us: [[1e6, 's'], [1e3, 'ms'], [1, 'µs'], [1e-3, 'ns']],
+  B: [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']],
+  flop: [[1e12, 'Tflop'], [1e9, 'Gflop'], [1e6, 'Mflop'], [1e3, 'kflop'], [1, 'flop']],
 };
+const bytes = (value) => scaled(value, UNITS.B);
+const seconds = (value) => (value === 0 ? '0 s' : scaled(1e6 * value, UNITS.us));
 
 /** The one unit of a column, so that its numbers can be compared by eye: the largest that leaves at
  * least 10 of the largest number.  `[unit, scale]`. */
 function columnUnit(kind, values) {
   const most = values.reduce((most_, value) => Math.max(most_, Math.abs(value ?? 0)), 0);
-  const [by, unit] = UNITS[kind].findLast(([step]) => most >= 10 * step) ?? UNITS[kind][0];
+  const [by, unit] = UNITS[kind].find(([step]) => step === 1 || (step > 1 && most >= 10 * step));
   return [unit, 1 / by];
 }
 
@@ -162,9 +159,7 @@ function figure(value, unit) {
   if (unit === 's') return seconds(value);
   if (unit === 'ms') return seconds(value / 1e3);
   if (unit === 'us') return seconds(value / 1e6);
-  if (unit === 'flop') {
-    return scaled(value, [[1e12, 'Tflop'], [1e9, 'Gflop'], [1e6, 'Mflop'], [1e3, 'kflop'], [1, 'flop']]);
-  }
+  if (unit === 'flop') return scaled(value, UNITS.flop);
   if (unit === 'relative') return relative(value);
   if (Number.isInteger(value)) return unit ? `${count(value)} ${unit}` : count(value);
   return unit ? `${number(value)} ${unit}` : number(value);

@@ -137,7 +137,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const [by, sign] = sorting();
     const sort = (name) => { order = [name, by === name ? -sign : TEXTS.has(name) ? 1 : -1]; remember(); draw(); };
     keepingFocus(head, ['data-sort'], () => head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) =>
-      sortHeader({ name, title, unit: (unit || '').replace(/^(µs|MiB|Mflop)/, (one) => units[name]?.[0] ?? one), hint, kind: kind === 'text' ? 'text' : '' }, [by, sign], sort))));
+      sortHeader({ name, title, unit: units[name] ? unit.replace(/^\S+/, units[name][0]) : unit || '', hint, kind: kind === 'text' ? 'text' : '' }, [by, sign], sort))));
     const on = chosen();
     body.replaceChildren(...rows().map((row) => h('tr', {
       class: `${row.id === on ? 'on' : ''} ${row.core ? 'core' : ''}`, 'data-kernel': row.id, 'aria-selected': String(row.id === on),
