@@ -219,10 +219,12 @@ def _imports(spelling: Spelling, recipes: Sequence[str], stored: bool) -> str:
 
 
 def _spelled_failure(failure: Failure) -> str:
-    parts = [failure.pass_label, failure.how, failure.what]
+    parts = list(map(_text, (failure.pass_label, failure.how, failure.what)))
     if failure.how == RAISED:
-        parts.append(failure.place)
-    return f"Failure({', '.join(map(_text, parts))})"
+        parts.append(_text(failure.place))
+    if failure.adversarial:
+        parts.append("adversarial=True")
+    return f"Failure({', '.join(parts)})"
 
 
 def _step(step: Step, spelling: Spelling) -> str:

@@ -186,7 +186,7 @@ class Checker:
         return replace(
             record, verdict="failed", worst_error=fault.error, value=fault.value,
             index=fault.index, old=fault.want, new=fault.got,
-            note=f"{rewrite.rule} {fault.note}",
+            note=f"{rewrite.rule} {fault.note}", adversarial=True,
         )  # fmt: skip
 
     def unlogged(

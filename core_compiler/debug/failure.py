@@ -2,8 +2,8 @@
 
 Reducing asks thousands of times "is this still the same failure?"; a reproducer asks once.  Two
 failures are the same where the pass is, how it showed, and what it is within that: the exception's
-type and the line of the pass, the rule whose check failed, the verifier's complaint without names
-and numbers.
+type and the line of the pass, the rule whose check failed (and whether the given values show it or
+only ones made to hurt), the verifier's complaint without names and numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Failure:
     """One thing that is wrong, named as ``--check`` names it.
 
     ``pass_label`` and ``how`` it was seen (``raised``, ``invalid``, ``check``, ``end to end``,
-    ``never ends``); ``what`` it is within that; ``place`` is the line of the pass for an exception.
+    ``never ends``); ``what`` it is within that; ``place`` is the line of the pass for an exception;
+    ``adversarial`` says that a rule keeps the given values and not others that are made to hurt.
     ``note`` is for people.  ``near`` are values that it has to do with (where that is known).
     """
 
@@ -59,6 +60,7 @@ class Failure:
     place: str = ""
     note: str = field(default="", compare=False)
     near: tuple[Value, ...] = field(default=(), compare=False, repr=False)
+    adversarial: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +291,7 @@ def _checked(step: Step, record: CheckRecord) -> Failure:
     near = tuple(dict.fromkeys([
         *rewrite.values, *(v for op in rewrite.old for v in op.results), *_claimed(rewrite),
     ]))  # fmt: skip
-    return Failure(step.label, how, rule, "", note, near)
+    return Failure(step.label, how, rule, "", note, near, record.adversarial)
 
 
 def _of_kernel(note: str) -> str:

@@ -80,7 +80,8 @@ class CheckRecord:
     ``worst_error`` and ``tolerance`` are relative to the old tensor's largest magnitude;
     ``value`` is the old value that was compared and ``index`` the element of its worst error, whose
     numbers before and after are ``old`` and ``new`` (None: not known, or every bit is kept).
-    ``kind``: what was checked (:data:`CHECKS`).
+    ``kind``: what was checked (:data:`CHECKS`); ``adversarial``: on values made to hurt, where the
+    given ones are kept.
     """
 
     rewrite: Rewrite | None
@@ -94,6 +95,7 @@ class CheckRecord:
     old: float | None = None
     new: float | None = None
     kind: str = "rewrite"
+    adversarial: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -109,6 +109,28 @@ def test_what_no_event_speaks_of_is_reduced_too():
     assert found.case.inputs[0].size == 1
 
 
+def test_a_rule_that_only_hurtful_values_break_keeps_breaking_on_those(tmp_path, capsys):
+    """Of sums that are positive, relu is the magnitude: the given values show nothing."""
+    network = program(lambda b, x, y: b.exp(b.relu(b.add(x, y))), "4x8xf32", "4x8xf32")
+    found = shrink(planted.ReluOfSum(), network, [abs(a) for a in arrays_for(network)])
+    assert (found.failure.how, found.failure.adversarial) == ("check", True)
+    assert kinds(found) == ["add", "relu"] and found.case.ops == 2
+    (path,) = reproducer.write(tmp_path, found, "cpu")
+    assert "adversarial=True" in path.read_text()
+    capsys.readouterr()
+    trial = (print_module(found.case.module), found.case.inputs, [], (step(planted.ReluOfSum()),))
+    assert reproducer.run(*trial, found.failure) == 1
+    assert capsys.readouterr().out.startswith("FAILS: ")
+
+
+def test_a_rule_that_given_values_break_keeps_breaking_on_those():
+    """Zeros are simpler, and would only show what is made to hurt."""
+    network = program(lambda b, x, y: b.relu(b.add(x, y)), "4x8xf32", "4x8xf32")
+    found = shrink(planted.ReluOfSum(), network, arrays_for(network))
+    assert (found.failure.how, found.failure.adversarial) == ("check", False)
+    assert (np.add(*found.case.inputs) < 0).any()
+
+
 def test_nothing_fails_nothing_is_reduced():
     network = program(lambda b, x: b.exp(x), "2x3xf32")
     assert shrink(planted.QuickGelu(), network, arrays_for(network)) is None
