@@ -341,7 +341,7 @@ class Recording:
             " WHERE section IN ('check', 'check_kind') AND stage = ?", (stage,),
         )  # fmt: skip
         numbers = {
-            int(check): dict(zip(("old", "new"), map(float, text.split(" ")), strict=True))
+            int(check): [float(number) for number in text.split(" ")]
             for section, check, text in told if section == "check"
         }  # fmt: skip
         kinds = {int(check): text for section, check, text in told if section == "check_kind"}
@@ -352,7 +352,7 @@ class Recording:
                 rewrites.get(row[0]), row[1],
                 nan if row[2] is None else row[2], nan if row[3] is None else row[3],
                 None if row[4] is None else self._loader.values[row[4]], tuple(read_ids(row[5])),
-                row[6], row[7], kind=kinds.get(row[8], "rewrite"), **numbers.get(row[8], {}),
+                row[6], row[7], *numbers.get(row[8], (None, None)), kinds.get(row[8], "rewrite"),
             )
             for row in rows
         ]  # fmt: skip
