@@ -340,7 +340,7 @@ class Recording:
             "ttt", "SELECT section, name, value FROM figure"
             " WHERE section IN ('check', 'check_kind') AND stage = ?", (stage,),
         )  # fmt: skip
-        numbers = {
+        numbers: dict[int, Sequence[float | None]] = {
             int(check): [float(number) for number in text.split(" ")]
             for section, check, text in told if section == "check"
         }  # fmt: skip
@@ -352,9 +352,9 @@ class Recording:
                 rewrites.get(row[0]), row[1],
                 nan if row[2] is None else row[2], nan if row[3] is None else row[3],
                 None if row[4] is None else self._loader.values[row[4]], tuple(read_ids(row[5])),
-                row[6], row[7], *numbers.get(row[8], (None, None)), kinds.get(row[8], "rewrite"),
+                row[6], row[7], old, new, kinds.get(row[8], "rewrite"),
             )
-            for row in rows
+            for row in rows for old, new in [numbers.get(row[8], (None, None))]
         ]  # fmt: skip
 
     def diagnostics(self, stage: int | None = None) -> list[Diagnostic]:
