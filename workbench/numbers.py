@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.events import CheckRecord, FrameworkRecord, Observer, TensorStats
 from core_compiler.record import Recording
 from core_compiler.record.reader import RecordedRewrite, Stage
@@ -62,35 +62,48 @@ def verdicts(rows: Sequence[Row]) -> dict[str, int]:
 
 def peer(figures: Mapping[str, Any]) -> Row | None:
     """The outputs against another framework's, where the recording has them: ``error`` of the
-    largest, ``ulp`` (None: not finite, or no floats), ``verdict``."""
+    largest, ``ulp`` (None: not finite, or no floats), ``verdict``, and the outputs whose
+    ``integers`` are others."""
     error = as_number(figures.get("worst_relative_error"))
     if error is None:
         return None
     ulp = as_number(figures.get("worst_ulp"))
     name, verdict = str(figures.get("against", "the peer")), str(figures.get("verdict", NOT_JUDGED))
-    return {"name": name, "error": error, "ulp": ulp, "verdict": verdict}
+    integers = figures.get("other_integers") or []
+    integers = json.loads(integers) if isinstance(integers, str) else integers  # (as recorded)
+    return {"name": name, "error": error, "ulp": ulp, "verdict": verdict, "integers": integers}
 
 
 def framework(
     records: Sequence[FrameworkRecord], figures: Mapping[str, Any] | None = None
 ) -> Row | None:
     """The comparison of an import's values with their framework in short: how many, how many have
-    the ``same`` bits, how many were ``left_out``, the ``worst`` as a whole (None where all are the
-    same), the ``verdict``, and the first node ``beyond`` its bound (None: none; see
-    :func:`beyond`); None where there was no comparison."""
+    the ``same`` bits, how many were ``left_out``, the ``worst`` tensor of floats as a whole (None
+    where all are the same), the nodes whose tensors of ``integers`` differ, the ``verdict``, and
+    the first node ``beyond`` its bound (None: none; see :func:`beyond`); None where there was no
+    comparison."""
     figures = figures or {}
     name = figures.get(FRAMEWORK)
     if not records and not name:
         return None
-    worst = max(records, key=lambda r: r.error, default=None)
-    same = worst is None or worst.same
     return {
-        "framework": str(name) if worst is None else worst.framework, "values": len(records),
-        "same": sum(r.same for r in records),
+        "framework": records[0].framework if records else str(name),
+        **differing([{"node": r.node, **beside(r)} for r in records]),
         "left_out": as_count(figures.get(f"{FRAMEWORK}_left_out")),
-        "worst": None if worst is None or same else {"node": worst.node, **beside(worst)},
         "verdict": str(figures.get(f"{FRAMEWORK}_verdict", NOT_JUDGED)),
         "beyond": _read_beyond(figures.get(f"{FRAMEWORK}_beyond")),
+    }  # fmt: skip
+
+
+def differing(rows: Sequence[Row]) -> Row:
+    """Of ``values`` beside their framework's how many have the ``same`` bits, the ``worst`` of
+    those of floats (None where all are the same), and the nodes whose ``integers`` are others."""
+    others = [row for row in rows if not row["same"]]
+    floats = [row for row in others if row["error"] is not None]
+    return {
+        "values": len(rows), "same": len(rows) - len(others),
+        "worst": max(floats, key=lambda row: row["error"], default=None),
+        "integers": [row["node"] for row in others if row["error"] is None],
     }  # fmt: skip
 
 
@@ -135,13 +148,19 @@ class Beside(Observer):
         return framework(self._records, self._figures)
 
 
+def _is_float(value: Value) -> bool:
+    return not isinstance(value.type, TensorType) or value.type.dtype.is_float
+
+
 def beside(record: FrameworkRecord) -> Row:
-    """A value beside its framework's: ``error`` of the largest magnitude there, at ``element``,
-    whose numbers are ``theirs`` and ``ours``, ``absolute`` and ``ulps`` apart."""
+    """A value beside its framework's: ``error`` of the largest magnitude there (None: other
+    integers), at ``element``, whose numbers are ``theirs`` and ``ours``, ``absolute`` and ``ulps``
+    apart."""
     theirs, ours = (_shortest(n, record.value) for n in (record.theirs, record.ours))
     distance = None if theirs is None or ours is None else abs(ours - theirs)
     return {
-        "error": as_number(record.error), "same": record.same, "element": list(record.index),
+        "error": as_number(record.error) if record.same or _is_float(record.value) else None,
+        "same": record.same, "element": list(record.index),
         "theirs": theirs, "ours": ours, "absolute": as_number(distance),
         "ulps": 0 if record.same else ulps(record.theirs, record.ours, _numpy(record.value)),
     }  # fmt: skip
@@ -180,7 +199,16 @@ def against(told: Row) -> str:
     if told["worst"] is not None:
         text += f", worst relative error {short(told['worst']['error'])} (of max abs)"
         text += f", at {told['worst']['node']}"
-    return "\n".join([text, *(beyond_lines(told["beyond"]) if told["beyond"] else [])])
+    return "\n".join([text + others(told["integers"]),
+                      *(beyond_lines(told["beyond"]) if told["beyond"] else [])])  # fmt: skip
+
+
+def others(integers: Sequence[str]) -> str:
+    """Where integers are other ones: no relative error says how far they are apart."""
+    if not integers:
+        return ""
+    first, *more = integers
+    return f", other integers at {first}" + (f" and {len(more)} more" if more else "")
 
 
 def peer_line(row: Row) -> str:
@@ -189,7 +217,9 @@ def peer_line(row: Row) -> str:
         return f"against {row['name']}: nothing was compared"
     ulp = "" if row["ulp"] is None else f", worst ulp {row['ulp']:.0f}"
     verdict = row["verdict"].replace("_", " ")
-    return f"against {row['name']}: {verdict}, worst relative error {row['error']:.3g}{ulp}"
+    return f"against {row['name']}: {verdict}, worst relative error {row['error']:.3g}{ulp}" + (
+        others(row["integers"])
+    )
 
 
 def beyond_lines(row: Row) -> list[str]:

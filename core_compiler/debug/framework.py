@@ -31,7 +31,7 @@ from core_compiler.debug.alone import (
 from core_compiler.debug.check import same_bits
 from core_compiler.debug.draws import unlike
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.debug.metric import Distance, distance
+from core_compiler.debug.metric import Distance, distance, largest
 from core_compiler.debug.verdict import Judgement, judge, worst
 from core_compiler.debug.whole import Whole
 from core_compiler.ir import Module, Op, Value
@@ -121,7 +121,7 @@ class _Comparison:
         self.whole = _Ours(module, inputs, once)
         self.alone = Alone(module, inputs, values)
         self._constants, self._open_ties = nodes.constants, nodes.open_ties
-        self._declared = nodes.declared
+        self._declared, self._parts = nodes.declared, nodes.parts
         self._errors: dict[Value, tuple[str, float]] = {}
         self._drawn = random_values(module)
         #: The model's results that nodes make: which, and their tensors.
@@ -161,7 +161,9 @@ class _Comparison:
                     self._judged(name, value, made, _other_form(made.array, theirs))
                 continue
             if mine is not None and not drawn:
-                self._record(value, name, mine, theirs)
+                other = self._parts.get(value)
+                beside = told[values.index(other)] if other in values else None
+                self._record(value, name, mine, theirs, beside)
             self._judge(name, value, made, kept, partial(_nth, wide, place))
         return [
             value is not None and self.alone.told(value, known[value], theirs)
@@ -180,8 +182,11 @@ class _Comparison:
             off = Distance(math.inf, ulps=None, note=said)
             self._judged(node, value, made, Judgement("differs", off, note=said))
 
-    def _record(self, value: Value, node: str, ours: np.ndarray, theirs: np.ndarray) -> None:
-        record = _record(value, self.framework, node, ours, theirs)
+    def _record(self, value: Value, node: str, ours: np.ndarray, theirs: np.ndarray,
+                other: np.ndarray | None = None) -> None:  # fmt: skip
+        """``other``: the other part of the complex tensor that the framework has."""
+        part_of = 0.0 if other is None else largest([other], np.zeros(other.shape, bool))
+        record = _record(value, self.framework, node, ours, theirs, part_of)
         self.found.records.append(record)
         self._errors[value] = value.name or node, record.error
         if value in self.module.main.outputs:
@@ -275,11 +280,11 @@ def _nth(made: InF64, place: int) -> np.ndarray | None:
 
 
 def _record(
-    value: Value, framework: str, node: str, ours: np.ndarray, theirs: np.ndarray
+    value: Value, framework: str, node: str, ours: np.ndarray, theirs: np.ndarray, part_of: float
 ) -> FrameworkRecord:
     if same_bits(theirs, ours):
         return FrameworkRecord(value, framework, node)
-    off = distance(theirs, ours, theirs.dtype)
+    off = distance(theirs, ours, theirs.dtype, part_of=part_of)
     return FrameworkRecord(
         value, framework, node, False, off.relative, off.index, off.want, off.got
     )

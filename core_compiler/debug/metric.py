@@ -4,7 +4,7 @@
 of the tensor's dtype) at *significant* elements, those of at least 1/1024 of the largest magnitude.
 Elements that are not finite must agree in kind: an infinity with the same one, NaN with NaN.
 Integers and booleans must be equal.  The large numbers of masks, equal on both sides, do not count
-as the largest magnitude (:func:`masks`).
+as the largest magnitude (:func:`masks`).  A part of complex numbers is measured by the larger part.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def masks(want: np.ndarray, got: np.ndarray) -> np.ndarray:
 
 def distance(
     want: np.ndarray, got: np.ndarray, dtype: np.dtype | None = None,
-    aside: np.ndarray | None = None, beside: float = 0.0,
+    aside: np.ndarray | None = None, beside: float = 0.0, part_of: float = 0.0,
 ) -> Distance:  # fmt: skip
     """The distance of ``got`` from ``want``; ``dtype`` is that whose ulps count (default: the
     dtype of ``got``); ``aside`` are elements that do not count; ``beside`` is the largest magnitude
-    where ``want`` is 0 everywhere."""
+    where ``want`` is 0 everywhere, ``part_of`` that of what ``want`` is only a part of."""
     if aside is not None and want.shape == got.shape and aside.any():
         dtype = got.dtype if dtype is None else dtype
         want, got = (np.where(aside, np.zeros((), x.dtype), x) for x in (want, got))
@@ -79,7 +79,7 @@ def distance(
     np.abs(off, out=off)
     place = int(np.argmax(off))
     worst = float(off.reshape(-1)[place])
-    scale = float(np.max(np.abs(a), where=finite, initial=0.0)) or beside
+    scale = max(float(np.max(np.abs(a), where=finite, initial=0.0)), part_of) or beside
     if worst == 0.0:
         return _at(0.0, place, a, b, 0)
     if scale == 0.0:

@@ -31,6 +31,7 @@ class Nodes:
     that are written in their kernels may be off in f64.  ``open_ties`` are the nodes whose
     documentation leaves open which of equal elements a position is of.  ``declared``: the import's
     types were held to those that the nodes declare, so that a narrower tensor is their kernels'.
+    ``parts``: of each part of a complex tensor the other one, which the same node tells.
     """
 
     framework: str
@@ -40,3 +41,4 @@ class Nodes:
     constants: Mapping[str, float] = field(default_factory=dict)
     open_ties: Collection[str] = ()
     declared: bool = False
+    parts: Mapping[Value, Value] = field(default_factory=dict)

@@ -120,6 +120,19 @@ def test_a_wrong_complex_number_is_found_where_it_is_made(monkeypatch, row, wron
     assert (found.verdict, found.beyond.node, found.beyond.alone) == ("differs", node, True)
 
 
+def test_a_part_of_complex_numbers_is_measured_by_the_larger_part():
+    """The imaginary part of |z|^2 is what rounding leaves of 0, on either side."""
+
+    def power(x):
+        z = torch.fft.rfft(x)
+        return torch.view_as_real(z * z.conj())
+
+    found = compared(power, np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32))
+    assert found.verdict == "within" and max(r.error for r in found.records) < 1e-6
+    parts = [r for r in found.records if r.node.startswith("mul")]
+    assert len(parts) == 2 and not parts[1].same and parts[1].theirs != parts[1].ours
+
+
 # -- plain inputs: where all cancels, and where all rounds to one side ----------------------------
 
 

@@ -84,13 +84,44 @@ def test_a_comparison_with_a_framework_is_recorded(command, tmp_path):
     found = command.json("numerics", path)
     assert found["peer"] == {
         "name": "torch", "error": told["worst_relative_error"], "ulp": told["worst_ulp"],
-        "verdict": told["verdict"],
+        "verdict": told["verdict"], "integers": [],
     }  # fmt: skip
     assert told["verdict"] == "within" and found["framework"] == told["values"]
     assert "against torch: within, worst relative error" in command.text("numerics", path)
     with Recording.open(path) as file:
         assert file.status == "finished" and file.timings()
         assert file.figures()["digest"] == told["digest"]
+
+
+def test_integers_that_ties_make_others_have_no_relative_error(command, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    (tmp_path / "ties_model.py").write_text(TIES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "x.run"
+    told = command.json("run", "ties_model:make", "--against", "torch", "-o", path)
+    assert (told["verdict"], told["worst_relative_error"], told["worst_ulp"]) == ("within", 0.0, 0)
+    assert len(told["other_integers"]) == 1 and told["values"]["integers"] == ["topk"]
+    text = command.text("numerics", path)
+    assert f"worst ulp 0, other integers at {told['other_integers'][0]}" in text
+    assert "with the same bits, other integers at topk" in text and "inf" not in text
+    rows = command.json("show", path, "numerics")["data"]["beside"]
+    (other,) = [row for row in rows if not row["same"]]
+    assert other["error"] is None and other["theirs"] != other["ours"]
+
+
+#: Equal numbers, of whose places torch's documentation leaves open which come first.
+TIES = """
+import torch
+
+class Ties(torch.nn.Module):
+    def forward(self, x):
+        values, places = torch.topk((x * 2).round(), 5)
+        return values, places
+
+def make():
+    torch.manual_seed(0)
+    return Ties().eval(), (torch.randn(16, 32),)
+"""
 
 
 def test_an_older_recording_says_that_it_was_not_judged():

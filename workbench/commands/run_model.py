@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,8 @@ def run(arguments) -> int:
             ours, data = _executed(arguments, model, options, peer, watching, True)
             if peer is not None:
                 compared = "against", "worst_relative_error", "worst_ulp", "verdict"
-                recorder.figures({name: data[name] for name in compared})
+                told = {name: data[name] for name in compared}
+                recorder.figures(told | {"other_integers": json.dumps(data["other_integers"])})
     emit(arguments, data, lambda: _text(data, ours, model))
     return 0 if peer is None else exit_code(data["verdict"])
 
@@ -105,6 +107,7 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
         "values": beside.told(),
         "beyond": None,
         "not_compared": 0,
+        "other_integers": [],
     }
     if peer is not None:
         data |= compare(
@@ -138,7 +141,9 @@ def compare(
     """The outputs of a compiled model (``ours``) beside those of ``peer``.
 
     ``worst_relative_error``: the largest difference of an output, of its largest value;
-    ``worst_ulp``: in ulps, at elements of at least 1/1024 of that (None: not finite); ``verdict``
+    ``worst_ulp``: in ulps, at elements of at least 1/1024 of that (None: not finite);
+    ``other_integers``: outputs of integers that ties or rounding made others, which have no such
+    figures; ``verdict``
     (see `core_compiler.debug.verdict`), that on the import's ``values`` too where those were
     compared; ``beyond``: the first node or output that differs; how many outputs were
     ``not_compared``.  With a ``tolerance`` that alone decides on the outputs.  ``left`` is the
@@ -160,7 +165,10 @@ def compare(
     else:
         judged = [verdict.by_tolerance(a, b, tolerance) for a, b in zip(theirs, ours, strict=True)]
         values = None
-    distances = [j.distance for j in judged if j.verdict != "not_compared"]
+    places = [p for p, a in enumerate(ours) if a.dtype.kind in "biu"]
+    integers = [p for p in places if judged[p].verdict == "within"]
+    distances = [j.distance for p, j in enumerate(judged)
+                 if j.verdict != "not_compared" and p not in integers]  # fmt: skip
     beyond = values["beyond"] if values else None
     for place, found in enumerate(judged):
         if found.verdict == "differs" and beyond is None:
@@ -187,6 +195,7 @@ def compare(
         "worst_ulp": _worst_ulp(distances),
         "verdict": verdict.worst(verdicts),
         "beyond": beyond,
+        "other_integers": [model.imported.outputs[place] for place in integers],
         "not_compared": sum(j.verdict == "not_compared" for j in judged),
     }
 

@@ -100,7 +100,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         click: () => keep({ tab: 'values', order: [name, -1], stage: worstStage() }),
       }, h('span', { class: name }, count(data.bad[name])), ` with ${what}`)),
       data.peer ? h('span', { title: explain('numerics', 'peer') },
-        `against ${data.peer.name} `, h('b', {}, data.peer.verdict.replace('_', ' ')), ', ', h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`) : '',
+        `against ${data.peer.name} `, h('b', {}, data.peer.verdict.replace('_', ' ')), ', ', h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`,
+        data.peer.integers.length ? `, other integers at ${data.peer.integers.join(', ')}` : '') : '',
       h('span', { class: 'gap' }),
       mayChange() ? h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass') : '',
       saves);
@@ -124,10 +125,11 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   /** How the import itself compares with the framework, in a sentence of its own. */
   function besideFramework() {
-    const { name, values, same, verdict, beyond } = data.framework;
-    const [worst] = data.beside;
-    const most = worst.same ? [' All have the same bits.'] : [` ${count(same)} with the same bits, worst relative error ${relative(worst.error)} (of max abs) at `,
-      h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list what differs from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (worst.op !== null) send('select', { op: worst.op }); } }, worst.node), '.'];
+    const { name, values, same, worst, integers, verdict, beyond } = data.framework;
+    const to = (node, op) => h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list what differs from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (op !== null) send('select', { op }); } }, node);
+    const most = same === values ? [' All have the same bits.'] : [` ${count(same)} with the same bits`,
+      ...(worst ? [`, worst relative error ${relative(worst.error)} (of max abs) at `, to(worst.node, worst.op)] : []),
+      ...(integers.length ? [', other integers at ', to(integers[0], null), integers.length > 1 ? ` and ${count(integers.length - 1)} more` : ''] : []), '.'];
     return [h('div', { class: 'more', 'data-framework': name }, `Against ${name}: `, h('b', { 'data-verdict': verdict }, verdict), `, ${plural(values, 'value')} of the import compared.`, ...most),
       ...beyond.map((line) => h('div', { class: 'more', 'data-beyond': name }, line))];
   }

@@ -115,13 +115,14 @@ def framework(run: Run) -> list[Row]:
 
 
 def _compared(run: Run, rows: list[Row]) -> Row | None:
-    """The comparison in short; ``left_out``: values that have no tensor of the same form there;
-    ``beyond``: what is wrong at the first node that differs, as lines."""
+    """The comparison in short (see :func:`numbers.differing`); ``left_out``: values that have no
+    tensor of the same form there; ``beyond``: what is wrong at the first node that differs, as
+    lines."""
     if not rows:
         return None
     told = numbers.framework((), run.figures()) or {"verdict": numbers.NOT_JUDGED}
     return {
-        "name": rows[0]["framework"], "values": len(rows), "same": sum(r["same"] for r in rows),
+        "name": rows[0]["framework"], **numbers.differing(rows),
         "left_out": told.get("left_out", 0), "verdict": told["verdict"].replace("_", " "),
         "beyond": numbers.beyond_lines(told["beyond"]) if told.get("beyond") else [],
     }  # fmt: skip

@@ -111,6 +111,7 @@ def import_exported(
             walker.sizes.axes(),
             open_ties=open_ties(walker.program),
             declared=True,
+            parts=walker.parts,
         ),
         constants,
         unread,

@@ -79,6 +79,8 @@ class Walker:
         self.env: dict[Any, Any] = {}
         #: What each node of the model's own graph became, by its name.
         self.nodes: dict[str, list[Value | None]] = {}
+        #: Of each part of a complex tensor the other one.
+        self.parts: dict[Value, Value] = {}
         self.arguments: list[Value] = []
         self.outputs: list[Value] = []
         self.output_names: list[str] = []
@@ -121,6 +123,10 @@ class Walker:
                 self._inner(node, self.program.graph_module)
                 made = leaves(self.env.get(node))
                 self.nodes[node.name] = [v for leaf in made for v in _told(leaf)]
+                self.parts.update(
+                    pair for leaf in made if isinstance(leaf, Complex)
+                    for pair in ((leaf.real, leaf.imag), (leaf.imag, leaf.real))
+                )  # fmt: skip
 
     def _inner(self, node, owner) -> None:
         """A node of the graph of ``owner`` that is neither given to it nor its end."""
