@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from workbench import units
+
 Interval = tuple[float, float]
 
 CONFIDENCE = 0.95
@@ -33,6 +35,13 @@ def median(samples: Sequence[float] | np.ndarray) -> Interval | None:
             break
         rank += 1
     return (float(ordered[rank - 1]), float(ordered[count - rank])) if rank else None
+
+
+def said(low_us: float | None, high_us: float | None) -> str:
+    """``33.1 ms to 33.9 ms (95 % interval)``; "" where there is none."""
+    if low_us is None or high_us is None:
+        return ""
+    return f"{units.duration(low_us)} to {units.duration(high_us)} (95 % interval)"
 
 
 def ratio(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> Interval | None:

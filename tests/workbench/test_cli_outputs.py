@@ -45,6 +45,22 @@ def test_run_agrees_with_the_framework(command, frontend, against):
     assert DIGEST.fullmatch(found["identity"])
 
 
+def test_compile_says_what_the_execution_took_and_how_sure_that_is(command, tmp_path):
+    path = tmp_path / "x.run"
+    found = command.json("compile", *MODEL, "--execute", "-o", path)["execution"]
+    with Recording.open(path) as file:
+        (recorded,) = file.executions()
+        digest = file.figures()["digest"]
+    assert found["median_us"] == pytest.approx(np.median(recorded.samples_us))
+    assert found["samples"] == len(recorded.samples_us) > 5
+    assert found["low_us"] <= found["median_us"] <= found["high_us"]
+    assert found["digest"] == digest and DIGEST.fullmatch(digest)
+    assert command.json("compile", *MODEL)["execution"] is None
+    said = command.text("compile", *MODEL, "--execute")
+    timed = r"\nexecuted \d+ times on \d+ threads?: median .*s, .*s to .*s \(95 % interval\)"
+    assert re.search(timed, said)
+
+
 @pytest.mark.slow
 def test_run_gives_the_same_bits_with_any_number_of_threads_and_any_vectors(command):
     digests = {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
+from typing import Any
 
 from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.ir.events import Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from workbench.commands import common
 from workbench.commands.printing import emit, table
@@ -45,14 +48,14 @@ def run(arguments) -> int:
     model = common.load(arguments)
     from workbench import jobs
 
-    beside = Beside()
+    beside, executed = Beside(), _Executed()
     started = time.perf_counter()
     made = jobs.compile(
         model,
         arguments.target,
         options,
         path=path,
-        observer=Observers(common.progress(), beside),
+        observer=Observers(common.progress(), beside, executed),
         execute=arguments.execute,
         source_text=not arguments.no_source,
         against=arguments.against,
@@ -77,12 +80,40 @@ def run(arguments) -> int:
         "contract": CONTRACT_VERSION,
         "recording": None if path is None else str(path),
         "not_executed": made.not_executed if arguments.execute else None,
+        "execution": executed.told,
         "against": told,
     }
     emit(arguments, data, lambda: _text(made, model, data, compared))
     if checks["failed"] or data["against"] is None:
         return int(checks["failed"] > 0)
     return exit_code(data["against"]["verdict"])
+
+
+class _Executed(Observer):
+    """Hears what the executions took: ``median_us`` with its interval (``low_us``, ``high_us``;
+    None: too few), how many ``samples``, and the ``digest`` of the outputs."""
+
+    told: dict[str, Any] | None = None
+
+    def timings(self, timings, figures):
+        from workbench import intervals
+
+        samples = json.loads(figures["total_samples_us"])
+        low, high = intervals.median(samples) or (None, None)
+        self.told = {
+            "median_us": 1e3 * figures["total_ms"], "low_us": low, "high_us": high,
+            "samples": len(samples), "threads": figures["threads"], "digest": figures["digest"],
+        }  # fmt: skip
+
+
+def _timed(found) -> str:
+    from core_compiler.runtime.samples import executed_on
+    from workbench import intervals, units
+
+    sure = intervals.said(found["low_us"], found["high_us"])
+    times = f"{found['samples']} time{'' if found['samples'] == 1 else 's'}"
+    return (f"executed {times} on {executed_on(found['threads'])}: median "
+            f"{units.duration(found['median_us'])}" + (f", {sure}" if sure else ""))  # fmt: skip
 
 
 def exit_code(verdict: str) -> int:
@@ -145,6 +176,8 @@ def _text(made, model, data, told) -> str:
     ]
     if data["against"]:
         lines.append(numbers.against(data["against"]))
+    if data["execution"]:
+        lines.append(_timed(data["execution"]))
     if data["not_executed"]:
         lines.append(f"not executed: {data['not_executed']}")
     if data["recording"]:

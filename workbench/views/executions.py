@@ -28,11 +28,9 @@ def _row(each: Execution) -> dict[str, Any]:
 
 
 def spread(row: dict[str, Any]) -> str:
-    """``33.1 ms to 33.9 ms (95 % interval)``; "" where there are too few samples."""
-    if row["low_ms"] is None:
-        return ""
-    low, high = (units.duration(1e3 * row[name]) for name in ("low_ms", "high_ms"))
-    return f"{low} to {high} (95 % interval)"
+    """The interval of an execution's median as text; "" where there are too few samples."""
+    bounds = (None if row[name] is None else 1e3 * row[name] for name in ("low_ms", "high_ms"))
+    return intervals.said(*bounds)
 
 
 def told(run: Run) -> str:
