@@ -611,7 +611,7 @@ class InvalidModule(UserError):
         more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
         super().__init__(
             f"the module after {label} is not valid: {shown}{more}", f"pass {label}",
-            "the stages before it are kept; skip the pass or mend it",
+            "the stages before it are kept; skip the pass or fix it",
         )  # fmt: skip
 
     def __reduce__(self):

@@ -46,7 +46,7 @@ class PassRaised(UserError):
     def __init__(self, label: str, error: BaseException):
         super().__init__(
             f"the pass raised {raised_at(error)}", f"pass {label}",
-            "the stages before it are kept; mend the pass, or leave it out",
+            "the stages before it are kept; fix the pass, or leave it out",
         )  # fmt: skip
         self.label = label
 
@@ -58,7 +58,7 @@ class PassTimeout(UserError):
         place = raised_at(stopped).partition(" at ")[2]
         super().__init__(
             f"the pass has not ended after {seconds:g} s{f', it was at {place}' if place else ''}",
-            f"pass {label}", "the stages before it are kept; mend the pass, or give it more time",
+            f"pass {label}", "the stages before it are kept; fix the pass, or give it more time",
         )  # fmt: skip
         self.label = label
 

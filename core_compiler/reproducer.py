@@ -214,7 +214,7 @@ def _imports(spelling: Spelling, recipes: Sequence[str], stored: bool) -> str:
     ]
     own = spelling.lines()
     if spelling.files:  # bytecode would outlive an edit of the same second and size
-        own = ["sys.dont_write_bytecode = True  # what is mended in these is read anew", *own]
+        own = ["sys.dont_write_bytecode = True  # what is fixed in these is read anew", *own]
     return "\n".join([*lines, *([""] if own else []), *own]) + "\n"
 
 

@@ -189,7 +189,7 @@ def _load_text(code: str, wanted: str, file: str) -> Pass:
     if found.problem:
         place = f"{name}:{found.line}" if found.line else name
         said = found.problem.partition(": ")[2] if found.line else found.problem
-        raise UserError(said, place, "mend the text of the pass")
+        raise UserError(said, place, "fix the text of the pass")
     digest = hashlib.sha256(f"{wanted}:{code}".encode()).hexdigest()[:12]
     module = types.ModuleType(f"own_pass_{digest}")
     module.__file__ = name
@@ -200,7 +200,7 @@ def _load_text(code: str, wanted: str, file: str) -> Pass:
         made = getattr(module, found.name)()
     except (Exception, SystemExit) as error:
         raise UserError(f"the text of the pass raised {raised_at(error)}", name,
-                        "mend it; every option needs a default") from error  # fmt: skip
+                        "fix it; every option needs a default") from error  # fmt: skip
     if not isinstance(made, Pass):
         raise UserError(f"{found.name} is no pass", name, "derive it from Pass")
     TEXTS[module.__name__] = code

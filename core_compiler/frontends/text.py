@@ -56,7 +56,7 @@ def import_file(path: Path) -> Imported:
     try:
         module = parse(text, weights=WeightStore(), where=name, lines=True, stand_in=_digest)
     except UserError as error:
-        fix = error.fix or "mend the text there, or export the stage again"
+        fix = error.fix or "fix the text there, or export the stage again"
         raise UserError(error.what, error.where, fix) from None
     if "main" not in module.functions:
         raise UserError("no function is called main", name, 'name one: sym_name = "main"')

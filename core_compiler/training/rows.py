@@ -32,7 +32,7 @@ def theirs() -> Iterator[None]:
         raise
     except Exception as error:
         raise UserError(f"the data raised {raised_at(error)}", "data",
-                        "mend what reads them") from error  # fmt: skip
+                        "fix what reads them") from error  # fmt: skip
 
 
 def columns(what: Sequence[Any], wanted: Sequence[Wanted] = ()) -> tuple[np.ndarray, ...]:

@@ -401,7 +401,7 @@ def test_any_text_can_be_read(text):
     ("code", "place"),
     [
         ("import nothing_of_this_name\n" + CODE, "watch.py:1"),
-        (CODE.replace("2\n", "2\n    oops: int\n"), "mend it"),
+        (CODE.replace("2\n", "2\n    oops: int\n"), "fix it"),
         (CODE + "\nraise RuntimeError('late')\n", "RuntimeError at watch.py:15: late"),
         (CODE + "\nraise SystemExit\n", "SystemExit at watch.py:15"),
     ],

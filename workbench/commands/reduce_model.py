@@ -61,7 +61,7 @@ def run(arguments) -> int:
         label, notes = suspect.trial.steps[-1].label, "".join(f" ({n})" for n in suspect.notes)
         raise UserError(
             f"pass {label} does not fail when it runs again{notes}: the numbers of this run do not "
-            "show it, or it is mended",
+            "show it, or it is fixed",
             arguments.model,
             "`workbench bisect` tells what fails now; try other inputs (--seed, --inputs), or "
             "another --stage",

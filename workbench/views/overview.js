@@ -293,7 +293,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       findingsItem(),
       ...(passes.length > 1 ? [csvItem('Ops after each pass', 'passes', () => [['stage', 'pass', 'ops', 'changed', 'seconds'], passes.map((p) => [p.index, p.name, p.ops, p.changed, p.seconds])])] : []),
       ...picture,
-      ...(rows.length ? [csvItem('Kernels', 'dearest-kernels', () => [['kernel', 'launches', 'total_us', 'share', 'percent_of_limit'], rows.map((k) => [k.name, k.count, k.total_us, k.share, k.percent])])] : []),
+      ...(rows.length ? [csvItem('Kernels', 'slowest-kernels', () => [['kernel', 'launches', 'total_us', 'share', 'percent_of_limit'], rows.map((k) => [k.name, k.count, k.total_us, k.share, k.percent])])] : []),
       ...(parts.length ? [csvItem('Phases of the step', 'phases', () => [['phase', 'ops', 'launches', 'us'], parts.map((row) => [row.phase, row.ops, row.launches, row.us])])] : []),
     ];
   });

@@ -87,7 +87,7 @@ function twoOverview({ page, press, send }) {
   const sheets = (data) => [
     csvItem('Figures of both', 'figures-of-two', () => [['figure', 'a', 'b', 'unit', 'hint_a', 'hint_b'], data.figures.map((each) => [each.label, each.a, each.b, each.unit, ...each.hints])]),
     csvItem('Ops after each pass of both', 'passes-of-two', () => [['pass', 'stage_a', 'ops_a', 'stage_b', 'ops_b'], data.passes.map((p) => [p.name, p.a?.index, p.a?.ops, p.b?.index, p.b?.ops])]),
-    ...(data.kernels.length ? [csvItem('Kernels of both', 'dearest-kernels-of-two', () => [['computes', 'us_a', 'us_b', 'measured_a', 'measured_b'], data.kernels.map((row) => [row.title, row.a?.us, row.b?.us, row.a?.measured, row.b?.measured])])] : []),
+    ...(data.kernels.length ? [csvItem('Kernels of both', 'slowest-kernels-of-two', () => [['computes', 'us_a', 'us_b', 'measured_a', 'measured_b'], data.kernels.map((row) => [row.title, row.a?.us, row.b?.us, row.a?.measured, row.b?.measured])])] : []),
   ];
   return { runs, figureBox, sidesOf, chart, kernels, legend, sheets };
 }
