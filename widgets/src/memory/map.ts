@@ -94,7 +94,6 @@ export class MemoryView implements Painter {
       this.tabs,
       button('fit', 'Whole plan  (f)', () => this.fit()),
       button('peak', 'Go to the peak  (p)', () => this.goToPeak()),
-      this.legend,
       h('span', { class: 'gap' }),
       side.tabs.bar,
       downloadMenu(() => [
@@ -218,6 +217,7 @@ export class MemoryView implements Painter {
       tier.capacity
         ? told('of capacity', `${((arena / tier.capacity) * 100).toFixed(1)} %`, bytes(tier.capacity))
         : null,
+      half ? null : this.legend,
     );
     const colour = (i: number) => categoryColour(this.palette, i);
     const free = legend(['fragmentation'], () => this.palette.removed);

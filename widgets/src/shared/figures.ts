@@ -3,7 +3,7 @@
 import { h } from './dom';
 
 export const FIGURES_STYLE = `
-.cw .figures { display: flex; gap: 14px; flex-wrap: wrap; padding: 3px 10px; flex: none;
+.cw .figures { display: flex; gap: 2px 12px; flex-wrap: wrap; padding: 3px 10px; flex: none;
   background: var(--surface); border-bottom: 1px solid var(--line); color: var(--muted);
   font-variant-numeric: tabular-nums; }
 .cw .figures b { color: var(--text); font-weight: 600; }
