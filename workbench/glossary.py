@@ -56,7 +56,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "weights": Term("weights", "B", "Constant data of the compiled program, after folding and packing."),
         "kernels": Term("kernels", "", "Compiled functions that are launched; one may be launched many times."),
         "imported ops": Term("imported ops", "", "Ops of the model as imported, before any pass."),
-        "launches": Term("launches", "", "Kernel launches of one execution: what the ops became."),
+        "launches": Term("launches", "", "Kernel launches of one execution."),
         "work": Term("work", "flop", "Floating-point operations of one execution.", _COUNTED),
         "worst check error": Term("worst check error", "relative", "The largest difference that a check of a rewrite or of the results found, divided by the largest magnitude of the tensor.", _CHECKED),
         "end-to-end error": Term("end-to-end error", "relative", "How far the outputs after the last pass are from the outputs of the model as imported, divided by their largest magnitude.", "Both programs are evaluated on the example inputs (`--check`)."),

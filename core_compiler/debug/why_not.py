@@ -1,4 +1,4 @@
-"""Why not?  Two ops of a stage (or an op and a rule), and what each pass that could have joined
+"""Why not?  Two ops of a stage (or an op and a rule), and what each pass that could have fused
 them says: where it did, or the first of its conditions that refused.
 
 The conditions are the passes' own, asked again on the module they were asked on: a fusion is
@@ -25,14 +25,14 @@ from core_compiler.passes.rules import Rule
 
 #: The conditions by which a fusion says what pairs it is about.
 ABOUT = frozenset({"elementwise ops", "a product and its epilogue", "reductions"})
-JOINED, APPLIED, REFUSED, NOT_APPLICABLE = "joined", "applied", "refused", "not applicable"
+FUSED, APPLIED, REFUSED, NOT_APPLICABLE = "fused", "applied", "refused", "not applicable"
 
 
 @dataclass(frozen=True)
 class Answer:
     """What one pass (or one rule of it) says.
 
-    ``outcome``    ``joined`` (two ops are one now), ``applied`` (the rule fired at the op),
+    ``outcome``    ``fused`` (two ops are one now), ``applied`` (the rule fired at the op),
                    ``refused``, ``not applicable`` (it never came to a condition).
     ``condition``  the refused condition in a few words; ``sentence`` says it with the facts.
     ``source``     ``file:line`` of the condition; of the rule where it was applied.
@@ -71,7 +71,7 @@ def why_not(
     *,
     claims: Callable[[Op], bool] | None = None,
 ) -> list[Answer]:
-    """Each rule or pass that could have joined two ops of ``stage`` (or applied ``rule`` to one),
+    """Each rule or pass that could have fused two ops of ``stage`` (or applied ``rule`` to one),
     in pass order, and its answer; [] where none is about such ops.
 
     ``recording_or_stages``: a :class:`~core_compiler.record.Recording`, a
@@ -89,8 +89,8 @@ def first_stage(recording_or_stages: Any, *ops: Op | int) -> int:
 
 
 def summary(answers: Sequence[Answer]) -> str:
-    """The answers in one sentence: where the ops were joined, else what came closest."""
-    told = [a for outcome in (JOINED, APPLIED) for a in answers if a.outcome == outcome]
+    """The answers in one sentence: where the ops were fused, else what came closest."""
+    told = [a for outcome in (FUSED, APPLIED) for a in answers if a.outcome == outcome]
     if told:
         done = told[0]
         return f"{done.outcome} by {done.pass_label} (stage {done.stage}): {done.sentence}"
@@ -143,7 +143,7 @@ class WhyNot:
             step = _Step(self, number, sets, stage)
             found = list(step.pair(rule) if second is not None else step.single(rule))
             answers += found
-            if number > stage and any(a.outcome == JOINED for a in found):
+            if number > stage and any(a.outcome == FUSED for a in found):
                 break
             gone = step.gone()
             if gone is not None:
@@ -307,10 +307,10 @@ class _Step:
         first, second = (self.before.ops(s) for s in self.core)
         if set(first) & set(second):  # both were, or are by now, one op
             return
-        joined = self._joined()
-        if joined is not None:
-            if self.meant(rule, joined.rule):
-                yield joined
+        fused = self._fused()
+        if fused is not None:
+            if self.meant(rule, fused.rule):
+                yield fused
             return
         pass_ = self.stages.pass_(self.number)
         if pass_ is None or not all(self.now):
@@ -329,7 +329,7 @@ class _Step:
         if pass_.asks == 2 and self.meant(rule):
             yield from self._asked_of_two(pass_)
 
-    def _joined(self) -> Answer | None:
+    def _fused(self) -> Answer | None:
         """The rewrite that made one of two ops, if this pass did."""
         first, second = ({p.key for p in self.asker.core(self.number, s)} for s in self.now)
         if not first & second:
@@ -346,13 +346,13 @@ class _Step:
         held = parts(rewrite.new[0])[:8] if rewrite.new and rewrite.new[0].kind in HOLDERS else ()
         words = ", ".join(dict.fromkeys(op.kind.rpartition(".")[2] for op in held))
         made = rewrite.new or tuple(o for o in rewrite.old if o not in shown)
-        text = "{0} and {1} were joined by the rule `{2}`" + (
+        text = "{0} and {1} were fused by the rule `{2}`" + (
             "; the group holds {4}" if words else " into {3}"
         )
         told = Refusal("", text, (*shown, rewrite.rule, made, words), rewrite.source)
         if not told.asked:
             told.asked = self._written()
-        return self.answer(rewrite.rule, JOINED, told)
+        return self.answer(rewrite.rule, FUSED, told)
 
     def _took_both(self) -> Answer | None:
         """The rewrite that took both ops and made several of them, if this pass had one."""
@@ -438,7 +438,7 @@ class _Step:
         return self.answer(rewrite.rule, APPLIED, told)
 
     def _neighbours(self, fusion: Fusion) -> Iterator[Answer]:
-        """A fusion and one op: what it joined, and each neighbour it did not."""
+        """A fusion and one op: what it fused, and each neighbour it did not."""
         done = self._applied(lambda made: made == fusion.rule)
         if done is not None:
             yield done

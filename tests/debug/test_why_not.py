@@ -163,7 +163,7 @@ def test_a_pass_that_stopped_at_its_limit_says_so():
     found = by_pass(ask(chain, (X,), "tanh", "exp", limits={"fuse_elementwise": 1}))
     assert found["fuse_elementwise"].condition == "a rewrite left"
     found = by_pass(ask(chain, (X,), "neg", "tanh", limits={"fuse_elementwise": 1}))
-    assert found["fuse_elementwise"].outcome == "joined"
+    assert found["fuse_elementwise"].outcome == "fused"
 
 
 def test_two_products_are_joined_by_no_rule():
@@ -176,11 +176,11 @@ def test_two_products_are_joined_by_no_rule():
 def test_joined_ops_say_by_which_rule_and_where():
     answers = ask(lambda b, x, w: b.relu(b.matmul(x, w)), (X, W), "matmul", "relu")
     *_, last = answers
-    assert (last.pass_label, last.outcome) == ("fuse_epilogues", "joined")
+    assert (last.pass_label, last.outcome) == ("fuse_epilogues", "fused")
     assert last.rule == "epilogue on the output tile"
     assert "the group holds matmul" in last.sentence
     assert last.source.startswith("core_compiler/passes/fuse_epilogues.py:")
-    assert summary(answers).startswith(f"joined by fuse_epilogues (stage {last.stage})")
+    assert summary(answers).startswith(f"fused by fuse_epilogues (stage {last.stage})")
 
 
 def test_ops_on_the_way_are_named():
@@ -188,7 +188,7 @@ def test_ops_on_the_way_are_named():
     found = by_pass(answers)
     assert "the way goes through" in found["fuse_elementwise"].sentence
     assert "(core.reduce_sum) is a reduction" in found["fuse_elementwise"].sentence
-    assert found["fuse_reductions"].outcome == "joined"
+    assert found["fuse_reductions"].outcome == "fused"
 
 
 def test_members_of_a_group_are_followed_back_to_where_they_were_joined():
@@ -197,9 +197,9 @@ def test_members_of_a_group_are_followed_back_to_where_they_were_joined():
     (group,) = [op for op in made.module.main.body.ops if op.kind == GROUP]
     inside = {op.kind: op for op in members(group)}
     answers = why_not(made, last, inside["core.matmul"], inside["core.max"])
-    assert [a.outcome for a in answers if a.pass_label == "fuse_epilogues"] == ["joined"]
+    assert [a.outcome for a in answers if a.pass_label == "fuse_epilogues"] == ["fused"]
     answers = why_not(made, last, inside["core.exp"], inside["core.max"])
-    assert [a.outcome for a in answers] == ["joined"]
+    assert [a.outcome for a in answers] == ["fused"]
     assert answers[0].pass_label == "fuse_elementwise"
     (fused,) = [s.index for s in made.stages if s.name == "fuse_epilogues"]
     assert first_stage(made, inside["core.matmul"], group) == fused
@@ -375,10 +375,10 @@ def test_joined_if_and_only_if_one_group_holds_both(module):
         answers = why_not(stages, 0, first, second)
         for answer in answers:
             one, two = (held[answer.stage].get(op.origin, set()) for op in (first, second))
-            assert (answer.outcome == "joined") == bool(one & two), answer
+            assert (answer.outcome == "fused") == bool(one & two), answer
             assert answer.condition != "a rewrite left", answer
         joined = bool(held[-1].get(first.origin, set()) & held[-1].get(second.origin, set()))
-        assert any(a.outcome == "joined" for a in answers) == joined
+        assert any(a.outcome == "fused" for a in answers) == joined
         if not joined:
             assert {a.pass_label for a in answers} >= set(FUSIONS)
 
@@ -430,7 +430,7 @@ def test_neighbours_in_a_recorded_model_were_joined_or_say_why_not(model):
         if len(reading) != 1 or op.result in body.outputs or not is_unit(reading[0]):
             continue
         answers = why_not(opened, start, opened.op_id(op), opened.op_id(reading[0]))
-        joined = any(a.outcome == "joined" for a in answers)
+        joined = any(a.outcome == "fused" for a in answers)
         assert joined == (op.result not in left), [str(a) for a in answers]
         outcomes[joined] += 1
         if not joined:
@@ -456,7 +456,7 @@ def test_two_ops_of_the_model_are_followed_through_all_passes(model):
         answers = why_not(opened, 0, *first_pair(opened, "conv", "batch_norm"))
         assert [(a.pass_label, a.outcome) for a in answers] == [
             ("fold_batch_norm", "applied"), ("fuse_elementwise", "refused"),
-            ("fuse_epilogues", "joined"),
+            ("fuse_epilogues", "fused"),
         ]  # fmt: skip
         answers = why_not(opened, 0, *first_pair(opened, "relu", "max_pool"))
         assert {a.outcome for a in answers} == {"refused"}
@@ -464,12 +464,12 @@ def test_two_ops_of_the_model_are_followed_through_all_passes(model):
     else:
         pair = first_pair(opened, "linear", "gelu")
         answers = why_not(opened, 0, *pair)
-        assert answers[-1].outcome == "joined" and answers[-1].pass_label == "fuse_epilogues"
+        assert answers[-1].outcome == "fused" and answers[-1].pass_label == "fuse_epilogues"
         ids = [op["op"] for a in answers for op in a.ops]
         assert ids and all(isinstance(i, int) and opened.op(i) for i in ids)
         pair = first_pair(opened, "gelu", "linear")
         answers = why_not(opened, 0, *pair)
-        assert not any(a.outcome == "joined" for a in answers)
+        assert not any(a.outcome == "fused" for a in answers)
         assert set(by_pass(answers)) >= set(FUSIONS)
     for answer in answers:
         told = json.loads(json.dumps(answer.to_json()))

@@ -26,8 +26,8 @@ def test_two_ops_of_a_recording(command, recording):
     first, second = feeders(recording, "linear", "gelu")
     data = command.json("why-not", recording, first, second)
     assert data["ops"] == [first, second] and data["stage"] == 0
-    assert data["answers"][-1]["outcome"] == "joined"
-    assert data["summary"].startswith("joined by fuse_epilogues")
+    assert data["answers"][-1]["outcome"] == "fused"
+    assert data["summary"].startswith("fused by fuse_epilogues")
     assert [a["stage"] for a in data["answers"]] == sorted(a["stage"] for a in data["answers"])
     text = command.text("why-not", recording, first, second)
     for answer in data["answers"]:
@@ -43,7 +43,7 @@ def test_ops_of_a_later_stage_by_name(command, recording):
     for words in ((first, second, "--stage", stage), (*names, "--stage", "choose_layouts")):
         data = command.json("why-not", recording, *words)
         assert data["stage"] == stage and data["ops"] == [first, second]
-        assert data["answers"][-1]["outcome"] == "joined"
+        assert data["answers"][-1]["outcome"] == "fused"
         assert data["answers"][-1]["pass"] == "fuse_epilogues"
 
 

@@ -1,6 +1,6 @@
-"""``workbench why-not RUN|MODEL OP [OP2] [--rule RULE] [--stage N]``: why two ops were not joined.
+"""``workbench why-not RUN|MODEL OP [OP2] [--rule RULE] [--stage N]``: why two ops were not fused.
 
-Each pass that could have joined them (or applied a rule to one) answers in pass order: where it
+Each pass that could have fused them (or applied a rule to one) answers in pass order: where it
 did, or the first of its conditions that refused, with the facts and the line it is written on.
 """
 

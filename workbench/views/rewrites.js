@@ -47,9 +47,9 @@ tbody tr { cursor: pointer; } tbody tr:hover { background: var(--raised); } tbod
 .found { border: 1px solid var(--line); border-radius: 4px; margin-top: 3px; }
 .summary { padding: 7px 9px; border-radius: 5px; background: var(--raised); margin: 8px 0; font-weight: 600; overflow-wrap: anywhere; }
 .answer { border-top: 1px solid var(--line); padding: 5px 0 6px; overflow-wrap: anywhere; }
-.answer.best { border-left: 3px solid var(--warn); padding-left: 8px; } .answer.joined, .answer.applied { border-left: 3px solid var(--added); padding-left: 8px; }
+.answer.best { border-left: 3px solid var(--warn); padding-left: 8px; } .answer.fused, .answer.applied { border-left: 3px solid var(--added); padding-left: 8px; }
 .answer .head { display: flex; gap: 8px; flex-wrap: wrap; align-items: baseline; }
-.answer .outcome { font-weight: 600; } .outcome.joined, .outcome.applied { color: var(--added); } .outcome.refused { color: var(--warn); } .outcome.not { color: var(--faint); }
+.answer .outcome { font-weight: 600; } .outcome.fused, .outcome.applied { color: var(--added); } .outcome.refused { color: var(--warn); } .outcome.not { color: var(--faint); }
 .answer .source { color: var(--faint); font-family: var(--mono); font-size: 11px; }
 .quiet { color: var(--faint); margin-top: 6px; }
 .bad { color: var(--bad); padding: 8px 0; }

@@ -1,4 +1,4 @@
-"""The rewrites of the shown pass, one of them before and after, and why two ops were not joined.
+"""The rewrites of the shown pass, one of them before and after, and why two ops were not fused.
 
 What is asked ("why not?") is a part of what the view remembers, so that a link asks it again:
 ``{"why": {"a": op, "b": op, "rule": text}}``.  Where ``a`` is not given it is the selected op;

@@ -1,4 +1,4 @@
-"""The rewrites view: the list and its sides against the recording, and why ops were not joined."""
+"""The rewrites view: the list and its sides against the recording, and why ops were not fused."""
 
 from __future__ import annotations
 
