@@ -260,6 +260,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function phases(rows) {
     const by = ['us', 'launches', 'ops'].find((name) => rows.some((row) => row[name]));
     const total = rows.reduce((sum, row) => sum + (row[by] ?? 0), 0);
+    const [time, scale] = columnUnit('us', rows.map((row) => row.us));
     const cell = (value, unit) => h('span', { class: 'num' }, value === null ? '' : `${typeof value === 'number' ? count(value) : value} ${unit}`);
     const show = (row) => press(() => send('follow', { go: { open: 'graph', stage: row.stage, state: { graph: { query: `phase:${row.phase}` } } } }));
     return [
@@ -268,16 +269,17 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('div', { class: 'phase-rows' }, rows.flatMap((row) => [
         h('i', { class: row.phase }), h('span', { class: 'link', ...show(row) }, row.phase),
         cell(row.ops, row.ops === 1 ? 'op' : 'ops'), cell(row.launches, row.launches === 1 ? 'launch' : 'launches'),
-        row.us === null ? h('span') : h('span', { class: 'num' }, `${figure(row.us, 'us')} (${number((100 * row.us) / total)} %)`)])),
+        row.us === null ? h('span') : h('span', { class: 'num' }, `${number(row.us * scale)} ${time} (${number((100 * row.us) / total)} %)`)])),
     ];
   }
 
   const timed = (data) => data.kernels.some((k) => k.total_us !== null);
 
   function kernels(rows) {
+    const [unit, scale] = columnUnit('us', rows.map((k) => k.total_us));
     return rows.map((k) => h('div', { class: 'kernel', ...press(() => send('follow', { go: { kernel: k.id, panes: ['kernels', 'code'] } })) },
       h('span', { class: 'name', title: k.name }, k.name), h('span', { class: 'num muted' }, `${count(k.count)} ×`),
-      h('span', { class: 'num' }, k.total_us === null ? '' : figure(k.total_us, 'us')),
+      h('span', { class: 'num' }, k.total_us === null ? '' : `${number(k.total_us * scale)} ${unit}`),
       k.share === null ? null : h('span', { class: 'share', title: k.share === null ? '' : `${number(100 * k.share)} % of the time, ${k.beyond ? explain('kernels', 'beyond') : `${number(k.percent)} % of this machine's limit`}` },
         h('div', { style: { width: `${100 * (k.share ?? 0)}%` } }))));
   }

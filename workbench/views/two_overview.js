@@ -66,11 +66,13 @@ function twoOverview({ page, press, send }) {
 
   function kernels(rows) {
     const most = Math.max(...rows.flatMap((row) => LETTERS.map((side) => row[side]?.us ?? 0)), 1e-9);
-    const time = (side) => (side === null ? 'none' : side.us === null ? '–' : `${side.measured ? '' : '≥ '}${figure(side.us, 'us')}`);
+    const [unit, scale] = columnUnit('us', rows.flatMap((row) => [row.a?.us, row.b?.us]));
+    const told = (us) => `${number(us * scale)} ${unit}`;
+    const time = (side) => (side === null ? 'none' : side.us === null ? '–' : `${side.measured ? '' : '≥ '}${told(side.us)}`);
     const change = ({ a, b }) => {
       const [one, two] = [a?.us ?? (a ? null : 0), b?.us ?? (b ? null : 0)];
       if (one === null || two === null) return '';
-      return one === two ? '=' : `${two > one ? '+' : '−'}${figure(Math.abs(two - one), 'us')}`;
+      return one === two ? '=' : `${two > one ? '+' : '−'}${told(Math.abs(two - one))}`;
     };
     const name = (row) => [...new Set(LETTERS.flatMap((side) => (row[side]?.kernels ?? []).map((k) => k.name)))].join(', ');
     return rows.map((row) => {
