@@ -190,15 +190,15 @@ STEPS, WALKS = 12, 4
 def measure(browser, url: str, server: psutil.Process, path: Path) -> dict:
     """The figures of one recording."""
     address = f"{url}?run={quote(str(path.absolute()))}"
-    fresh = []
+    opens = []
     for _ in range(OPENED):
         context = fresh(browser)
-        fresh.append(_open(context.new_page(), address))
+        opens.append(_open(context.new_page(), address))
         context.close()
     context = fresh(browser)
     page = context.new_page()
     opened = [_open(page, address) for _ in range(3)]
-    fresh.append(opened[0])
+    opens.append(opened[0])
     graph, there, back = _walk(page, address)
     select = [page.evaluate(_SELECT) for _ in range(8)]
     pan, redraw = _pan(page)
@@ -217,8 +217,8 @@ def measure(browser, url: str, server: psutil.Process, path: Path) -> dict:
     return {
         "recording": path.name,
         "ops": ops,
-        **sorted(fresh, key=lambda o: o["first_paint_s"])[len(fresh) // 2],
-        "first_paints_s": [o["first_paint_s"] for o in fresh],
+        **sorted(opens, key=lambda o: o["first_paint_s"])[len(opens) // 2],
+        "first_paints_s": [o["first_paint_s"] for o in opens],
         "reload": min(opened[1:], key=lambda o: o["from_request_s"]),
         "graph_s": round(graph, 3),
         "step_ms": _summary(there),
