@@ -149,8 +149,10 @@ def _need_examples(imported: Imported, arrays: Sequence[np.ndarray]) -> None:
     """UserError where example inputs are not what the model takes."""
     for name, value, array in zip(imported.inputs, imported.module.main.arguments, arrays,
                                   strict=False):  # fmt: skip
-        kind = value.type
-        if kind.is_static and (array.shape != kind.shape or array.dtype != kind.dtype.numpy):
+        kind = value.type  # (a graph's own may be open)
+        if not isinstance(kind, TensorType) or not kind.is_static:
+            continue
+        if array.shape != kind.shape or array.dtype != kind.dtype.numpy:
             given = "x".join(map(str, array.shape)) or "a number"
             raise UserError(f"example input {name} is {array.dtype} {given}, the model takes "
                             f"{kind}", "compile", "give inputs of the model's own shapes and "

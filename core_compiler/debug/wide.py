@@ -9,7 +9,8 @@ stages of one compile read the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,15 @@ import numpy as np
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import epsilon
 from core_compiler.errors import InternalError
-from core_compiler.ir import Block, DType, Op, TensorType, Value, dtype
+from core_compiler.ir import Block, DType, Module, Op, TensorType, Value, dtype
 from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ops.base import TypeRuleError, definition, infer
 from core_compiler.ops.builder import decomposed
 from core_compiler.passes.base import CONTROL_FLOW
 
 F64 = dtype("f64")
+#: Bytes of what is kept of one node's import.
+_KEPT = 1 << 26
 #: Ops whose meaning is the bits of their own dtype: evaluated narrow, then widened.
 _BITS = frozenset({"core.bitcast"})
 
@@ -66,11 +69,12 @@ def _narrowed(array: np.ndarray, kind: Any) -> np.ndarray:
 
 
 class Wide:
-    """Evaluates ops in f64.  ``narrow`` evaluates what f64 says nothing about (constants, random
-    numbers, bit casts) and ops of a frontend's own level, which have no meaning in f64."""
+    """Evaluates ops in f64.  ``narrow`` evaluates what f64 says nothing about: constants, random
+    numbers, bit casts.  ``held`` has the narrow tensors of values whose types say no dtype, as at a
+    frontend's level before its types are inferred."""
 
-    def __init__(self, narrow: Evaluator):
-        self.narrow = narrow
+    def __init__(self, narrow: Evaluator, held: Callable[[Value], Any] = lambda value: None):
+        self.narrow, self.held = narrow, held
 
     def op(
         self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray] | None = None
@@ -78,6 +82,8 @@ class Wide:
         """The results of one op on f64 arrays (integers as they are)."""
         if op.kind in MEANING_IN_REGION:
             return self.block(op.regions[0], arrays)
+        if op.kind.startswith("onnx."):
+            return self._of_onnx(op, arrays, outer or {})
         if not op.kind.startswith("core."):
             raise InternalError(f"{op.kind} is not evaluated in f64")
         declared = definition(op)
@@ -93,6 +99,42 @@ class Wide:
                 return made
         given = [_narrowed(a, v.type) for a, v in zip(arrays, op.operands, strict=True)]
         return tuple(map(widened, self.narrow.op(op, given, outer)))
+
+    def _of_onnx(
+        self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray]
+    ) -> tuple[np.ndarray, ...]:
+        """By what the node is imported as; InternalError of sequences and of unknown types."""
+        from core_compiler.onnx_level.evaluate import evaluate_with
+
+        given = {**outer, **dict(zip(op.operands, arrays, strict=True))}
+        wide: dict[int, np.ndarray] = {}
+
+        def narrow(value: Value) -> np.ndarray:
+            made = array = given[value]
+            if isinstance(array, np.float64 | np.ndarray) and array.dtype == np.float64:
+                kind = (
+                    value.type.dtype.numpy
+                    if isinstance(value.type, TensorType)
+                    else getattr(self.held(value), "dtype", None)
+                )
+                if kind is None:
+                    raise InternalError(f"{op.kind} is not evaluated in f64: its types are open")
+                with np.errstate(over="ignore", invalid="ignore"):
+                    made = np.asarray(array).astype(kind)
+            elif not isinstance(array, np.ndarray):
+                raise InternalError(f"{op.kind} is not evaluated in f64: it reads a sequence")
+            wide[id(made)] = array
+            return made
+
+        def run(module: Module, flat: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+            inner = copy(self)
+            inner.narrow = Evaluator(module.weights, _KEPT)
+            return inner.block(module.main.body, [wide[id(a)] for a in flat])
+
+        around = {v: narrow(v) for v in dict.fromkeys(op.uses())}
+        made = evaluate_with(run, op, [around[v] for v in op.operands], self.narrow.weights,
+                             around, self.narrow.functions)  # fmt: skip
+        return tuple(widened(a) if isinstance(a, np.ndarray) else a for a in made)
 
     def _in_f64(self, op: Op, declared: Any, arrays: Sequence[np.ndarray]) -> tuple | None:
         """The results by the op's reference on f64; None where its type rule knows no f64."""

@@ -189,7 +189,7 @@ def _clip_down(use: Use):
 @adapts("Dropout", 10, 12)
 def _dropout_up(use: Use):
     ratio = use.nodes.constant(np.array(use.attr("ratio", 0.5), np.float32))
-    return use.again(use.input(0), ratio, without=["ratio"])
+    return _masked(use, use.again(use.input(0), ratio, without=["ratio"]), False)
 
 
 @adapts("Dropout", 12, 10)
@@ -199,7 +199,18 @@ def _dropout_down(use: Use):
         raise CannotSay("it drops in training mode")
     ratio = use.array(1, "ratio")
     given = None if ratio is None else float(ratio.reshape(-1)[0])
-    return use.again(use.input(0), without=["seed"], ratio=given)
+    return _masked(use, use.again(use.input(0), without=["seed"], ratio=given), True)
+
+
+def _masked(use: Use, made: Sequence[Value], said: bool) -> Sequence[Value]:
+    """``made`` with the mask of what drops nothing: false before version 12, true from then on."""
+    if len(made) < 2 or use.op.results[1].type is NOTHING:
+        return made
+    nodes = use.nodes
+    shape = nodes.one("Shape", use.input(0), version=1)
+    mask = nodes.one("Expand", nodes.constant(np.array([said])), shape, version=8,
+                     like=use.op.results[1].type)  # fmt: skip
+    return made[0], mask
 
 
 @adapts("Pad", 2, 11)

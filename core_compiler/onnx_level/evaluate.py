@@ -6,7 +6,7 @@ compares like with like.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -78,11 +78,41 @@ def evaluate(
     ``outer`` holds the values around it that its subgraphs read, ``functions`` the model's own.
     InternalError where the op has no translation, or takes more than the ``budget``.
     """
-    held = constant(op)
+    held = _held(op, weights)
     if held is not None:
-        return (as_array(held, weights),)
+        return held
+    made, flat = _imported(op, arrays, weights, outer, functions)
+    if budget is not None:
+        budget.spend(op, made.module.main.body)
+    results = made.trimmed(evaluate_block(made.module.main.body, flat, made.module.weights))
+    return tuple(_gathered(op, made, results))
+
+
+def evaluate_with(
+    run: Callable[[Module, Sequence[np.ndarray]], Sequence[np.ndarray]], op: Op,
+    arrays: Sequence[Any], weights: WeightStore, outer: Mapping[Value, Any],
+    functions: Mapping[str, Function],
+) -> tuple[Any, ...]:  # fmt: skip
+    """The results of ``op`` as ``run`` makes them of its import and of the import's arguments;
+    everything else as :func:`evaluate`."""
+    held = _held(op, weights)
+    if held is not None:
+        return held
+    made, flat = _imported(op, arrays, weights, outer, functions)
+    return tuple(_gathered(op, made, made.trimmed(run(made.module, flat))))
+
+
+def _held(op: Op, weights: WeightStore) -> tuple[Any, ...] | None:
+    """The results of an op that stands for a tensor, or for none."""
     if op.kind == ABSENT:
         return (ABSENT_ARRAY,)
+    held = constant(op)
+    return None if held is None else (as_array(held, weights),)
+
+
+def _imported(op: Op, arrays: Sequence[Any], weights: WeightStore, outer: Mapping[Value, Any],
+              functions: Mapping[str, Function]):  # fmt: skip
+    """The import of one node, and the arrays for its arguments."""
     given = dict(zip(op.operands, arrays, strict=True))
     given |= {v: outer[v] for v in op.uses() if v not in given}
     module, examples = _alone(op, given, weights, functions)
@@ -93,11 +123,7 @@ def evaluate(
     except UserError as problem:
         raise InternalError(f"{op.kind} cannot be evaluated: {problem.what}") from None
     flat = [a for held in examples.values() for a in (held if isinstance(held, Held) else (held,))]
-    body = made.module.main.body
-    if budget is not None:
-        budget.spend(op, body)
-    results = made.trimmed(evaluate_block(body, flat, made.module.weights))
-    return tuple(_gathered(op, made, results))
+    return made, flat
 
 
 def _alone(op: Op, given: Mapping[Value, Any], weights: WeightStore, functions):

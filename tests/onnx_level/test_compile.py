@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from core_compiler.debug.bisect import bisect
 from core_compiler.debug.check import summary
 from core_compiler.errors import UserError
 from core_compiler.legality import levels
-from core_compiler.onnx_level.passes import transformations
+from core_compiler.onnx_level.passes import rewrite_nodes, transformations
 from core_compiler.onnx_level.passes.convert_version import ConvertVersion
 from core_compiler.onnx_level.read import read, read_file
 from core_compiler.onnx_level.write import save, write
@@ -70,6 +71,46 @@ def test_every_rewrite_is_checked_from_the_graph_on(digits: str) -> None:
     (ours,), (other,), (theirs,) = made(PIXELS), plain(PIXELS), _run(digits, {"pixels": PIXELS})
     assert _error([theirs], [ours]) < 1e-5
     assert _error([theirs], [other]) < 1e-5
+
+
+def _normalised() -> onnx.ModelProto:
+    """A convolution and a normalisation behind it, with statistics like those of trained ones."""
+    draw = np.random.default_rng(1)
+    held = {"w": draw.standard_normal((4, 3, 3, 3)), "s": draw.uniform(0.5, 2, 4),
+            "b": draw.standard_normal(4), "m": draw.standard_normal(4),
+            "v": draw.uniform(0.5, 2, 4)}  # fmt: skip
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]),
+             helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"])]  # fmt: skip
+    weights = [numpy_helper.from_array(a.astype(np.float32), n) for n, a in held.items()]
+    return model_of(nodes, [("x", F, (1, 3, 6, 6))], [("y", F, None)], weights)
+
+
+@pytest.mark.parametrize("epsilon", [True, False], ids=["right", "without its epsilon"])
+def test_results_of_the_graph_are_judged_in_f64(epsilon: bool, monkeypatch) -> None:
+    """Folded without its epsilon, a normalisation stays within the rule's own tolerance."""
+
+    folded = rewrite_nodes._folded
+
+    def wrong(b, m):
+        norm = m.root.with_(attributes={**m.root.attributes, "epsilon": 0.0})
+        return folded(b, replace(m, ops=[norm, *m.ops[1:]]))
+
+    rules = [
+        replace(r, rewrite=wrong) if r.rewrite is folded and not epsilon else r
+        for r in rewrite_nodes.RULES
+    ]
+    monkeypatch.setattr(rewrite_nodes, "RULES", tuple(rules))
+    x = np.random.default_rng(0).standard_normal((1, 3, 6, 6)).astype(np.float32)
+    made = cc.compile(_normalised(), [x], check=True, frontend="onnx-passes", finish=False)
+    while made.module.main.level != "tensor":
+        made.step()
+    found = [c for checks in made.checks.values() for c in checks]
+    (rule,) = [c for c in found if c.rewrite and c.rewrite.rule.startswith("BatchNormalization")]
+    assert rule.verdict == "within"
+    assert not [c for c in found if c.verdict == "unchecked"]
+    failed = [c for c in found if c.verdict == "failed"]
+    assert [c.kind for c in failed] == ([] if epsilon else ["results"])
+    assert epsilon or "in f64 too" in failed[0].note
 
 
 @pytest.mark.slow
@@ -145,6 +186,14 @@ def test_values_of_which_nobody_knows_the_size_are_left_out_of_the_memory(
     peaks = {row["pass"]: row["bytes"] for row in json.loads(capsys.readouterr().out)["answer"]}
     assert peaks["import"] == 0 < peaks["infer_shapes"] <= peaks["import_onnx"]
     assert main(["export", recording, "--tables", "csv", "-o", str(tmp_path / "tables")]) == 0
+
+
+def test_an_input_without_a_shape_takes_that_of_its_example() -> None:
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [("x", F, None)], [("y", F, None)])
+    made = cc.compile(model, [np.float32([[1, -2]])], frontend="onnx-passes")
+    assert made(np.float32([[1, -2]]))[0].tolist() == [[1, 0]]
+    with pytest.raises(UserError, match="input 'x' is int32, the model wants f32"):
+        cc.compile(model, [np.int32([3])], frontend="onnx-passes")
 
 
 @pytest.mark.parametrize("frontend", ["onnx", "onnx-passes"])
