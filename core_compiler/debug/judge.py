@@ -7,8 +7,9 @@ the stage, and the results of the whole stage are those of the import:
 
 - of an exact pass, bit for bit;
 - of others by arithmetic.  (a) In f64 both stages agree to 1e-9 of the largest value, or to what
-  moving inputs and weights by an ulp of f64 changes: the algebra is right.  (b) The error of the
-  stage's own results against f64 is at most 4 times that of the import: only rounding changed.
+  moving inputs and weights by an ulp of f64 changes, or constants that the pass computed by itself
+  by an ulp of their own dtype: the algebra is right.  (b) The error of the stage's own results
+  against f64 is at most 4 times that of the import: only rounding changed.
 """
 
 from __future__ import annotations
