@@ -115,6 +115,17 @@ def many_hits():
 
 
 @corpus_model
+def slices_written_in_steps():
+    """Slices that are written in steps, and in one piece."""
+
+    def run(x, y):
+        return (torch.slice_scatter(x, y, 1, 1, 9, 2), torch.slice_scatter(x, y, 1, 2, 6),
+                torch.slice_scatter(x.t(), y.t(), 0, 0, 10, 3))  # fmt: skip
+
+    return run, (drawn(3, 10), drawn(3, 4))
+
+
+@corpus_model
 def scans_of_zeros():
     """A running sum of -0 is -0."""
     return lambda x: ((-0.0 * x).cumsum(1), (0.0 * x.abs()).neg().cumsum(0), x.cumsum(0)), (

@@ -141,6 +141,12 @@ _GRAPHS: dict[str, tuple] = {
         ("ReduceLogSumExp", "x one", "h"), ("ReduceSumSquare", "x axes", "i"),
         ("ReduceSum", "x", "j"), ("ArgMax", "x", "k", {"axis": 1}),
         ("ArgMin", "x", "l", {"axis": -1, "keepdims": 0})]),
+    "grid_far_outside": ({"x": ("f", 1, 2, 4, 5)}, {
+        "g": np.linspace(-7, 6, 48, dtype=np.float32).reshape(1, 4, 6, 2)}, [
+        ("GridSample", "x g", "a", {"padding_mode": "reflection", "align_corners": 1}),
+        ("GridSample", "x g", "b", {"padding_mode": "reflection", "mode": "nearest"}),
+        ("GridSample", "x g", "c", {"padding_mode": "border"}),
+    ]),
     "scans": (_M, {"one": np.array(1, np.int64)}, [
         ("CumSum", "x one", "a"), ("CumSum", "x one", "b", {"exclusive": 1, "reverse": 1})]),
     "shapes": ({"x": ("f", 2, 3, 4)}, {
