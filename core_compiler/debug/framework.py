@@ -137,6 +137,7 @@ class _Comparison:
             as_wide(a, known[v]) if self._declared and v is not None else a
             for v, a in zip(values, arrays, strict=False)
         ]
+        there = dict(zip(values, told, strict=False))
         rows = zip(values, once, told, arrays, strict=False)
         for place, (value, first, theirs, kept) in enumerate(rows):
             if value is None:
@@ -161,9 +162,8 @@ class _Comparison:
                     self._judged(name, value, made, _other_form(made.array, theirs))
                 continue
             if mine is not None and not drawn:
-                other = self._parts.get(value)
-                beside = told[values.index(other)] if other in values else None
-                self._record(value, name, mine, theirs, beside)
+                other = there.get(self._parts[value]) if value in self._parts else None
+                self._record(value, name, mine, theirs, other)
             self._judge(name, value, made, kept, partial(_nth, wide, place))
         return [
             value is not None and self.alone.told(value, known[value], theirs)

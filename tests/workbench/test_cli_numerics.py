@@ -104,6 +104,8 @@ def test_integers_that_ties_make_others_have_no_relative_error(command, tmp_path
     text = command.text("numerics", path)
     assert f"worst ulp 0, other integers at {told['other_integers'][0]}" in text
     assert "with the same bits, other integers at topk" in text and "inf" not in text
+    places = command.json("run", "ties_model:make_places", "--against", "torch")
+    assert (places["verdict"], places["worst_relative_error"]) == ("within", 0.0)
     rows = command.json("show", path, "numerics")["data"]["beside"]
     (other,) = [row for row in rows if not row["same"]]
     assert other["error"] is None and other["theirs"] != other["ours"]
@@ -118,9 +120,16 @@ class Ties(torch.nn.Module):
         values, places = torch.topk((x * 2).round(), 5)
         return values, places
 
-def make():
+class Places(Ties):
+    def forward(self, x):
+        return super().forward(x)[1]
+
+def make(kind=Ties):
     torch.manual_seed(0)
-    return Ties().eval(), (torch.randn(16, 32),)
+    return kind().eval(), (torch.randn(16, 32),)
+
+def make_places():
+    return make(Places)
 """
 
 

@@ -149,7 +149,7 @@ def compare(
     ``not_compared``.  With a ``tolerance`` that alone decides on the outputs.  ``left`` is the
     state that the call left: it is held to what the import makes of the inputs.
     """
-    from core_compiler.debug import framework, verdict, whole
+    from core_compiler.debug import framework, metric, verdict, whole
     from workbench import numbers
 
     theirs = peer(*_own(model.inputs))
@@ -167,8 +167,8 @@ def compare(
         values = None
     places = [p for p, a in enumerate(ours) if a.dtype.kind in "biu"]
     integers = [p for p in places if judged[p].verdict == "within"]
-    distances = [j.distance for p, j in enumerate(judged)
-                 if j.verdict != "not_compared" and p not in integers]  # fmt: skip
+    distances = [metric.Distance() if p in integers else j.distance for p, j in enumerate(judged)
+                 if j.verdict != "not_compared"]  # fmt: skip
     beyond = values["beyond"] if values else None
     for place, found in enumerate(judged):
         if found.verdict == "differs" and beyond is None:
