@@ -386,8 +386,9 @@ class Judge:
 
     def _arithmetic(self, made, same, outputs, started) -> Iterator[CheckRecord]:
         """(a) and (b) of the module's docstring, for every result."""
-        if all(same_bits(self.reference[there], self._counting(made, there, here, outputs))
-               for there, here in same):  # fmt: skip
+        counts = partial(self._counting, made, outputs=outputs)
+        same = [(t, h) for t, h in same if not same_bits(self.reference[t], counts(t, h))]
+        if not same:
             return
         try:
             wide = self._wide_outputs(made.module) if self._is_affordable(made) else None
@@ -400,9 +401,7 @@ class Judge:
         for there, here in same:
             kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
             old, true = self.reference[there], truth[here]
-            new = self._counting(made, there, here, outputs)
-            if same_bits(old, new):
-                continue
+            new = counts(there, here)
             aside = masks(old, new)
             apart = partial(distance, aside=aside, beside=largest((old, new), aside))
             if wide is not None:
@@ -453,16 +452,22 @@ class Judge:
         def moved(array: np.ndarray) -> np.ndarray:
             return array if seed is None else nudged(array, random)
 
-        known = {}
-        for op in module.main.body.ops:
-            if op.kind in CONSTANTS:
-                wide = self._constant(op.results[0], op)
-                if seed is not None and wide.size and np.all(wide == wide.flat[0]):
-                    narrow = self.checker.evaluator.op(op, ())[0]
-                    wide = rerounded(narrow, random, seed)
-                known[op.results[0]] = moved(wide)
-        inputs = [moved(widened(np.asarray(a))) for a in self.inputs]
-        return list(self._evaluator_in_f64().block(module.main.body, inputs, known=known))
+        def constant(op: Op) -> np.ndarray:
+            wide = self._constant(op.results[0], op)
+            if seed is not None and wide.size and np.all(wide == wide.flat[0]):
+                wide = rerounded(self.checker.evaluator.op(op, ())[0], random, seed)
+            return moved(wide)
+
+        return self._of(module, constant, lambda array: moved(widened(array)))
+
+    def _of(self, module: Module, constant: Callable[[Op], np.ndarray],
+            given: Callable[[np.ndarray], np.ndarray] = widened) -> list[np.ndarray]:  # fmt: skip
+        """The results of a stage in f64 with these constants, and inputs as ``given`` makes them of
+        the example inputs."""
+        body = module.main.body
+        known = {op.results[0]: constant(op) for op in body.ops if op.kind in CONSTANTS}
+        inputs = [given(np.asarray(a)) for a in self.inputs]
+        return list(self._evaluator_in_f64().block(body, inputs, known=known))
 
     def _evaluator_in_f64(self) -> Wide:
         return Wide(self.checker.evaluator, self.checker.values.__getitem__)
@@ -521,21 +526,18 @@ class Judge:
         constants that the pass computed by itself: no event says what of, and they are rounded."""
         fresh = {v for r in made.rewrites for op in r.new if op.kind in CONSTANTS
                  for v in op.results if v not in self._folded}  # fmt: skip
-        body, wide, moved = made.module.main.body, self._wide_outputs(made.module)[here], 0.0
-        constants = [op for op in body.ops if op.kind in CONSTANTS]
-        if not fresh.intersection(v for op in constants for v in op.results):
+        if not fresh:
             return False
-        inputs = [widened(np.asarray(a)) for a in self.inputs]
+        wide, moved = self._wide_outputs(made.module)[here], 0.0
         for seed in range(SEEDS):
             random = np.random.default_rng(seed)
-            known = {
-                op.results[0]: _moved(self.checker.evaluator.op(op, ())[0], random)
-                if op.results[0] in fresh
-                else self._constant(op.results[0], op)
-                for op in constants
-            }
-            other = self._evaluator_in_f64().block(body, inputs, known=known)[here]
-            moved = max(moved, apart(wide, other).relative)
+
+            def constant(op: Op, random=random) -> np.ndarray:
+                if op.results[0] not in fresh:
+                    return self._constant(op.results[0], op)
+                return _moved(self.checker.evaluator.op(op, ())[0], random)
+
+            moved = max(moved, apart(wide, self._of(made.module, constant)[here]).relative)
             if off.relative <= GROWTH * moved:
                 return True
         return False
@@ -547,13 +549,12 @@ class Judge:
         true, most = self._true(place), 0.0
         for seed in range(SEEDS):
             random = np.random.default_rng(seed)
-            known = {}
-            for op in module.main.body.ops:
-                if op.kind in CONSTANTS:
-                    array = self.checker.evaluator.op(op, ())[0]
-                    known[op.results[0]] = _moved(array, random) if array.ndim else widened(array)
-            inputs = [_moved(np.asarray(a), random) for a in self.inputs]
-            found = self._evaluator_in_f64().block(module.main.body, inputs, known=known)
+
+            def constant(op: Op, random=random) -> np.ndarray:
+                array = self.checker.evaluator.op(op, ())[0]
+                return _moved(array, random) if array.ndim else widened(array)
+
+            found = self._of(module, constant, partial(_moved, random=random))
             most = max(most, apart(true, found[number]).relative)
         self.condition = max(self.condition or 0.0, most)
         return most

@@ -78,14 +78,13 @@ def evaluate(
     ``outer`` holds the values around it that its subgraphs read, ``functions`` the model's own.
     InternalError where the op has no translation, or takes more than the ``budget``.
     """
-    held = _held(op, weights)
-    if held is not None:
-        return held
-    made, flat = _imported(op, arrays, weights, outer, functions)
-    if budget is not None:
-        budget.spend(op, made.module.main.body)
-    results = made.trimmed(evaluate_block(made.module.main.body, flat, made.module.weights))
-    return tuple(_gathered(op, made, results))
+
+    def run(module: Module, flat: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        if budget is not None:
+            budget.spend(op, module.main.body)
+        return evaluate_block(module.main.body, flat, module.weights)
+
+    return evaluate_with(run, op, arrays, weights, outer, functions)
 
 
 def evaluate_with(
@@ -95,24 +94,11 @@ def evaluate_with(
 ) -> tuple[Any, ...]:  # fmt: skip
     """The results of ``op`` as ``run`` makes them of its import and of the import's arguments;
     everything else as :func:`evaluate`."""
-    held = _held(op, weights)
+    held = constant(op)
     if held is not None:
-        return held
-    made, flat = _imported(op, arrays, weights, outer, functions)
-    return tuple(_gathered(op, made, made.trimmed(run(made.module, flat))))
-
-
-def _held(op: Op, weights: WeightStore) -> tuple[Any, ...] | None:
-    """The results of an op that stands for a tensor, or for none."""
+        return (as_array(held, weights),)
     if op.kind == ABSENT:
         return (ABSENT_ARRAY,)
-    held = constant(op)
-    return None if held is None else (as_array(held, weights),)
-
-
-def _imported(op: Op, arrays: Sequence[Any], weights: WeightStore, outer: Mapping[Value, Any],
-              functions: Mapping[str, Function]):  # fmt: skip
-    """The import of one node, and the arrays for its arguments."""
     given = dict(zip(op.operands, arrays, strict=True))
     given |= {v: outer[v] for v in op.uses() if v not in given}
     module, examples = _alone(op, given, weights, functions)
@@ -123,7 +109,7 @@ def _imported(op: Op, arrays: Sequence[Any], weights: WeightStore, outer: Mappin
     except UserError as problem:
         raise InternalError(f"{op.kind} cannot be evaluated: {problem.what}") from None
     flat = [a for held in examples.values() for a in (held if isinstance(held, Held) else (held,))]
-    return made, flat
+    return tuple(_gathered(op, made, made.trimmed(run(made.module, flat))))
 
 
 def _alone(op: Op, given: Mapping[Value, Any], weights: WeightStore, functions):
