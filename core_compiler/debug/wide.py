@@ -110,19 +110,16 @@ class Wide:
         wide: dict[int, np.ndarray] = {}
 
         def narrow(value: Value) -> np.ndarray:
-            made = array = given[value]
-            if isinstance(array, np.float64 | np.ndarray) and array.dtype == np.float64:
-                kind = (
-                    value.type.dtype.numpy
-                    if isinstance(value.type, TensorType)
-                    else getattr(self.held(value), "dtype", None)
-                )
+            if isinstance(given[value], tuple):
+                raise InternalError(f"{op.kind} is not evaluated in f64: it reads a sequence")
+            made = array = np.asarray(given[value])
+            if array.dtype == np.float64:
+                known = value.type if isinstance(value.type, TensorType) else None
+                kind = known.dtype.numpy if known else getattr(self.held(value), "dtype", None)
                 if kind is None:
                     raise InternalError(f"{op.kind} is not evaluated in f64: its types are open")
                 with np.errstate(over="ignore", invalid="ignore"):
-                    made = np.asarray(array).astype(kind)
-            elif not isinstance(array, np.ndarray):
-                raise InternalError(f"{op.kind} is not evaluated in f64: it reads a sequence")
+                    made = array.astype(kind)
             wide[id(made)] = array
             return made
 
