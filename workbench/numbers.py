@@ -286,7 +286,7 @@ def _check(recording: Recording, record: CheckRecord, rewrite: RecordedRewrite |
         "rewrite": None if rewrite is None else rewrite.number,
         "rule": "" if rewrite is None else rewrite.rewrite.rule, "verdict": record.verdict,
         "error": as_number(record.worst_error) if checked else None,
-        "tolerance": None if rewrite is None else rewrite.rewrite.tolerance,
+        "tolerance": (record.tolerance or None) if rewrite is None else rewrite.rewrite.tolerance,
         "absolute": as_number(distance),
         "ulps": None if value is None else ulps(record.old, record.new, _numpy(value)),
         "old": _shortest(record.old, value), "new": _shortest(record.new, value),
