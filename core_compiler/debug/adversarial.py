@@ -24,7 +24,7 @@ from core_compiler.debug import hurtful
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.remembered import Remembered
-from core_compiler.debug.wide import Wide, nudged, rerounded, widened
+from core_compiler.debug.wide import Wide, moved_by_an_ulp, nudged, rerounded, widened
 from core_compiler.errors import InternalError
 from core_compiler.ir import Op, Rewrite, TensorType, Value, WeightStore, attributes_key
 from core_compiler.ir.kinds import CONSTANTS, MEANING_IN_REGION
@@ -47,6 +47,7 @@ ALGEBRA, GROWTH, MOVED = 1e-9, 4.0, 8.0
 #: What decides about a pair beside its text.
 _SOURCES = ("ops/**/*.py", "kernels/*.py", "kernels/reference/*.py", "passes/**/*.py",
             "debug/adversarial.py", "debug/hurtful.py", "debug/wide.py")  # fmt: skip
+_OF_NODES = ("frontends/onnx/**/*.py", "onnx_level/**/*.py", "debug/imported_pairs.py")
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Adversary:
 
     def __post_init__(self) -> None:
         self._memory = Remembered("rewrites", _SOURCES)
+        self._memory_of_nodes = Remembered("rewrites-of-nodes", (*_SOURCES, *_OF_NODES))
 
     def learn(self, ops: Sequence[Op]) -> None:
         """Take note of ops, also of those that make another op's result in its place."""
@@ -146,9 +148,10 @@ class Adversary:
         if pair is None:
             return None
         key = pair.key()
+        memory = self._memory if pair.nodes is None else self._memory_of_nodes
         if key in self._seen:
             return self._seen[key]
-        if key in self._memory:
+        if key in memory:
             self.known += 1
             return None
         if self.seconds > allowance:
@@ -160,7 +163,7 @@ class Adversary:
         self.tried += 1
         self._seen[key] = found
         if found is None:
-            self._memory.add(key)
+            memory.add(key)
         return found
 
     def _persistent(self, pair: Pair) -> Fault | None:
@@ -170,9 +173,11 @@ class Adversary:
         for _ in range(MOST_CONTEXT):
             wider = pair.wider() if found is not None else None
             if wider is None:
-                return found
+                break
             pair, found = wider, next(wider.faults(), None)
-        return found
+        if found is None:
+            return None
+        return replace(found, value=pair.origin.get(found.value, found.value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +192,12 @@ class Pair:
     free: tuple[Value, ...]
     fixed: Mapping[Value, np.ndarray]
     adversary: Adversary
+    weights: WeightStore
+    #: Constants that the rewrite computed itself: rounded to their dtype, they may be an ulp off.
+    computed: frozenset[Value] = frozenset()
+    #: A pair of ONNX nodes, where this is their import, and the nodes' values by those here.
+    nodes: Pair | None = None
+    origin: Mapping[Value, Value] = field(default_factory=dict)
 
     @staticmethod
     def of(rewrite: Rewrite, adversary: Adversary) -> Pair | None:
@@ -201,7 +212,7 @@ class Pair:
             old = list(dict.fromkeys(op for op in makers if op is not None))
         if not old or not values:
             return None
-        found = Pair(rewrite, (), (), values, (), {}, adversary)
+        found = Pair(rewrite, (), (), values, (), {}, adversary, adversary.weights)
         for _ in range(MOST_CONTEXT):
             sides = [set(found._frontier(ops, k)) for k, ops in enumerate((old, new))]
             more = [
@@ -216,6 +227,8 @@ class Pair:
     def wider(self) -> Pair | None:
         """The pair with the ops that make its free values, on both sides where one of them is read
         by another's; None where there are none, or where they are too much work."""
+        if self.nodes is not None:
+            return self.nodes.wider()
         wanted, sides = set(self.free), [list(self.old), list(self.new)]
         for side in (0, 1):
             more = self._pulled(sides[side], side, wanted)
@@ -228,10 +241,13 @@ class Pair:
 
     def _with(self, old: Sequence[Op], new: Sequence[Op]) -> Pair | None:
         ops = (*old, *new)
+        nodes = any(op.kind.startswith("onnx.") for op in ops)
         if not all(map(_tried, ops)):
             return None
         sides = enumerate((old, new))
         bounds = dict.fromkeys(v for k, side in sides for v in self._frontier(side, k))
+        if nodes:  # inputs that nodes leave out are values too
+            bounds = dict.fromkeys(v for v in bounds if not self._is_absent(v))
         fixed = {v: self.adversary.values[v] for v in bounds if self.adversary.is_constant(v)}
         free = tuple(v for v in bounds if v not in fixed)
         known = all(isinstance(v.type, TensorType) and v.type.is_static for v in bounds)
@@ -239,7 +255,17 @@ class Pair:
             return None
         # The old ops of an event come in the order of the match.
         old, new = stable_topological(old), stable_topological(new)
-        return replace(self, old=tuple(old), new=tuple(new), free=free, fixed=fixed)
+        found = replace(self, old=tuple(old), new=tuple(new), free=free, fixed=fixed)
+        if not nodes:
+            return found
+        from core_compiler.debug.imported_pairs import as_imported
+
+        made = as_imported(found)
+        return made if made is not None and all(map(_tried, (*made.old, *made.new))) else None
+
+    def _is_absent(self, value: Value) -> bool:
+        maker = self.adversary.maker(value)
+        return maker is not None and maker.kind == "onnx.absent"
 
     def _maker(self, value: Value) -> Op | None:
         """The op that makes a value, where it can be evaluated on other values; no constants."""
@@ -278,6 +304,8 @@ class Pair:
 
     def key(self) -> str:
         """SHA-256 of the pair's text: ops, attributes, types, constants, the tolerance."""
+        if self.nodes is not None:
+            return self.nodes.key()
         numbers: dict[Value, int] = {}
         state = hashlib.sha256()
 
@@ -427,7 +455,7 @@ class Pair:
         return most
 
     def _both(self, given) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        evaluator = Evaluator(self.adversary.weights, 1 << 28)
+        evaluator = Evaluator(self.weights, 1 << 28)
         sides = []
         for side, ops in enumerate((self.old, self.new)):
             made = dict(given)
@@ -439,12 +467,11 @@ class Pair:
         return sides[0], sides[1]
 
     def wide(self, side: int, given, seed: int | None = None) -> list[np.ndarray]:
-        wide = Wide(Evaluator(self.adversary.weights, 1 << 28))
+        wide = Wide(Evaluator(self.weights, 1 << 28))
         made = {v: widened(a) for v, a in given.items()}
         random = np.random.default_rng(seed)
         if seed is not None:
-            made = {v: rerounded(given[v], random, seed) if v in self.fixed else nudged(a, random)
-                    for v, a in made.items()}  # fmt: skip
+            made = {v: self._moved(v, given[v], random, seed) for v in made}
         with np.errstate(all="ignore"):
             for op in self.new if side else self.old:
                 if op.kind in CONSTANTS and seed is not None:
@@ -456,6 +483,14 @@ class Pair:
         return [made[pair[side]] for pair in self.values]
 
 
+    def _moved(self, value: Value, array: np.ndarray, random, seed: int) -> np.ndarray:
+        if value in self.computed:
+            return moved_by_an_ulp(array, random)
+        if value in self.fixed:
+            return rerounded(array, random, seed)
+        return nudged(widened(array), random)
+
+
 def _traits(op: Op) -> frozenset[str]:
     """Traits of an op's declaration; none of ops that hold their meaning as a region."""
     return definition(op).traits if op.kind in REGISTRY else frozenset()
@@ -465,6 +500,8 @@ def _tried(op: Op) -> bool:
     """Whether an op has a meaning on any values: loops may not end, positions may be outside."""
     if op.kind in MEANING_IN_REGION:
         return all(map(_tried, op.regions[0].ops))
+    if op.kind.startswith("onnx."):  # what it is imported as is asked again
+        return not op.regions
     if not op.kind.startswith("core.") or op.kind in CONTROL_FLOW:
         return False
     return "random" not in _traits(op)

@@ -36,7 +36,7 @@ from core_compiler.debug.memory import complaints, mismarked, unplaced
 from core_compiler.debug.metric import Distance, distance, epsilon, largest, masks
 from core_compiler.debug.results import counting, matched, reference
 from core_compiler.debug.steps import check_schedules
-from core_compiler.debug.wide import Wide, nudged, rerounded, widened
+from core_compiler.debug.wide import Wide, moved_by_an_ulp, nudged, rerounded, widened
 from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import Function, Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.core import structure_key
@@ -363,7 +363,7 @@ class Judge:
     def _same_type(self, made, there: int, here: int, outputs) -> CheckRecord | None:
         kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
         old = self.outputs[there]
-        new = counting(kept, value, old, outputs[here])
+        new = counting(kept, value, old, outputs[here], _room(made))
         if old.shape == new.shape and old.dtype == new.dtype:
             return None
         note = f"result {here} was {old.dtype}{list(old.shape)}, is {new.dtype}{list(new.shape)}"
@@ -373,7 +373,7 @@ class Judge:
         for there, here in same:
             kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
             old = self.outputs[there]
-            new = counting(kept, value, old, outputs[here])
+            new = counting(kept, value, old, outputs[here], _room(made))
             if not same_bits(old, new):
                 note = f"result {here} changed though the pass keeps bits"
                 yield _differ(value, old, new, note, "results", started)
@@ -382,7 +382,7 @@ class Judge:
     def _counting(self, made, there: int, here: int, outputs) -> np.ndarray:
         """What counts of a result, as much as there is in what it is compared with."""
         kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
-        return counting(kept, value, self.reference[there], outputs[here])
+        return counting(kept, value, self.reference[there], outputs[here], _room(made))
 
     def _arithmetic(self, made, same, outputs, started) -> Iterator[CheckRecord]:
         """(a) and (b) of the module's docstring, for every result."""
@@ -405,7 +405,7 @@ class Judge:
             aside = masks(old, new)
             apart = partial(distance, aside=aside, beside=largest((old, new), aside))
             if wide is not None:
-                off = apart(true, counting(kept, value, true, wide[here]))
+                off = apart(true, counting(kept, value, true, wide[here], _room(made)))
                 if off.relative > ALGEBRA and not (
                     self._sensitive(there, off, apart) or self._rounded(made, here, off, apart)
                 ):
@@ -535,7 +535,7 @@ class Judge:
             def constant(op: Op, random=random) -> np.ndarray:
                 if op.results[0] not in fresh:
                     return self._constant(op.results[0], op)
-                return _moved(self.checker.evaluator.op(op, ())[0], random)
+                return moved_by_an_ulp(self.checker.evaluator.op(op, ())[0], random)
 
             moved = max(moved, apart(wide, self._of(made.module, constant)[here]).relative)
             if off.relative <= GROWTH * moved:
@@ -552,9 +552,9 @@ class Judge:
 
             def constant(op: Op, random=random) -> np.ndarray:
                 array = self.checker.evaluator.op(op, ())[0]
-                return _moved(array, random) if array.ndim else widened(array)
+                return moved_by_an_ulp(array, random) if array.ndim else widened(array)
 
-            found = self._of(module, constant, partial(_moved, random=random))
+            found = self._of(module, constant, partial(moved_by_an_ulp, random=random))
             most = max(most, apart(true, found[number]).relative)
         self.condition = max(self.condition or 0.0, most)
         return most
@@ -578,12 +578,8 @@ def _as_one_of(shards: int, loaded: Executable) -> Callable[..., Sequence[np.nda
     return lambda *arrays, out=None: running([arrays], out)
 
 
-def _moved(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """In f64, with every float moved by up to an ulp of its own dtype."""
-    wide = widened(array)
-    if wide.dtype != np.float64:
-        return wide
-    return wide * (1 + epsilon(array.dtype) * random.integers(-1, 2, array.shape))
+def _room(made: Made) -> frozenset[Value]:
+    return frozenset().union(*(rewrite.room for rewrite in made.rewrites))
 
 
 def _any_failed(found: Sequence[KernelCheck]) -> bool:

@@ -34,6 +34,9 @@ from core_compiler.passes.bufferize import OVER
 NEGATED, HURTFUL = "floats negated", "NaN, infinities and other special values among the floats"
 LOWEST, HIGHEST = "nearly all floats -inf", "nearly all floats inf"
 INTEGERS = "integers of all sizes"
+LEAST, LARGEST = "integers near the least", "integers near the largest"
+#: Kinds that choose the integers, too.
+CHOSEN_INTEGERS = frozenset({INTEGERS, LEAST, LARGEST})
 #: A result of at most ``FEW_ANSWERS`` truth values says little about the floats that it is made
 #: of: it is tried on floats to both sides of where it changes, where that takes no more terms than
 #: ``MOST_ASKED`` at a time to find.
@@ -52,7 +55,7 @@ def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:
     sizes = least(first.first, first.sizes)
     if sizes != first.sizes:
         yield LaunchCase(launch, scheduled, sizes)
-    if _on_floats(first.first, _COMPARISONS):
+    if _has(first.first, _COMPARISONS, "is_float"):
         yield LaunchCase(launch, scheduled, sizes, NEGATED)
     yield from hurtful_cases(launch, scheduled, first.sizes)
 
@@ -60,11 +63,16 @@ def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:
 def hurtful_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[LaunchCase]:
     """Cases of at most ``sizes``.  Where a launch reads floats: special values among them, and
     where it looks for the largest or the smallest, nearly all of them infinite.  Where it only
-    calculates with integers: any of them."""
+    calculates with integers: any of them, and all near one of the limits where it looks for the
+    largest or the smallest."""
     kernel = scheduled.steps[0].function
     few = fewer(kernel, sizes)
+    reduces = len(only_parallel(kernel)) < len(read_extents(kernel)[0])
     if _calculates(launch):
         yield LaunchCase(launch, scheduled, few, INTEGERS)
+        if reduces and _has(kernel, _EXTREMES, "is_integer"):
+            for kind in (LEAST, LARGEST):
+                yield LaunchCase(launch, scheduled, least(kernel, few), kind)
     if not any(v.type.dtype.is_float for v in launch.operands[: launch["reads"]]):
         return
     yield LaunchCase(launch, scheduled, few, HURTFUL)
@@ -73,7 +81,7 @@ def hurtful_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[
     ):
         for kind in (BEFORE, BEHIND):
             yield LaunchCase(launch, scheduled, sizes, kind)
-    if len(only_parallel(kernel)) < len(read_extents(kernel)[0]) and _on_floats(kernel, _EXTREMES):
+    if reduces and _has(kernel, _EXTREMES, "is_float"):
         for kind in (LOWEST, HIGHEST):
             yield LaunchCase(launch, scheduled, least(kernel, few), kind)
 
@@ -83,10 +91,10 @@ def _is_answer(value: Value) -> bool:
     return value.type.dtype.name == "i1" and value.type.elements <= FEW_ANSWERS
 
 
-def _on_floats(function: Function, kinds: frozenset[str]) -> bool:
-    """Whether a kernel has an op of ``kinds`` on floats."""
+def _has(function: Function, kinds: frozenset[str], of: str) -> bool:
+    """Whether a kernel has an op of ``kinds`` on numbers ``of`` a kind: ``is_float``..."""
     return any(
-        op.kind in kinds and getattr(element(op.operands[0].type), "is_float", False)
+        op.kind in kinds and getattr(element(op.operands[0].type), of, False)
         for op in function.body.walk()
     )
 
@@ -166,15 +174,15 @@ class LaunchCase:
             dtype = value.type.dtype
             if dtype.is_float and self.kind:
                 made[value] = self._floats(array, random)
-            elif dtype.is_integer and self.kind == INTEGERS:
-                made[value] = _any_integers(array, random)
+            elif dtype.is_integer and self.kind in CHOSEN_INTEGERS:
+                made[value] = _chosen_integers(self.kind, array, random)
         if self.kind in (BEFORE, BEHIND):
             made.update(self._beside(made))
         return made
 
     def _floats(self, array: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Random floats made special: what is rare is one among the terms of a result."""
-        if self.kind in (INTEGERS, BEFORE, BEHIND):
+        if self.kind in (*CHOSEN_INTEGERS, BEFORE, BEHIND):
             return array
         if self.kind == NEGATED:
             return -array
@@ -280,14 +288,19 @@ def _filled(kind: Any, random) -> np.ndarray:
     return random.integers(0, 2, count).astype(kind.dtype.numpy)
 
 
-def _any_integers(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Integers from the lowest to the largest, half of them as they are in ``array``."""
+def _chosen_integers(kind: str, array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Integers from the least to the largest, half of them as they are in ``array``; or all of them
+    from the quarter of the range that lies next to a limit."""
     import ml_dtypes
 
     limits = ml_dtypes.iinfo(array.dtype)  # of NumPy's own dtypes too
+    low, high = int(limits.min), int(limits.max)
+    quarter = (high - low) // 4
+    if kind != INTEGERS:
+        low, high = (low, low + quarter) if kind == LEAST else (high - quarter, high)
     drawn = array.dtype if array.dtype.kind in "iu" else np.dtype(np.int8)  # of 4 bits
-    wide = random.integers(limits.min, limits.max, array.shape, drawn, endpoint=True)
-    return np.where(random.random(array.shape) < 0.5, wide.astype(array.dtype), array)
+    made = random.integers(low, high, array.shape, drawn, endpoint=True).astype(array.dtype)
+    return np.where(random.random(array.shape) < 0.5, made, array) if kind == INTEGERS else made
 
 
 def _tensor(flat: np.ndarray, kind: Any) -> np.ndarray:

@@ -19,7 +19,12 @@ import numpy as np
 from core_compiler.debug.check import differing, same_bits
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.extents import only_parallel, read_extents, whole
-from core_compiler.debug.launch_cases import INTEGERS, LaunchCase, first_launches, hurtful_cases
+from core_compiler.debug.launch_cases import (
+    CHOSEN_INTEGERS,
+    LaunchCase,
+    first_launches,
+    hurtful_cases,
+)
 from core_compiler.debug.metric import distance
 from core_compiler.debug.remembered import Remembered
 from core_compiler.ir import Block, Function, Module, Op, Value
@@ -95,7 +100,7 @@ def _compared(launch: Op, scheduled: Any, evaluator: Evaluator, integers: Mappin
     if left_out:
         return "failed", f"kernel {kernel}: {left_out}", None
     for case in (LaunchCase(launch, scheduled, sizes), *hurtful_cases(launch, scheduled, sizes)):
-        for value, array in integers.items() if case.kind != INTEGERS else ():
+        for value, array in integers.items() if case.kind not in CHOSEN_INTEGERS else ():
             case.hold(value, array)
         found = _of(case, evaluator, note)
         if found[0] != "bitwise":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -32,10 +32,13 @@ def _is_import(before: Module, after: Module) -> bool:
     return before.main.level != "tensor" == after.main.level
 
 
-def counting(kept: Value, made: Value, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """What of ``new`` counts: where ``kept`` had an open size, ``made`` has room for the largest,
-    and what counts is in front."""
-    if is_sized(kept.type) or not is_sized(made.type) or old.ndim != new.ndim:
+def counting(
+    kept: Value, made: Value, old: np.ndarray, new: np.ndarray, room: Collection[Value] = ()
+) -> np.ndarray:
+    """What of ``new`` counts: where ``kept`` had an open size, or ``made`` is one of ``room``, it
+    has room for the largest, and what counts is in front."""
+    opened = is_sized(made.type) and not is_sized(kept.type)
+    if not (opened or made in room) or old.ndim != new.ndim:
         return new
     return new[tuple(map(slice, old.shape))]
 

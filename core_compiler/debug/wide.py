@@ -46,6 +46,14 @@ def nudged(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return array * (1 + 2.0**-52 * random.integers(-1, 2, array.shape))
 
 
+def moved_by_an_ulp(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """In f64, with every float moved by up to an ulp of its own dtype."""
+    wide = widened(array)
+    if wide.dtype != np.float64:
+        return wide
+    return wide * (1 + epsilon(array.dtype) * random.integers(-1, 2, array.shape))
+
+
 def rerounded(array: np.ndarray, random: np.random.Generator, seed: int) -> np.ndarray:
     """A constant in f64; one that is a single number (1/n, sqrt(2), an epsilon) moved up or down by
     an ulp of its own dtype: formulas that mean the same round such numbers differently.  The first

@@ -24,6 +24,7 @@ from core_compiler.ir.attributes import attributes_key
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ir.rewriter import Rewrite
+from core_compiler.ir.types import OpaqueType
 
 #: The rule of synthetic rewrites.
 UNLOGGED = "unlogged change"
@@ -85,6 +86,8 @@ class _Replay:
             for old, new in rewrite.values.items():
                 if old is not new:
                     self.links.setdefault(old, {})[new] = None
+        for old, new in _bound(before, after):
+            self.links.setdefault(old, {})[new] = None
         #: What each op may have been: those of the stage before and new ones of events.
         self.sources: dict[object, list[Op]] = {}
         self.scope_before: dict[Op, object] = {}
@@ -356,12 +359,25 @@ def _upstream(ops: Iterable[Op], makers: Mapping[Value, Op]) -> list[Op]:
     return list(done)
 
 
+def _bound(before: Module, after: Module) -> Iterator[tuple[Value, Value]]:
+    """Arguments for which new ones stand at the same positions: they are the caller's values
+    still."""
+    for name, function in after.functions.items():
+        was = before.functions.get(name)
+        if was is None:
+            continue
+        for old, new in zip(was.arguments, function.arguments, strict=False):
+            if new not in was.arguments and _binds(old, new):
+                yield old, new
+
+
 def _binds(old: Value, new: Value) -> bool:
-    """Whether an argument is the old one with its open sizes bound."""
+    """Whether an argument is the old one with its open sizes bound, or its type, where that was one
+    of a frontend's own (of unknown rank, optional)."""
     one, other = getattr(old.type, "shape", None), getattr(new.type, "shape", None)
-    if one is None or other is None:
+    if other is None or old.name != new.name:
         return False
-    return len(one) == len(other) and old.name == new.name
+    return isinstance(old.type, OpaqueType) if one is None else len(one) == len(other)
 
 
 def _how(old: Op, new: Op) -> str:

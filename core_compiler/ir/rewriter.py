@@ -28,7 +28,8 @@ class Rewrite:
     sets (None: it takes one away).  ``except_for``: classes of values (`debug.adversarial.CLASSES`)
     for which the rule says that it differs.  ``in_f64``: how far both sides are apart in f64, of
     the largest value, where one approximates the other (0.0: they are the same function).
-    ``claim``: what ops that replace nothing compute.
+    ``claim``: what ops that replace nothing compute.  ``room``: new values that have room for more
+    elements than data fill; those that count come first along each axis.
     """
 
     rule: str
@@ -44,6 +45,7 @@ class Rewrite:
     except_for: tuple[str, ...] = ()
     in_f64: float = 0.0
     claim: Claim | None = None
+    room: frozenset[Value] = frozenset()
 
 
 class RewriteLimit(Exception):

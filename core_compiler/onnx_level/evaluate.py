@@ -16,7 +16,18 @@ import numpy as np
 from core_compiler.errors import InternalError, UserError
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.frontends.onnx.table import FOLDED_WORK, work_of
-from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore, as_array, tensor
+from core_compiler.ir import (
+    Block,
+    Dense,
+    Function,
+    Module,
+    Op,
+    Resource,
+    Value,
+    WeightStore,
+    as_array,
+    tensor,
+)
 from core_compiler.onnx_level.dialect import (
     ABSENT,
     INITIALIZER,
@@ -121,26 +132,65 @@ def _alone(op: Op, given: Mapping[Value, Any], weights: WeightStore, functions):
     decides = [v for i in _DECIDES.get(op.kind, ()) for v in op.operands[i : i + 1]]
     for value, array in given.items():
         if array is ABSENT_ARRAY:
-            renamed[value] = Value(NOTHING)
-            first.append(Op(ABSENT, (), (renamed[value],)))
-            continue
-        if value in decides:
-            held = weights.add(array)
-            renamed[value] = Value(held.type, "decides")
-            first.append(Op(INITIALIZER, (), (renamed[value],), {"value": held}))
-            continue
-        exact = tensor(array.shape, array.dtype) if isinstance(array, np.ndarray) else value.type
-        renamed[value] = Value(exact, f"input{len(arguments)}")
-        examples[f"input{len(arguments)}"] = array
-        arguments.append(renamed[value])
+            first.append(_absent(value, renamed))
+        elif value in decides:
+            first.append(_stored(value, weights.add(array), renamed))
+        else:
+            known = isinstance(array, np.ndarray)
+            exact = tensor(array.shape, array.dtype) if known else value.type
+            renamed[value] = Value(exact, f"input{len(arguments)}")
+            examples[f"input{len(arguments)}"] = array
+            arguments.append(renamed[value])
     body = Block(tuple(arguments), (*first, op.substitute(renamed)), _made(op))
-    facts = {
-        "ir_version": 10, "opsets": versions(op.walk(), functions), "graph": "node",
-        "outputs": tuple(f"output{i}" for i in range(len(body.outputs))),
-    }  # fmt: skip
+    return _model(body, weights, functions), examples
+
+
+def imported(
+    ops: Sequence[Op], results: Sequence[Value], arguments: Sequence[Value],
+    stored: Mapping[Value, Dense | Resource], weights: WeightStore,
+    functions: Mapping[str, Function],
+) -> Module:  # fmt: skip
+    """What ``ops`` are imported as: a module of the tensor level whose main makes ``results`` of
+    ``arguments``, which have static types.  ``stored`` holds the constants that the ops read and no
+    argument is.  InternalError where they cannot be imported, or where the sizes of a result depend
+    on data."""
+    renamed = {v: Value(v.type, f"input{i}") for i, v in enumerate(arguments)}
+    first = [_stored(v, held, renamed) for v, held in stored.items()]
+    made = {v for op in ops for v in op.results}
+    first += [_absent(v, renamed) for v in dict.fromkeys(v for op in ops for v in op.operands)
+              if v.type is NOTHING and v not in made]  # fmt: skip
+    own = tuple(renamed[v] for v in arguments)
+    outputs = tuple(renamed.get(v, v) for v in results)
+    body = Block(own, (*first, *(op.substitute(renamed) for op in ops)), outputs)
+    model = write(_model(body, weights, functions), weights=False)
+    try:
+        found = import_proto(model, folder=weights, name="graph")
+    except UserError as problem:
+        raise InternalError(f"the nodes cannot be imported: {problem.what}") from None
+    main = found.module.main
+    if len(main.arguments) != len(own) or len(main.outputs) != len(outputs):
+        raise InternalError("the sizes of results depend on data")
+    return found.module
+
+
+def _absent(value: Value, renamed: dict[Value, Value]) -> Op:
+    renamed[value] = Value(NOTHING)
+    return Op(ABSENT, (), (renamed[value],))
+
+
+def _stored(value: Value, held: Dense | Resource, renamed: dict[Value, Value]) -> Op:
+    renamed[value] = Value(held.type, f"stored{len(renamed)}")
+    return Op(INITIALIZER, (), (renamed[value],), {"value": held})
+
+
+def _model(body: Block, weights: WeightStore, functions: Mapping[str, Function]) -> Module:
+    """A module of level ``onnx`` whose main is ``body``."""
     called = {n: f for n, f in functions.items() if n != "main"}
-    main = Function("main", body, LEVEL, facts)
-    return Module({"main": main, **called}, weights), examples
+    facts = {
+        "ir_version": 10, "opsets": versions([o for op in body.ops for o in op.walk()], functions),
+        "graph": "node", "outputs": tuple(f"output{i}" for i in range(len(body.outputs))),
+    }  # fmt: skip
+    return Module({"main": Function("main", body, LEVEL, facts), **called}, weights)
 
 
 def _made(op: Op) -> tuple[Value, ...]:

@@ -266,6 +266,7 @@ class _Writer:
         for op in block.ops:
             if op.kind == INITIALIZER:
                 name = self._names.name(op.result, "weight")
+                self._node_names.fresh(name)  # the import tells both by their names
                 held = _empty(op["value"].type, name)
                 self._store(held, op["value"], self.module.weights)
                 made.initializer.append(held)

@@ -32,6 +32,11 @@ def _not_the_lowest(kb, kind, dtype):
     return kb.number(-1e30, dtype) if kind == "max" else RIGHT_IDENTITY(kb, kind, dtype)
 
 
+def _never_negative(kb, kind, dtype):
+    return kb.number(kind == "min", dtype) if kind in ("max", "min") else (
+        RIGHT_IDENTITY(kb, kind, dtype))  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("place", "wrong", "build", "text", "stage", "numbers"),
     [
@@ -43,8 +48,14 @@ def _not_the_lowest(kb, kind, dtype):
         ((heavy, "identity"), _not_the_lowest,
          lambda b, x: b.reduce_max(x, axes=(1,)), "6x37xf32",
          "schedule_kernels", "nearly all floats -inf"),
+        ((heavy, "identity"), _never_negative,
+         lambda b, x: b.reduce_max(x, axes=(1,)), "6x37xi32",
+         "schedule_kernels", "integers near the least"),
+        ((heavy, "identity"), _never_negative,
+         lambda b, x: b.reduce_min(x, axes=(1,)), "6x37xi8",
+         "schedule_kernels", "integers near the largest"),
     ],
-    ids=["infinite", "negative", "lowest"],
+    ids=["infinite", "negative", "lowest", "below zero", "above one"],
 )  # fmt: skip
 def test_a_kernel_that_is_wrong_for_special_numbers_is_found(
     monkeypatch, place, wrong: Callable, build: Callable, text: str, stage: str, numbers: str

@@ -48,6 +48,7 @@ from core_compiler.ir import (
     FrontendNode,
     Function,
     Module,
+    Op,
     Origin,
     Value,
     WeightStore,
@@ -111,6 +112,7 @@ def import_proto(
     inputs: Mapping[str, Example] | Sequence[Example] | None = None,
     origins: Mapping[str, Origin] | None = None,
     tensors: dict[str, Any] | None = None,
+    became: dict[str, Sequence[Op]] | None = None,
     training: bool = False,
 ) -> Imported:
     """Import a ``ModelProto``.
@@ -121,7 +123,9 @@ def import_proto(
                 where a shape of the model depends on an input's values, these are taken.
     ``origins`` where nodes (and initializers), by name, came from: what a level before this one
                 knows; else they are roots.
-    ``tensors`` is filled with what each of the graph's tensors became, by name.
+    ``tensors`` is filled with what each of the graph's tensors became, by name, ``became`` with the
+                ops of each of its nodes and initializers (those of a subgraph or a function are
+                those of the node that holds or calls it).
     ``training`` the model as it trains: batch normalisation goes by the batch, whose statistics
                 move the running ones, which are state; dropout and other random ops draw from a
                 seed and an iteration, which are state too.
@@ -161,6 +165,8 @@ def import_proto(
         raise refuse(importer.unsupported, name)
     if tensors is not None:
         tensors.update(importer.env)
+    if became is not None:
+        became.update(importer.became)
     made = {n: importer.env.get(n) for node in model.graph.node for n in node.output if n}
     values = {n: (v,) for n, v in made.items() if isinstance(v, Value)}
     main = importer.main()
@@ -223,6 +229,8 @@ class Importer:
         self.counted = RunTimeSizes()
         self.run_time_sizes: dict[str, list[list[int]]] = {}
         self.ops: list = []
+        #: The ops of each node and initializer of the main graph, by its name.
+        self.became: dict[str, Sequence[Op]] = {}
         #: Values that come from example inputs, and which node asked for them.
         self.taken: list[tuple[Value, np.ndarray, str]] = []
         #: The ops that ONNX gives no positions out of range.
@@ -252,10 +260,14 @@ class Importer:
             if info.name not in stored:
                 self._input(info)
         for held in graph.initializer:
+            before = len(self.ops)
             self._initializer(held)
+            self.became[held.name] = self.ops[before:]
         for node in graph.node:
             self._lines += 1
+            before = len(self.ops)
             self.node(node)
+            self.became[node.name] = self.ops[before:]
         for info in graph.output:
             value = self.env.get(info.name)
             if value is None and info.name in self.lacking:

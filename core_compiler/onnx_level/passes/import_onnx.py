@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.errors import UserError, one_line
+from core_compiler.frontends.base import Imported
 from core_compiler.frontends.onnx import import_proto
-from core_compiler.ir import Module, Op, Origin, Rewrite, Value
-from core_compiler.onnx_level.dialect import PREFIX
+from core_compiler.ir import Op, Origin, Rewrite, Value
+from core_compiler.onnx_level.dialect import ABSENT, PREFIX
 from core_compiler.onnx_level.write import named
 from core_compiler.passes.base import EXAMPLES, IMPORTED, Pass
 
@@ -34,15 +35,20 @@ class ImportOnnx(Pass):
                  for name, op in _written(proto.graph, module.main.body.ops, names)}  # fmt: skip
         origins = {name: origin for name, (_, origin) in nodes.items()}
         tensors: dict[str, Any] = {}
+        ops: dict[str, Sequence[Op]] = {}
         imported = import_proto(
             proto, folder=module.weights, name=one_line(proto.graph.name, 80) or "model",
             sizes=_sizes(self.sizes), inputs=context.facts.get(EXAMPLES), origins=origins,
-            tensors=tensors,
+            tensors=tensors, became=ops,
         )  # fmt: skip
         context.facts[IMPORTED] = imported
         became = {v: tensors[name] for v, name in names.items()
                   if isinstance(tensors.get(name), Value)}  # fmt: skip
-        context.rewrites += _steps(nodes.values(), imported.module, became)
+        left_out = (op for op in module.main.body.ops if op.kind == ABSENT)
+        context.rewrites += [
+            *(Rewrite("import a missing input", "", (op,), (), {}) for op in left_out),
+            *_steps([(op, ops[name]) for name, (op, _) in nodes.items()], imported, became),
+        ]
         return imported.module
 
 
@@ -62,17 +68,17 @@ def _written(graph, ops: Sequence[Op], names: Mapping[Value, str]) -> Iterator[t
 
 
 def _steps(
-    nodes: Iterable[tuple[Op, Origin]], after: Module, became: Mapping[Value, Value]
-) -> list[Rewrite]:
-    """A rewrite for each node: the node, the ops that it became, and what its results are now."""
-    made: dict[Origin | None, list[Op]] = {}
-    for op in after.main.body.ops:
-        made.setdefault(op.origin, []).append(op)
-    return [
-        Rewrite(_rule(op), "", (op,), tuple(made.get(origin, ())),
-                {old: became[old] for old in op.results if old in became})
-        for op, origin in nodes
-    ]  # fmt: skip
+    nodes: Iterable[tuple[Op, Sequence[Op]]], imported: Imported, became: Mapping[Value, Value]
+) -> Iterator[Rewrite]:
+    """A rewrite for each node: to the ops of it that the module has, and what its results are
+    now."""
+    there = set(imported.module.main.body.ops)
+    sized = imported.nodes.sized if imported.nodes is not None else {}
+    for op, made in nodes:
+        values = {old: became[old] for old in op.results if old in became}
+        room = frozenset(v for v in values.values() if v in sized)
+        new = tuple(o for o in made if o in there)
+        yield Rewrite(_rule(op), "", (op,), new, values, room=room)
 
 
 def _sizes(text: str) -> dict[str, int]:
