@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import mpmath
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import core_compiler as cc
+from core_compiler.debug.check import same_bits
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_module
@@ -162,3 +164,21 @@ def test_what_reads_an_unsupported_result_is_not_listed_too() -> None:
     with pytest.raises(UserError) as refused:
         import_module(_Of(lambda x, y: (_z(x).sqrt() * 2 + y).abs().exp()), (X, Y))
     assert refused.value.what.startswith("1 op is not supported: aten.sqrt.default")
+
+
+class _Quotients(torch.nn.Module):
+    def forward(self, a, pairs):
+        b = torch.view_as_complex(pairs)
+        made = (a * b, 2.0 * b, b * b.flip(0), b / a, a / b, b / 2.0, b / b.flip(0))
+        return tuple(map(torch.view_as_real, made))
+
+
+def test_products_and_quotients_of_special_values_are_those_of_torch():
+    """Bit for bit: a real factor has an imaginary part of 0, which times an infinity is NaN."""
+    special = (0.0, -0.0, 1.0, -2.0, float("inf"), float("-inf"), float("nan"), 3e38)
+    numbers = torch.tensor(list(itertools.product(special, repeat=3)))
+    given = numbers[:, 0].contiguous(), numbers[:, 1:].contiguous()
+    model = _Quotients()
+    compiled = cc.compile(model, given)
+    for ours, theirs in zip(compiled(*(a.numpy() for a in given)), model(*given), strict=True):
+        assert same_bits(theirs.numpy(), ours)

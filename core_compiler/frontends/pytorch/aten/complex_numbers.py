@@ -217,10 +217,6 @@ def _times(b: Context, x: Value, y: Value) -> Value:
     return b.mul(*b.together(x, y))
 
 
-def _is_real(x: Any) -> bool:
-    return isinstance(x, Value) or (not isinstance(x, Complex) and complex(x).imag == 0)
-
-
 def _added(sign: int):
     def handler(b: Context, x: Any, y: Any, alpha: Any = 1):
         one, other = _whole(b, x, b.dtype), _whole(b, y, b.dtype)
@@ -248,11 +244,7 @@ def _rsub(b: Context, x: Any, y: Any, alpha: Any = 1):
 
 @_complex("mul", "multiply")
 def _mul(b: Context, x: Any, y: Any):
-    if _is_real(y):
-        x, y = y, x
-    if _is_real(x):
-        scale, whole = b.value(x if isinstance(x, Value) else complex(x).real, b.dtype), y
-        return Complex(_times(b, whole.real, scale), _times(b, whole.imag, scale))
+    # A real factor has an imaginary part of 0, as in torch: that times an infinity is NaN.
     p, q = _whole(b, x, b.dtype), _whole(b, y, b.dtype)
     return Complex(
         b.sub(_times(b, p.real, q.real), _times(b, p.imag, q.imag)),
@@ -262,24 +254,21 @@ def _mul(b: Context, x: Any, y: Any):
 
 @_complex("div.Tensor", "div.Scalar", "true_divide")
 def _div(b: Context, x: Any, y: Any):
-    p = _whole(b, x, b.dtype)
-    if _is_real(y):
-        by = b.value(y if isinstance(y, Value) else complex(y).real, b.dtype)
-        return Complex(b.div(*b.together(p.real, by)), b.div(*b.together(p.imag, by)))
-    q = _whole(b, y, b.dtype)
+    p, q = _whole(b, x, b.dtype), _whole(b, y, b.dtype)
     # By the longer part of the divisor, as torch does: no square overflows or vanishes on the way
     # (Smith, "Algorithm 116", CACM 5, 1962).  By 0 each part is divided by 0.
     pr, pi, qr, qi = b.together(p.real, p.imag, q.real, q.imag)
     zero, one = b.scalar_like(0, qr), b.scalar_like(1, qr)
     upright = b.ge(b.abs(qr), b.abs(qi))
     long, short = b.select(upright, qr, qi), b.select(upright, qi, qr)
-    by_zero = b.eq(long, zero)
+    by_zero = b.op("core.and", (upright, b.eq(long, zero)))
     ratio = b.div(short, b.select(by_zero, one, long))
     scale = b.div(one, b.add(long, b.mul(short, ratio)))
     first, second = b.select(upright, pr, pi), b.select(upright, pi, pr)
-    across = b.sub(second, b.mul(first, ratio))
     real = b.mul(b.add(first, b.mul(second, ratio)), scale)
-    imag = b.mul(b.select(upright, across, b.neg(across)), scale)
+    part = b.mul(first, ratio)
+    across = b.sub(b.select(upright, pi, part), b.select(upright, part, pr))
+    imag = b.mul(across, scale)
     made = zip((pr, pi), (real, imag), strict=True)
     return Complex(*(b.select(by_zero, b.div(part, b.abs(long)), ours) for part, ours in made))
 
