@@ -23,7 +23,7 @@ from tests.mutations.trial import Trial
 #: The sites of each class, in the order in which they are tried.
 Orders = dict[str, Iterator[sites.Site]]
 #: Seconds of processor time after which no further model is tried, at first and again.
-ENOUGH, MORE = 5.0, 30.0
+ENOUGH, MORE = 5.0, 60.0
 #: Seconds that a command may take (of a machine that does other things too).
 LIMIT = 180.0
 #: The time limit of a trace, which compiles every kernel and runs under a tracer.

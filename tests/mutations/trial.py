@@ -13,7 +13,7 @@ EARLIER = judge.EARLIER
 #: How many models are compiled to see what a mutant changes that its command let pass.
 PROBED = 8
 #: On how many further models its command is tried where it changes what is compiled.
-AGAIN = 12
+AGAIN = 80
 
 
 class Trial:
