@@ -100,12 +100,14 @@ class _Replay:
         #: What events took away, and what they put in: by results, as users are rebuilt.
         self.replaced: set[object] = set()
         self.named: set[object] = set()
+        self.put_in: dict[object, list[Op]] = {}
         for rewrite in rewrites:
             self.replaced.update(_key(part) for op in rewrite.old for part in _parts(op))
             for op in rewrite.new:
                 self.named.add(_key(op))
                 for part in _parts(op):
                     self._source(part)
+                    self.put_in.setdefault(_key(part), []).append(part)
         self.found: list[Difference] = []
         #: Changed ops of the stage after, with the source they are compared with (None: none).
         self.changed: dict[Op, Op | None] = {}
@@ -134,6 +136,11 @@ class _Replay:
     def _account(self, op: Op, scope: object) -> None:
         """Whether ``op`` is one that was there or that an event put in."""
         candidates = self.sources.get(_key(op), ())
+        if _key(op) in self.replaced:
+            candidates = self.put_in.get(_key(op), ())
+            if not candidates:
+                self.found.append(Difference(f"an event says that {op} is gone, and it is there"))
+                return
         if not any(c is op for c in candidates) and not any(self._same(c, op) for c in candidates):
             self.changed[op] = candidates[-1] if candidates else None
             return

@@ -145,3 +145,22 @@ def test_a_loop_may_stop_carrying_what_it_carried_first():
     (kept,) = (op for op in after.main.body.ops if op.kind == "core.while")
     assert len(kept.operands) == 2
     assert differences(module, after, context.rewrites) == []
+
+
+def test_an_event_of_an_op_that_is_there_still_is_found():
+    """A pass that logs a rewrite and keeps the op: the step would show what did not happen."""
+    module = network()
+    _, events = logged(module, swap_relu)
+    found = [d.note for d in differences(module, module, events)]
+    assert any("is gone, and it is there" in note for note in found)
+    assert any("which is not there" in note for note in found)
+
+
+def test_an_event_that_puts_in_another_op_for_a_value_is_found_where_the_old_one_stays():
+    module = network()
+    relu = only("relu", module)
+    new = relu.with_(kind="core.abs", origin=None)
+    event = Rewrite("relu => abs", "", (relu,), (new,), {relu.result: relu.result})
+    (found,) = differences(module, module, [event])
+    assert found.rewrite.old[0].kind == "core.abs"
+    assert found.rewrite.new[0] is relu
