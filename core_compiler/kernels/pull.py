@@ -136,7 +136,12 @@ class Puller:
     # -- the context that index maps see ---------------------------------------------------------
 
     def data(self, value: Value, index, low: int, high: int) -> Lin:
-        """An index read from an integer tensor, clamped into [low, high]."""
+        """An index read from an integer tensor, clamped into [low, high]; a constant is a number
+        that launches give their kernel, so that kernels differ by no such number."""
+        maker = self.makers.get(value)
+        if maker is not None and maker.kind == "core.constant" and value.type.elements == 1:
+            known = int(maker["value"].array().reshape(-1)[0])
+            return combine((), min(max(known, low), max(low, high)))
         if value not in self.data_values:
             self.data_values.append(value)
         number = self.data_values.index(value)

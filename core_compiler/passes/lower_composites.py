@@ -1,4 +1,7 @@
-"""Lower composites: what the target does not claim whole becomes primitives, with the same bits."""
+"""Lower composites: what the target does not claim whole becomes primitives, with the same bits.
+
+So does a concatenation of more parts than a kernel can tell apart.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 from core_compiler.ir import Op
 from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.base import Pass
+from core_compiler.passes.concatenations import has_many_parts, write_parts
 from core_compiler.passes.decompose import expand, not_composite
 from core_compiler.passes.grouping import not_claimed
 
@@ -28,7 +32,7 @@ class LowerComposites(Pass):
                 if op not in rw or refused(op, context.claims) is not None:
                     continue
                 before = len(rw.events)
-                expand(op, rw, module.weights)
+                (write_parts if has_many_parts(op) else expand)(op, rw, module.weights)
                 work[:0] = rw.events[before].new
 
         return context.rewrite(module, edit)
@@ -39,4 +43,5 @@ class LowerComposites(Pass):
 
 def refused(op: Op, claims) -> Refusal | None:
     """Why ``op`` stays whole."""
-    return not_composite(op) or not_claimed(op, claims)
+    whole = None if has_many_parts(op) else not_composite(op)
+    return whole or not_claimed(op, claims)

@@ -1,0 +1,32 @@
+"""Concatenations of many parts: each part is written into its place, by one kernel for all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.ir import Op, Rewriter, WeightStore
+from core_compiler.ops.builder import Builder
+from core_compiler.passes.rules import adopt
+
+#: Of how many parts one kernel makes a tensor: it asks for each element which part it is of, in an
+#: expression as deep as there are parts.
+MOST_PARTS = 64
+
+
+def has_many_parts(op: Op) -> bool:
+    return op.kind == "core.concat" and len(op.operands) > MOST_PARTS
+
+
+def write_parts(op: Op, rewriter: Rewriter, weights: WeightStore) -> None:
+    """Replace a concatenation by writes of its parts, one after the other, into one tensor."""
+    b, kind, axis = Builder(weights), op.result.type, op["axis"]
+    made, start = b.expand(b.constant(0, kind.dtype), kind.shape), 0
+    zero = b.constant(np.int64(0))
+    for part in op.operands:
+        if part.type.elements:
+            place = b.constant(np.int64(start))
+            starts = [place if a == axis else zero for a in range(kind.rank)]
+            made = b.dynamic_update_slice(made, part, *starts)
+        start += part.type.shape[axis]
+    new, values = adopt(op, (made,), b.ops)
+    rewriter.replace(op, new, values, rule="concat of many parts => each written into its place")
