@@ -117,7 +117,7 @@ class Checker:
             raise UserError(f"the model cannot be checked: {problem}", "check",
                             "compile it without checking") from None  # fmt: skip
         for value, held in zip(module.main.outputs, self.reference, strict=True):
-            if not isinstance(held, np.ndarray):
+            if isinstance(held, tuple):
                 raise UserError(
                     f"the model cannot be checked: its result {value.name!r} is a sequence",
                     "check", "check it with the frontend 'onnx', which gives its tensors",

@@ -23,8 +23,8 @@ _PLANNERS = ("core_compiler/placement/*.py", "core_compiler/passes/plan_memory.p
 _MEANINGS = ("core_compiler/ops/*.py", "core_compiler/kernels/reference/*.py",
              "core_compiler/kernels/functions_*.py")  # fmt: skip
 
-#: The commands: ``check`` is ``compile --check``, ``against`` that with the framework's values,
-#: ``train`` is ``train --check``.
+#: The commands: ``check`` is ``compile --check``, ``train`` is ``train --check``, ``against`` is
+#: that of a model or of a training step with the framework's values.
 CHECK, AGAINST, TRAIN = "check", "against", "train"
 
 

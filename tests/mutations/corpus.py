@@ -81,7 +81,8 @@ def _training_entries(names: Sequence[str]) -> Iterator[Entry]:
             continue
         text = f"tests.mutations.training_tasks:{name}"
         source = inspect.getsource(getattr(training_tasks, name))
-        yield Entry(f"train_{name}", text, "torch", (TRAIN,), tuple(extra), (), _key(source))
+        yield Entry(f"train_{name}", text, "torch", (TRAIN, AGAINST), tuple(extra), (),
+                    _key(source))  # fmt: skip
 
 
 def _key(text: str) -> str:
@@ -101,7 +102,8 @@ def _check(entry: Entry, flags: Sequence[str]) -> list[str]:
 
 
 def _against(entry: Entry, flags: Sequence[str]) -> list[str]:
-    return [*_check(entry, flags), "--against", entry.framework]
+    alone = (_train if TRAIN in entry.commands else _check)(entry, flags)
+    return [*alone, "--against", entry.framework]
 
 
 def _train(entry: Entry, flags: Sequence[str]) -> list[str]:

@@ -30,6 +30,74 @@ def nearly_activations():
 
 
 @corpus_model
+def losses_over_another_axis():
+    """The softmax over rows, of as many rows as classes."""
+    return lambda x, t: (F.nll_loss(F.log_softmax(x, 0), t),
+                         F.nll_loss(F.log_softmax(x, 1), t),
+                         F.nll_loss(F.log_softmax(x.t(), 0), t, reduction="sum")), (
+        drawn(5, 5), torch.tensor([1, 4, 2, 0, 3]))  # fmt: skip
+
+
+@corpus_model
+def attention_of_shifted():
+    """Queries, keys and values that are made by what is no factor."""
+
+    def run(q, k, v):
+        def attended(a, b, c):
+            return torch.softmax(a @ b.transpose(-1, -2), -1) @ c
+
+        return (attended(q + 0.5, k, v), attended(q, torch.maximum(k, torch.full_like(k, 0.25)), v),
+                attended(q, k, v - 2.0), attended(q.tanh(), k.neg(), v.exp()),
+                attended(q * 2.0, k / 4.0, v * 0.5))  # fmt: skip
+
+    return run, (drawn(2, 5, 8), drawn(2, 7, 8), drawn(2, 7, 6))
+
+
+@corpus_model
+def many_parts():
+    """More parts than one kernel puts together; some are empty, some all alike."""
+
+    def run(x, y):
+        cuts = [x[i : i + i % 3] for i in range(70)]
+        return torch.cat(cuts), torch.stack([y[:, i] * 2 for i in range(66)][::-1], 1)
+
+    return run, (drawn(72, 3), drawn(3, 66))
+
+
+@corpus_model
+def norms_of_flattened():
+    """Means of a reshaped tensor, taken from the one as it was."""
+
+    def run(x, w):
+        flat = x.reshape(x.shape[0], -1)
+        mean = flat.mean(1).reshape(-1, 1, 1, 1)
+        square = ((x - mean) ** 2).reshape(x.shape[0], -1).mean(1).reshape(-1, 1, 1, 1)
+        rows = x.reshape(x.shape[0], x.shape[1], -1).mean(2)[:, :, None, None]
+        spread = ((x - rows) ** 2).flatten(2).mean(2)[:, :, None, None]
+        return ((x - mean) / torch.sqrt(square + 1e-5) * w, (x - rows) * torch.rsqrt(spread + 1e-5),
+                x * torch.rsqrt((x * x).flatten(1).mean(1)[:, None, None, None] + 1e-5) * w)
+
+    return run, (drawn(3, 4, 4, 4), drawn(4))
+
+
+@corpus_model
+def floats_of_several_sizes():
+    """Normalisations whose statistics have more digits than what they normalise, and fewer."""
+
+    def run(x, y, w):
+        def normed(a, b):
+            middle = a - b.mean(-1, keepdim=True)
+            return middle * torch.rsqrt((b * b).mean(-1, keepdim=True) + 1e-5)
+
+        wide = x.float()
+        return (normed(wide, wide).to(x.dtype) * w, normed(x, x) * w, normed(y, y.double()),
+                normed(y.double(), y), normed(x, wide), torch.softmax(wide, -1).to(x.dtype) * w,
+                x * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + 1e-6).to(x.dtype))
+
+    return run, (drawn(4, 12).bfloat16(), drawn(4, 12), drawn(12).bfloat16())
+
+
+@corpus_model
 def nearly_norms():
     """Other axes, other counts, no epsilon."""
 

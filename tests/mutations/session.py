@@ -342,7 +342,7 @@ def _run(entry: Entry, flags: list[str]) -> Any:
             told = commands.run(words(command, entry, flags)) | {"command": command}
             say(told)
             if command == AGAINST and not told["code"]:
-                say(told | {"command": CHECK})
+                say(told | {"command": entry.commands[0]})
                 return
 
     return run

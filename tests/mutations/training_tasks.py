@@ -99,6 +99,37 @@ def binary():
 
 
 @_task(*_REGRESSION)
+def ties():
+    """Operands that are equal: how much of the gradient the one has that is not constant."""
+
+    def run(x, w):
+        same = x.detach()
+        return (torch.fmax(same, x) * w, torch.fmax(x, same), torch.fmin(same, x), x.clamp(same, w),
+                torch.fmin(x, same) * w, torch.maximum(x, same), torch.minimum(same, x),
+                torch.stack((x, same), 1).amax(1), torch.where(x > same, x, same))
+
+    return _zoo(run)
+
+
+@_task()
+def embeddings():
+    """A row that is read and has no gradient."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = nn.Embedding(7, 5, padding_idx=2)
+            self.out = nn.Linear(5, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(self.rows(x.abs().to(torch.int64) % 7 * 0 + 2).sum(1) + self.rows(
+                (x.abs() * 3).to(torch.int64) % 7).sum(1))  # fmt: skip
+
+    torch.manual_seed(0)
+    return Net(), (_floats(6), _classes(3))
+
+
+@_task(*_REGRESSION)
 def reductions():
     return _zoo(lambda x, w: (x.sum(1, keepdim=True), x.mean(1, keepdim=True), x.amax(1), x.amin(1),
                               x.prod(1), x.var(1), x.std(1, correction=0), x.logsumexp(1),
