@@ -138,6 +138,18 @@ def nearly_rotary():
 
 
 @corpus_model
+def rotary_of_the_first_two():
+    """Pairs that are the first two of several elements; the axis before has two."""
+
+    def run(x, cos, sin):
+        a, b, c = x[..., 0], x[..., 1], x[..., -1]
+        return (torch.stack((a * cos - b * sin, a * sin + b * cos), -1),
+                torch.stack((a * cos - c * sin, a * sin + c * cos), -1))  # fmt: skip
+
+    return run, (drawn(4, 2, 6), drawn(4, 2), drawn(4, 2))
+
+
+@corpus_model
 def nearly_one_hot():
     def run(i, x):
         row, column = torch.arange(5), torch.arange(3)

@@ -134,6 +134,15 @@ _GRAPHS: dict[str, tuple] = {
         ("Cast", "x", "b", {"to": TensorProto.DOUBLE}),
         ("Cast", "x", "c", {"to": TensorProto.FLOAT16}), ("CastLike", "x a", "d"),
         ("Cast", "x", "e", {"to": TensorProto.BOOL})]),
+    # Numbers that the narrow floats do not reach.
+    "casts_out_of_range": (_M, {"large": _s(600.0)}, [
+        ("Mul", "x large", "y"), ("Cast", "y", "e", {"to": TensorProto.FLOAT8E4M3FN}),
+        ("Cast", "e", "a", {"to": TensorProto.FLOAT}),
+        ("Cast", "y", "f", {"to": TensorProto.FLOAT8E5M2, "saturate": 0}),
+        ("Cast", "f", "b", {"to": TensorProto.FLOAT}), ("Mul", "y large", "z"),
+        ("Cast", "z", "g", {"to": TensorProto.FLOAT16}),
+        ("Cast", "z", "h", {"to": TensorProto.FLOAT8E5M2}),
+        ("Cast", "h", "c", {"to": TensorProto.FLOAT})]),
     "reductions": (_X, {"axes": _i(1, -1), "one": _i(2)}, [
         ("ReduceSum", "x axes", "a", {"keepdims": 0}), ("ReduceMean", "x one", "b"),
         ("ReduceMax", "x axes", "c"), ("ReduceMin", "x one", "d", {"keepdims": 0}),
