@@ -121,7 +121,7 @@ _GRAPHS: dict[str, tuple] = {
         ("Mod", "x y", "i", {"fmod": 1}), ("Less", "x y", "j"), ("Greater", "x y", "k"),
         ("LessOrEqual", "x y", "l"), ("GreaterOrEqual", "x y", "m"), ("Equal", "x y", "n"),
         ("Where", "j x y", "o"), ("And", "j k", "p"), ("Or", "j k", "q"), ("Xor", "j k", "r"),
-        ("Not", "j", "s")]),
+        ("Not", "j", "s"), ("And", "j l", "t"), ("Or", "j l", "u"), ("Xor", "j l", "v")]),
     "integers": ({"x": ("i", 3, 4), "y": ("i", 4)}, {"two": _i(2), "seven": _i(7)}, [
         ("Add", "x y", "a"), ("Mul", "x y", "c"), ("Div", "x two", "d"), ("Mod", "x seven", "i"),
         ("BitwiseAnd", "x y", "p"), ("BitwiseOr", "x y", "q"), ("BitwiseXor", "x y", "r"),
