@@ -31,11 +31,14 @@ def nearly_activations():
 
 @corpus_model
 def losses_over_another_axis():
-    """The softmax over rows, of as many rows as classes."""
-    return lambda x, t: (F.nll_loss(F.log_softmax(x, 0), t),
-                         F.nll_loss(F.log_softmax(x, 1), t),
-                         F.nll_loss(F.log_softmax(x.t(), 0), t, reduction="sum")), (
-        drawn(5, 5), torch.tensor([1, 4, 2, 0, 3]))  # fmt: skip
+    """The softmax over rows, or over what lies behind the classes, of as many as classes."""
+    return lambda x, t, y, s: (F.nll_loss(F.log_softmax(x, 0), t),
+                               F.nll_loss(F.log_softmax(x, 1), t),
+                               F.nll_loss(F.log_softmax(x.t(), 0), t, reduction="sum"),
+                               F.nll_loss(F.log_softmax(y, 2), s),
+                               F.nll_loss(F.log_softmax(y, 1), s)), (
+        drawn(5, 5), torch.tensor([1, 4, 2, 0, 3]), drawn(2, 5, 5),
+        torch.tensor([[1, 4, 2, 0, 3], [0, 0, 1, 2, 4]]))  # fmt: skip
 
 
 @corpus_model
