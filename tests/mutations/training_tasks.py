@@ -100,13 +100,15 @@ def binary():
 
 @_task(*_REGRESSION)
 def ties():
-    """Operands that are equal: how much of the gradient the one has that is not constant."""
+    """Operands that are equal, differences and norms that are 0: where the gradient goes then."""
 
     def run(x, w):
         same = x.detach()
         return (torch.fmax(same, x) * w, torch.fmax(x, same), torch.fmin(same, x), x.clamp(same, w),
                 torch.fmin(x, same) * w, torch.maximum(x, same), torch.minimum(same, x),
-                torch.stack((x, same), 1).amax(1), torch.where(x > same, x, same))
+                torch.stack((x, same), 1).amax(1), torch.where(x > same, x, same),
+                torch.xlogy(x - same, w.abs() + 0.5), (x - same).norm(dim=1),
+                (x - same).norm(3, dim=1))  # fmt: skip
 
     return _zoo(run)
 
