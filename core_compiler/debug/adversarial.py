@@ -482,7 +482,6 @@ class Pair:
                 made.update(zip(op.results, wide.op(op, arrays, made), strict=True))
         return [made[pair[side]] for pair in self.values]
 
-
     def _moved(self, value: Value, array: np.ndarray, random, seed: int) -> np.ndarray:
         if value in self.computed:
             return moved_by_an_ulp(array, random)

@@ -77,8 +77,11 @@ def norms_of_flattened():
         square = ((x - mean) ** 2).reshape(x.shape[0], -1).mean(1).reshape(-1, 1, 1, 1)
         rows = x.reshape(x.shape[0], x.shape[1], -1).mean(2)[:, :, None, None]
         spread = ((x - rows) ** 2).flatten(2).mean(2)[:, :, None, None]
-        return ((x - mean) / torch.sqrt(square + 1e-5) * w, (x - rows) * torch.rsqrt(spread + 1e-5),
-                x * torch.rsqrt((x * x).flatten(1).mean(1)[:, None, None, None] + 1e-5) * w)
+        return (
+            (x - mean) / torch.sqrt(square + 1e-5) * w,
+            (x - rows) * torch.rsqrt(spread + 1e-5),
+            x * torch.rsqrt((x * x).flatten(1).mean(1)[:, None, None, None] + 1e-5) * w,
+        )
 
     return run, (drawn(3, 4, 4, 4), drawn(4))
 
@@ -93,9 +96,15 @@ def floats_of_several_sizes():
             return middle * torch.rsqrt((b * b).mean(-1, keepdim=True) + 1e-5)
 
         wide = x.float()
-        return (normed(wide, wide).to(x.dtype) * w, normed(x, x) * w, normed(y, y.double()),
-                normed(y.double(), y), normed(x, wide), torch.softmax(wide, -1).to(x.dtype) * w,
-                x * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + 1e-6).to(x.dtype))
+        return (
+            normed(wide, wide).to(x.dtype) * w,
+            normed(x, x) * w,
+            normed(y, y.double()),
+            normed(y.double(), y),
+            normed(x, wide),
+            torch.softmax(wide, -1).to(x.dtype) * w,
+            x * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + 1e-6).to(x.dtype),
+        )
 
     return run, (drawn(4, 12).bfloat16(), drawn(4, 12), drawn(12).bfloat16())
 
