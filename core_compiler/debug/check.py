@@ -168,9 +168,7 @@ class Checker:
         self.values.learn(rewrite.new)
         self.adversary.learn(rewrite.new)
 
-    def _checked(
-        self, rewrite: Rewrite, exact: bool, anew: bool, alike: bool = True
-    ) -> CheckRecord:
+    def _checked(self, rewrite: Rewrite, exact: bool, anew: bool, alike: bool) -> CheckRecord:
         if exact and rewrite.tolerance is not None:
             note = "an exact pass used a rule that may change bits"
             return CheckRecord(rewrite, "failed", note=note)

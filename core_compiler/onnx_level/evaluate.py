@@ -187,8 +187,8 @@ def _model(body: Block, weights: WeightStore, functions: Mapping[str, Function])
     """A module of level ``onnx`` whose main is ``body``."""
     called = {n: f for n, f in functions.items() if n != "main"}
     facts = {
-        "ir_version": 10, "opsets": versions([o for op in body.ops for o in op.walk()], functions),
-        "graph": "node", "outputs": tuple(f"output{i}" for i in range(len(body.outputs))),
+        "ir_version": 10, "opsets": versions(body.walk(), functions), "graph": "node",
+        "outputs": tuple(f"output{i}" for i in range(len(body.outputs))),
     }  # fmt: skip
     return Module({"main": Function("main", body, LEVEL, facts), **called}, weights)
 

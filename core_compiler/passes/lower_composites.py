@@ -1,7 +1,4 @@
-"""Lower composites: what the target does not claim whole becomes primitives, with the same bits.
-
-So does a concatenation of more parts than a kernel can tell apart.
-"""
+"""Lower composites: what the target does not claim whole becomes primitives, with the same bits."""
 
 from __future__ import annotations
 
@@ -17,7 +14,8 @@ from core_compiler.passes.grouping import not_claimed
 
 @dataclass(frozen=True)
 class LowerComposites(Pass):
-    """Expands every composite that the target does not claim whole as its declaration says."""
+    """Expands every composite that the target does not claim whole as its declaration says, and
+    concatenations of more parts than one kernel can hold."""
 
     half = "implementation"
     mandatory = True
