@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.debug.check import same_bits
+from core_compiler.debug.equal_elements import are_ties, finder
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import FURTHER, Evidence, Judgement, judge
@@ -32,8 +33,6 @@ KEPT = 1 << 26
 _STORED = frozenset({
     "parameter", "buffer", "constant_tensor", "frozen", "constant", "initializer", "Constant",
 })  # fmt: skip
-#: Ops that give positions in an operand.
-POSITIONS = frozenset({"core.topk", "core.argsort", "core.argmax", "core.argmin"})
 _SCANS = frozenset(f"core.{name}" for name, *_ in SCANS)
 #: A number with no more binary digits than this is exact in a formula: 1/2, 3, 0.044 is not.
 _DIGITS = 8
@@ -114,9 +113,7 @@ class Alone:
               constants: float = 0.0, open_ties: bool = False) -> Judgement:  # fmt: skip
         """The verdict on a value that our ops made of the framework's operands; ``theirs`` may be
         smaller along axes whose size data decide: there the first elements count."""
-        if open_ties and theirs.dtype.kind in "iu" and made.op is not None and are_ties(
-            made.op, made.uses[made.op.operands[0]].array, made.array, theirs
-        ) and not same_bits(theirs, made.array):  # fmt: skip
+        if open_ties and _are_of_equals(made, theirs):
             return Judgement("within", distance(theirs, made.array), note="positions of equals")
 
         def in_f64(*how: Any) -> np.ndarray:
@@ -342,26 +339,19 @@ def _is_stored(op: Op) -> bool:
     return any(n.kind in _STORED for n in nodes)
 
 
-def are_ties(
-    op: Op | None, x: np.ndarray, ours: np.ndarray, theirs: np.ndarray, apart: float = 0.0
-) -> bool:
-    """Whether two answers of ``op``, positions in ``x``, differ only between elements that are
-    equal, or no more than ``apart`` from each other."""
-    if op is None or op.kind not in POSITIONS or theirs.shape != ours.shape:
+def _are_of_equals(made: Known, theirs: np.ndarray) -> bool:
+    """Whether ``theirs`` are other positions than ours, of elements equal to those at ours."""
+    if theirs.dtype.kind not in "iu" or same_bits(theirs, made.array):
         return False
-    axis = op["axis"]
-    if axis < 0 or theirs.size == 0 or theirs.min() < 0 or theirs.max() >= x.shape[axis]:
-        return False
-    if op.kind in ("core.argmax", "core.argmin"):
-        ours, theirs = (np.expand_dims(a, axis) for a in (ours, theirs))
-    elif (np.diff(np.sort(theirs, axis), axis=axis) == 0).any():
-        return False  # a position twice
-    at_ours, at_theirs = (np.take_along_axis(x, i.astype(np.int64), axis) for i in (ours, theirs))
-    same = (at_ours == at_theirs) | ((at_ours != at_ours) & (at_theirs != at_theirs))
-    if apart:
-        with np.errstate(invalid="ignore"):
-            same |= np.abs(at_ours.astype(np.float64) - at_theirs.astype(np.float64)) <= apart
-    return bool(same.all())
+    known = made
+
+    def maker(value: Value) -> Op | None:
+        nonlocal known
+        known = known.uses[value]
+        return known.op
+
+    op = finder(made.op, maker)
+    return op is not None and are_ties(op, known.uses[op.operands[0]].array, made.array, theirs)
 
 
 # -- an ulp beside ---------------------------------------------------------------------------------

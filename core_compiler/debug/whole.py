@@ -11,15 +11,14 @@ import numpy as np
 
 from core_compiler.debug.alone import (
     KEPT,
-    POSITIONS,
     ResultsRounded,
-    are_ties,
     moved,
     nearby,
     random_values,
     terms,
 )
 from core_compiler.debug.check import SEEDS, same_bits
+from core_compiler.debug.equal_elements import are_ties, finder
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import EACH_ULPS, MARGIN, VAGUE, Evidence, Judgement, judge
@@ -163,10 +162,9 @@ def _are_near_ties(
     are as near to each other as rounding before them may bring them."""
     if ours.dtype.kind not in "iu":
         return False
-    op = maker(module, place)
-    if op is not None and op.kind == "core.cast":
-        op = next((o for o in module.main.body.ops if op.operands[0] in o.results), None)
-    if op is None or op.kind not in POSITIONS or not op.operands[0].type.dtype.is_float:
+    makers = {v: op for op in module.main.body.ops for v in op.results}
+    op = finder(makers.get(module.main.outputs[place]), makers.get)
+    if op is None or not op.operands[0].type.dtype.is_float:
         return False
     main = module.main
     body = Block(main.arguments, main.body.ops, (op.operands[0],))

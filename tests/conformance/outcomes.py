@@ -137,6 +137,11 @@ def recorded(suite: str, path: str) -> dict[str, str]:
     return load(suite).get("paths", {}).get(path, {}).get("cases", {})
 
 
+def passed(suite: str) -> frozenset[str]:
+    """The cases that are recorded as passed by reference."""
+    return frozenset(n for n, found in recorded(suite, "reference").items() if found == "passed")
+
+
 def recorded_versions(suite: str, path: str) -> dict[str, str]:
     """Package -> version that the record of a path was made with."""
     return load(suite).get("paths", {}).get(path, {}).get("versions", {})

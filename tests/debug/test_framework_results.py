@@ -444,3 +444,10 @@ def test_what_dropout_keeps_is_what_the_framework_makes_of_it():
 
 def test_nothing_is_kept_of_what_a_framework_leaves_unset():
     assert compared(lambda x: (x.new_empty((3,)), x + 1), X).verdict == "equal"
+
+
+def test_a_position_of_equals_that_is_handed_on_is_open_too():
+    """torch's kthvalue gives any of equal elements; ours is a part of a sort's positions."""
+    x = np.random.default_rng(0).integers(0, 3, (40, 50))
+    found = compared(lambda x: tuple(x.kthvalue(3, 1)), x)
+    assert found.verdict == "within" and found.beyond is None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from core_compiler.arrays import as_numpy
-from core_compiler.debug import alone
+from core_compiler.debug import alone, equal_elements
 from core_compiler.debug.framework import compare
 from core_compiler.debug.verdict import Evidence, by_tolerance, judge, worst
 from core_compiler.debug.whole import Whole, judge_results, moved_inputs
@@ -501,8 +501,8 @@ def test_ties_are_positions_of_equal_elements_only():
 
     x = Value(tensor((1, 3), "f32"), "x")
     op = Op("core.argmax", (x,), (Value(tensor((1,), "i64"), "k"),), {"axis": 1})
-    assert alone.are_ties(op, values, np.int64([0]), np.int64([1]))
-    assert not alone.are_ties(op, values, np.int64([0]), np.int64([2]))
+    assert equal_elements.are_ties(op, values, np.int64([0]), np.int64([1]))
+    assert not equal_elements.are_ties(op, values, np.int64([0]), np.int64([2]))
 
 
 def onnx_compared(proto, *arrays):

@@ -40,9 +40,9 @@ def build(folder: Path, names: Sequence[str] = ()) -> list[Entry]:
 def _torch_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
     import torch
 
-    from tests.mutations import torch_models
+    from tests.mutations import opinfo_suite, torch_models
 
-    for spec in torch_models.models(names):
+    for spec in (*torch_models.models(names), *opinfo_suite.models(names)):
         path = folder / f"{spec.name}.pt2"
         program = torch.export.export(spec.module, spec.inputs)
         torch.export.save(program, path)

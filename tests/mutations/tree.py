@@ -16,10 +16,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _PACKAGES = ("core_compiler", "workbench", "sample_models")
-_HARNESS = "tests/mutations"
-#: The files of the harness that the corpus is made by.
-CORPUS = ("torch_models.py", "edge_models.py", "onnx_models.py", "onnx_suite.py",
-          "training_tasks.py")  # fmt: skip
+#: Of the tests, what runs in a copy: the harness, and the suites that models are made of.
+_HARNESS = ("mutations", "conformance", "results/opinfo.json", "results/onnx_nodes.json")
+#: The files that the corpus is made by.
+CORPUS = (
+    *(f"mutations/{name}.py" for name in (
+        "torch_models", "edge_models", "opinfo_suite", "onnx_models", "onnx_suite",
+        "training_tasks")),
+    "conformance/opinfo.py", *_HARNESS[2:],
+)  # fmt: skip
 
 
 def digest(root: Path = ROOT, files: Sequence[str] = ()) -> str:
@@ -36,7 +41,7 @@ def corpus_digest(root: Path = ROOT) -> str:
     """SHA-256 over the files that make the corpus."""
     found = hashlib.sha256()
     for name in CORPUS:
-        found.update((root / _HARNESS / name).read_bytes())
+        found.update((root / "tests" / name).read_bytes())
     return found.hexdigest()
 
 
@@ -50,8 +55,11 @@ def copy(folder: Path, root: Path = ROOT) -> Path:
         compileall.compile_dir(folder, quiet=2)
         (folder / ".complete").touch()
     shutil.rmtree(folder / "tests", ignore_errors=True)
-    shutil.copytree(root / _HARNESS, folder / _HARNESS)
+    (folder / "tests" / "results").mkdir(parents=True)
     (folder / "tests" / "__init__.py").touch()
+    for part in _HARNESS:
+        copied = shutil.copytree if (root / "tests" / part).is_dir() else shutil.copyfile
+        copied(root / "tests" / part, folder / "tests" / part)
     return folder
 
 

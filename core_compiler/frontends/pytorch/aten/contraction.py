@@ -19,10 +19,11 @@ def _swap_last(b, x):
 
 @aten("mm", "bmm")
 def mm(b, x, y):
-    return b.to(b.matmul(x, y), b.dtype)  # products of narrow integers come wide, and wrap alike
+    """In the result's dtype: products of narrow integers come wide, and wrap alike."""
+    return b.to(b.matmul(x, y), b.dtype)
 
 
-@aten("matmul")
+@aten("matmul", "mv", "dot", "vdot")
 def matmul(b, x, y):
     """torch.matmul: vectors get an axis that is dropped again, batch axes broadcast; a shared right
     matrix is one product over merged rows."""
@@ -34,16 +35,11 @@ def matmul(b, x, y):
     if y.type.rank == 2 and x.type.rank > 2:
         rows = math.prod(x.type.shape[:-1])
         flat = b.reshape(x, shape=(rows, x.type.shape[-1]))
-        return b.reshape(b.matmul(flat, y), shape=shape)
+        return b.reshape(mm(b, flat, y), shape=shape)
     batch = broadcast_shape(x.type.shape[:-2], y.type.shape[:-2])
     x = b.expand(x, (*batch, *x.type.shape[-2:]))
     y = b.expand(y, (*batch, *y.type.shape[-2:]))
-    return b.reshape(b.matmul(x, y), shape=shape)
-
-
-@aten("mv", "dot", "vdot")
-def mv(b, x, y):
-    return matmul(b, x, y)
+    return b.reshape(mm(b, x, y), shape=shape)
 
 
 def _plus(b, product, addend, beta, alpha):
@@ -69,7 +65,9 @@ def linear(b, x, weight, bias=None):
     w = b.transpose(weight, permutation=(1, 0)) if weight.type.rank == 2 else weight
     if weight.type.rank == 1:
         raise NotSupported("a weight of rank 1")
-    return b.linear(x, w, *(() if bias is None else (bias,)))
+    if bias is None or b.dtype.is_float:
+        return b.to(b.linear(x, w, *(() if bias is None else (bias,))), b.dtype)
+    return b.bias(b.to(b.linear(x, w), b.dtype), bias, x.type.rank - 1)
 
 
 @aten("scaled_dot_product_attention")
@@ -98,10 +96,3 @@ def _repeat_heads(b, x, heads: int):
     wide = (*batch, own, heads // own, rows, width)
     dims = tuple(i if i <= axis else i + 1 for i in range(x.type.rank))
     return b.reshape(b.broadcast(x, shape=wide, dims=dims), shape=(*batch, heads, rows, width))
-
-
-@aten("outer", "ger")
-def outer(b, x, y):
-    rows = b.broadcast(b.to(x, b.dtype), shape=b.shape, dims=(0,))
-    columns = b.broadcast(b.to(y, b.dtype), shape=b.shape, dims=(1,))
-    return b.mul(rows, columns)

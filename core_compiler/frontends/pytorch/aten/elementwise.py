@@ -31,7 +31,8 @@ _UNARY = {
 _KEEPS_INTEGERS = frozenset(("abs", "neg", "floor", "ceil", "round", "trunc"))
 
 _BINARY = {
-    "mul": "mul", "multiply": "mul", "maximum": "max", "minimum": "min", "pow": "pow",
+    "mul": "mul", "multiply": "mul", "maximum": "max", "minimum": "min",
+    "max.other": "max", "min.other": "min", "pow": "pow",
     "fmod": "rem", "remainder": "mod", "atan2": "atan2", "arctan2": "atan2",
     "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_left_shift": "shl",
     "bitwise_right_shift": "shr", "__and__": "and", "__or__": "or", "__xor__": "xor",
@@ -183,9 +184,17 @@ def reciprocal(b, x):
     return b.div(b.scalar_like(1, x), x)
 
 
+@aten("outer", "ger")
+def outer(b, x, y):
+    rows = b.broadcast(b.to(x, b.dtype), shape=b.shape, dims=(0,))
+    columns = b.broadcast(b.to(y, b.dtype), shape=b.shape, dims=(1,))
+    return _binary("mul")(b, rows, columns)
+
+
 @aten("square")
 def square(b, x):
-    return b.and_(x, x) if x.type.dtype is BOOL else b.mul(x, x)
+    x = b.to(x, b.dtype)
+    return b.mul(x, x)
 
 
 @aten("pow.Tensor_Scalar")

@@ -20,7 +20,7 @@ def _conv(b, x, w, bias, stride, padding, dilation, groups):
     else:
         low = high = (0,) * spatial if padding == "valid" else per_axis(padding, spatial)
     made = b.conv(x, w, strides=strides, low=low, high=high, dilations=dilations, groups=groups)
-    made = b.bias(made, bias, 1)
+    made = b.bias(b.to(made, b.dtype), bias, 1)  # products of narrow integers come wide
     return b.reshape(made, shape=made.type.shape[1:]) if lifted else made
 
 
@@ -53,7 +53,7 @@ def _conv_transpose(b, x, w, bias, stride, padding, output_padding, groups, dila
         x, w, strides=per_axis(stride, spatial), low=pads, high=pads, groups=groups,
         dilations=per_axis(dilation, spatial), output_padding=per_axis(output_padding, spatial),
     )  # fmt: skip
-    made = b.bias(made, bias, 1)
+    made = b.bias(b.to(made, b.dtype), bias, 1)
     return b.reshape(made, shape=made.type.shape[1:]) if lifted else made
 
 

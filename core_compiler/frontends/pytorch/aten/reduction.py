@@ -88,16 +88,6 @@ def min_dim(b, x, axis, keepdim=False):
     return _with_index(b, x, axis, keepdim, "min")
 
 
-@aten("max.other")
-def max_other(b, x, y):
-    return b.max(*b.pair(x, y, b.dtype))
-
-
-@aten("min.other")
-def min_other(b, x, y):
-    return b.min(*b.pair(x, y, b.dtype))
-
-
 def _arg(b, x, axis, keepdim, name):
     if axis is None:
         flat = b.reshape(x, shape=(x.type.elements,))
