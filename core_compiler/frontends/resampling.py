@@ -41,3 +41,25 @@ def weighted(b: Builder, x: Value, axis: int, places: np.ndarray, weights: np.nd
         total = part if total is None else b.add(total, part)
     assert total is not None  # weights add up to 1
     return total
+
+
+def weighted_in_fixed_point(
+    b: Builder, x: Value, axis: int, places: np.ndarray, weights: np.ndarray
+) -> Value:
+    """:func:`weighted` of bytes as Pillow and ATen compute it: weights of 16 bits, one rounding."""
+    digits = _digits(float(weights.max()))
+    factors = np.trunc(weights * 2.0**digits + np.where(weights < 0, -0.5, 0.5))
+    total = weighted(b, b.cast(x, dtype="i32"), axis, places, factors)
+    total = b.shr(
+        b.add(total, b.scalar_like(1 << digits >> 1, total)), b.scalar_like(digits, total)
+    )
+    total = b.min(b.max(total, b.scalar_like(0, total)), b.scalar_like(255, total))
+    return b.cast(total, dtype=x.type.dtype)
+
+
+def _digits(largest: float) -> int:
+    """The most binary digits after the point with which a weight fits into 16 bits (at most 22)."""
+    digits = 0
+    while digits < 22 and int(0.5 + largest * (1 << (digits + 1))) < 1 << 15:
+        digits += 1
+    return digits

@@ -1,7 +1,6 @@
 """How each ATen op becomes tensor IR: one table, a file a family."""
 
 from core_compiler.frontends.pytorch.aten import (
-    antialias,
     backward,
     bags,
     complex_numbers,
@@ -11,6 +10,7 @@ from core_compiler.frontends.pytorch.aten import (
     elementwise,
     experts,
     indexing,
+    interpolation,
     losses,
     network,
     pooling,
@@ -35,7 +35,6 @@ __all__ = [
     "Misfit",
     "NotSupported",
     "Refused",
-    "antialias",
     "backward",
     "bags",
     "complex_numbers",
@@ -45,6 +44,7 @@ __all__ = [
     "elementwise",
     "experts",
     "indexing",
+    "interpolation",
     "leaves",
     "lookup_complex",
     "losses",

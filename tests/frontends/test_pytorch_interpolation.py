@@ -1,4 +1,4 @@
-"""Interpolation with ``antialias=True``: torch as the oracle, at any sizes."""
+"""Interpolation with ``antialias=True``, and of bytes: torch as the oracle, at any sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.framework import compare
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_module
 from tests.examples import examples
 
@@ -25,7 +24,7 @@ class Resized(torch.nn.Module):
         self.how = how
 
     def forward(self, x):
-        return torch.nn.functional.interpolate(x, antialias=True, **self.how)
+        return torch.nn.functional.interpolate(x, **{"antialias": True} | self.how)
 
 
 @settings(max_examples=examples(18), deadline=None)
@@ -61,7 +60,30 @@ def agrees(before, **how):
     assert compare(found.module, [x.numpy()], found.nodes, 1).verdict in ("equal", "within")
 
 
-def test_images_of_bytes_are_refused_by_their_line():
-    module = Resized(size=(2, 2), mode="bilinear")
-    with pytest.raises(UserError, match=r"ui8.*rounds in between.*test_pytorch_antialias\.py:\d+"):
-        import_module(module, (torch.zeros(1, 3, 5, 5, dtype=torch.uint8),))
+@settings(max_examples=examples(24), deadline=None)
+@given(
+    st.sampled_from(MODES), st.booleans(), st.tuples(*[st.integers(1, 19)] * 2),
+    st.tuples(st.integers(1, 30), st.integers(2, 30)), st.booleans(), st.integers(0, 9),
+)  # fmt: skip
+def test_images_of_bytes_have_the_bits_of_torch(mode, antialias, before, after, corners, seed):
+    """In fixed point, rows before columns: one rounding for both would be another number in 20%."""
+    plain = {"antialias": antialias or mode == "lanczos", "align_corners": corners}
+    module = Resized(mode=mode, size=after, **plain if mode != "lanczos" else {})
+    x = torch.randint(0, 256, (2, 3, *before), dtype=torch.uint8,
+                      generator=torch.Generator().manual_seed(seed))  # fmt: skip
+    found = import_module(module, (x,))
+    (made,) = Evaluator(found.module.weights).block(found.module.main.body, [x.numpy()])
+    assert found.facts["stood_in"] == []
+    np.testing.assert_array_equal(made, module(x).numpy())
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("factor", [0.4, 1.7, (0.5, 2.3)])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_images_of_bytes_by_a_factor(mode, factor, recompute):
+    module = Resized(mode=mode, scale_factor=factor, recompute_scale_factor=recompute,
+                     antialias=False)  # fmt: skip
+    x = torch.randint(0, 256, (1, 3, 9, 11), dtype=torch.uint8)
+    found = import_module(module, (x,))
+    (made,) = Evaluator(found.module.weights).block(found.module.main.body, [x.numpy()])
+    np.testing.assert_array_equal(made, module(x).numpy())

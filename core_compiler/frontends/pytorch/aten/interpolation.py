@@ -1,0 +1,111 @@
+"""Interpolation of ATen that torch has no decomposition of its own for, or another one.
+
+With ``antialias=True`` the kernel widens where an image shrinks, as Pillow's does.  Images of bytes
+are resized in fixed point, the rows rounded to bytes before the columns, as Pillow does it too:
+torch's decomposition would round once (ATen, ``cpu/UpSampleKernel.cpp``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from core_compiler.frontends.base import WRITTEN_OUT, need_small
+from core_compiler.frontends.pytorch.aten.table import NotSupported, aten
+from core_compiler.frontends.resampling import (
+    cubic,
+    lanczos,
+    triangle,
+    weighted,
+    weighted_in_fixed_point,
+)
+
+Kernel = Callable[[np.ndarray], np.ndarray]
+
+#: Packet -> its kernel, and how many elements the kernel reaches to either side.
+WIDENING: dict[str, tuple[Kernel, int]] = {
+    "_upsample_bilinear2d_aa": (triangle, 1),
+    "_upsample_bicubic2d_aa": (partial(cubic, a=-0.5), 2),
+    "_upsample_lanczos2d_aa": (lanczos, 3),
+}
+PLAIN: dict[str, tuple[Kernel, int]] = {
+    "upsample_bilinear2d": (triangle, 1),
+    "upsample_bicubic2d": (partial(cubic, a=-0.75), 2),
+}
+
+
+@aten(*WIDENING)
+def antialiased(b, x, output_size, align_corners, *scales):
+    """``scales``: one of height and one of width, or both in a list; None: derived from sizes."""
+    kernel, reach = WIDENING[str(b.node.target).split(".")[1]]
+    for axis, size, out, factor in _axes(x, output_size, scales):
+        step = _step(size, out, align_corners, factor)
+        x = _resized(b, x, axis, *_taps(size, out, step, kernel, reach))
+    return x
+
+
+@aten(*PLAIN)
+def interpolated(b, x, output_size, align_corners, *scales):
+    if x.type.dtype.is_float:
+        raise NotSupported("torch's decomposition has the bits of its kernel")
+    kernel, reach = PLAIN[str(b.node.target).split(".")[1]]
+    for axis, size, out, factor in _axes(x, output_size, scales):
+        step = _step(size, out, align_corners, factor)
+        positions = np.arange(out) * step if align_corners else step * (np.arange(out) + 0.5) - 0.5
+        x = _resized(b, x, axis, *_plain_taps(size, positions, kernel, reach))
+    return x
+
+
+def _axes(x, output_size, scales):
+    """Axis, size, size afterwards and given factor (or None): of the rows, then of the columns."""
+    given = scales[0] if scales and isinstance(scales[0], list | tuple) else scales
+    factors = [*(given or ()), None, None][:2]
+    for axis, factor, place in ((3, factors[1], 1), (2, factors[0], 0)):
+        size = x.type.shape[axis]
+        yield axis, size, output_size[place] if output_size else math.floor(size * factor), factor
+
+
+def _resized(b, x, axis, places, weights):
+    make = weighted if x.type.dtype.is_float else weighted_in_fixed_point
+    return make(b, x, axis, places, weights)
+
+
+def _step(size: int, out: int, align_corners: bool, factor: float | None) -> float:
+    """The distance of output positions, in input elements."""
+    if align_corners:
+        return (size - 1) / (out - 1) if out > 1 else 0.0
+    return 1 / factor if factor else size / out
+
+
+def _taps(
+    size: int, out: int, step: float, kernel: Kernel, reach: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and weights, [taps, out]: the kernel is as much wider as the axis shrinks."""
+    wide = max(step, 1.0)
+    centres = step * (np.arange(out) + 0.5)
+    first = np.maximum((centres - reach * wide + 0.5).astype(np.int64), 0)
+    last = np.minimum((centres + reach * wide + 0.5).astype(np.int64), size)
+    most = int((last - first).max())
+    need_small(most, "elements that a resized one is made of", WRITTEN_OUT)
+    need_small(most * out, "weights of a resized axis")
+    places = first + np.arange(most)[:, None]
+    weights = kernel((places - centres + 0.5) / wide)
+    weights = np.where(places < last, weights, 0.0)
+    return np.minimum(places, size - 1), weights / weights.sum(0)
+
+
+def _plain_taps(
+    size: int, positions: np.ndarray, kernel: Kernel, reach: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and weights, [taps, out]; what lies outside counts for the element at the edge."""
+    if reach == 1:  # a linear kernel has no slope at the edge
+        positions = np.clip(positions, 0, size - 1)
+    need_small(2 * reach * positions.size, "weights of a resized axis")
+    near = np.floor(positions) + np.arange(1 - reach, 1 + reach)[:, None]
+    inside = np.clip(near, 0, size - 1).astype(np.int64)
+    weights = np.zeros(near.shape)
+    np.add.at(weights, (inside - inside[0], np.arange(positions.size)), kernel(near - positions))
+    return np.minimum(inside[0] + np.arange(2 * reach)[:, None], size - 1), weights
