@@ -742,3 +742,41 @@ def conv_transposed_wide():
 def conv_transposed_whole():
     return nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1), (
         drawn(1, 3, 5, 4),), ("--skip", "split_strided_convolutions")  # fmt: skip
+
+
+@corpus_model
+def batch_norms_by_hand():
+    """With statistics that are given: three forms, and one whose scale is of each element."""
+
+    def run(x, y, mean, spread, scale, bias):
+        mean, spread, scale, bias = (v[:, None, None] for v in (mean, spread.abs(), scale, bias))
+        return ((x - mean) / torch.sqrt(spread + 1e-3) * scale + bias,
+                (x - mean) * torch.rsqrt(spread + 1e-3) * scale + bias,
+                (x - mean) * (torch.rsqrt(spread + 1e-3) * scale) + bias,
+                (x - mean) / torch.sqrt(spread + 1e-3) * y + bias)  # fmt: skip
+
+    return run, (drawn(2, 3, 4, 5), drawn(2, 3, 4, 5), *(drawn(3) for _ in range(4)))
+
+
+@corpus_model
+def attention_of_what_is_repeated():
+    """Shares, queries, and exponentials that a broadcast repeats before a product or a sum."""
+
+    def run(q, k, v, queries, keys):
+        shares = torch.softmax(q @ k.transpose(1, 2), 2).expand(3, 4, 5)
+        others = torch.softmax(queries.expand(3, 4, 6) @ keys.transpose(1, 2), 2)
+        x = torch.exp(q - q.amax(2, keepdim=True))
+        return shares @ v, others @ v, x.expand(3, 4, 6) / x.sum(2, keepdim=True).expand(3, 4, 6)
+
+    return run, (drawn(1, 4, 6), drawn(1, 5, 6), drawn(3, 5, 2), drawn(1, 4, 6), drawn(3, 5, 6))
+
+
+@corpus_model
+def attention_over_a_batch():
+    """A softmax over the batch of its scores, which the second product sums up."""
+
+    def run(q, k, v):
+        shares = torch.softmax(q @ k.transpose(1, 2), 0)
+        return torch.einsum("bqk,bv->qkv", shares, v), torch.einsum("bqk,bkv->qkv", shares, q)
+
+    return run, (drawn(3, 4, 6), drawn(3, 4, 6), drawn(3, 2))

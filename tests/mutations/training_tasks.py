@@ -284,3 +284,22 @@ def smoothed_loss():
 
     torch.manual_seed(0)
     return M(), (_floats(5), _classes(7))
+
+
+@_task("--loss", "own")
+def weighted_loss():
+    """Losses with a weight for each class and a class that is left out."""
+
+    class M(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(5, 7)
+            self.register_buffer("weight", torch.rand(7) + 0.5)
+
+        def forward(self, x, t):
+            y = self.first(x)
+            return F.cross_entropy(y, t, self.weight) + F.nll_loss(
+                F.log_softmax(y * y, 1), t, self.weight, ignore_index=4)  # fmt: skip
+
+    torch.manual_seed(0)
+    return M(), (_floats(5), np.array([4, 2, 6, 0]))
