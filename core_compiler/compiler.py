@@ -19,7 +19,7 @@ import numpy as np
 
 from core_compiler import targets
 from core_compiler.arrays import write_back
-from core_compiler.debug import declared, elementary, translations
+from core_compiler.debug import declared, elementary, random_numbers, translations
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.divisions import certain
 from core_compiler.edit_facts import edit_facts
@@ -578,7 +578,8 @@ class Compilation:
     def _check_contract(self) -> None:
         """Check what no stage can show: what its kernels and rules share with the reference."""
         imported = self.stages[0].module
-        found = elementary.checks(self.module, imported) + declared.checks(imported, [self.module])
+        found = [*elementary.checks(self.module, imported), *random_numbers.checks(imported),
+                 *declared.checks(imported, [self.module])]  # fmt: skip
         if found:
             self.checks[0] = [*self.checks.get(0, ()), *found]
             self.observer.check(0, found)

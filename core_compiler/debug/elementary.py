@@ -83,7 +83,8 @@ def checks(module: Module, imported: Module) -> list[CheckRecord]:
 
 def used(module: Module) -> dict[tuple[str, str], Op]:
     """The contract's elementary functions that kernels call, by name and dtype (f32 or f64: that
-    in which it is computed), each with the first op that does."""
+    in which it is computed, and f64, in which stages are judged), each with the first op that
+    does."""
     known = _functions()
     found: dict[tuple[str, str], Op] = {}
     for function in module.functions.values():
@@ -94,7 +95,8 @@ def used(module: Module) -> dict[tuple[str, str], Op]:
                 continue
             kind = getattr(op.results[0].type, "dtype", op.results[0].type)
             if isinstance(kind, DType) and code_name(kind) in known[name].dtypes:
-                found.setdefault((name, code_name(kind)), op)
+                for dtype in dict.fromkeys((code_name(kind), "f64")):
+                    found.setdefault((name, dtype), op)
     return found
 
 

@@ -10,13 +10,14 @@ import pytest
 
 from core_compiler import compiler
 from core_compiler.compiler import Options
-from core_compiler.debug import declared, elementary
+from core_compiler.debug import declared, elementary, random_numbers
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, tensor
 from core_compiler.kernels.functions import FUNCTIONS
 from core_compiler.kernels.reference import elementwise
 from core_compiler.ops.base import REGISTRY, TypeRuleError
 from core_compiler.ops.builder import Builder
 from core_compiler.targets.cpu import CPU
+from tests.ops.philox import KNOWN_ANSWERS
 from tests.passes.programs import program
 from tests.slow import slow_but
 from workbench import failures
@@ -59,7 +60,8 @@ def test_errors_beyond_what_is_stated_are_found(afresh, monkeypatch, name, dtype
 def test_a_function_that_errs_more_than_it_states_fails_the_check_of_the_import(
     afresh, monkeypatch
 ):
-    stated = replace(FUNCTIONS["acos"], bounds={"f32": 0.4, "f64": 0.4})
+    known = FUNCTIONS["acos"]
+    stated = replace(known, bounds={**known.bounds, "f32": 0.4})
     monkeypatch.setitem(FUNCTIONS, "acos", stated)
     b, x = Builder(WeightStore()), Value(tensor((4, 5), "f32"), "x")
     y = b.acos(b.tanh(x))
@@ -70,6 +72,56 @@ def test_a_function_that_errs_more_than_it_states_fails_the_check_of_the_import(
     assert (row["pass"], row["rule"]) == ("import", "function")
     assert '"core.acos"' in row["op"] and "the contract states 0.4" in row["note"]
     assert row["want"] != row["got"] and 0 < row["error"] < 1e-6
+
+
+def test_the_f64_that_stages_are_judged_by_is_held_too(afresh, monkeypatch):
+    right = elementwise.apply
+
+    def wrong(name, *arguments):
+        made = right(name, *arguments)
+        return made * (1 + 2.0**-48) if made.dtype == np.float64 else made
+
+    monkeypatch.setattr(elementary, "apply", wrong)
+    module = program(lambda b, x: b.exp(x), "4x5xf32")
+    inputs = [np.linspace(-2, 2, 20, dtype=np.float32).reshape(4, 5)]
+    made = compiler.start(module, CPU(), compiler.Options(check=True), inputs).finish()
+    (row,) = failures.rows(made)
+    assert (row["pass"], row["rule"]) == ("import", "function") and " in f64 is off" in row["note"]
+
+
+# -- random numbers --------------------------------------------------------------------------------
+
+
+def test_the_generator_keeps_the_known_answers():
+    random_numbers.wrong.cache_clear()
+    assert random_numbers.wrong() is None
+    assert tuple(KNOWN_ANSWERS[n] for n in (0, 2)) == random_numbers.KNOWN_ANSWERS
+
+
+@pytest.mark.parametrize(
+    ("function", "fault", "note"),
+    [
+        ("random_bits", lambda made: made ^ np.uint32(1), "its known answer is 0x6627e8d5"),
+        ("uniform", lambda made: made + np.float32(2.0**-24), "its formula makes"),
+        ("normal", lambda made: made * np.float32(1.0001), "its formula makes"),
+    ],
+)
+def test_a_generator_that_is_not_the_published_one_fails_the_import(
+    monkeypatch, function, fault, note
+):
+    right = getattr(random_numbers, function)
+    monkeypatch.setattr(random_numbers, function, lambda *a, **k: fault(right(*a, **k)))
+    random_numbers.wrong.cache_clear()
+    module = program(
+        lambda b, x: b.add(x, b.random_uniform(b.constant(3, "i64"), shape=(4, 5), stream=0)),
+        "4x5xf32",
+    )
+    inputs = [np.zeros((4, 5), np.float32)]
+    made = compiler.start(module, CPU(), compiler.Options(check=True), inputs).finish()
+    random_numbers.wrong.cache_clear()
+    (row,) = failures.rows(made)
+    assert (row["pass"], row["rule"]) == ("import", "function") and note in row["note"]
+    assert '"core.random_uniform"' in row["op"]
 
 
 # -- what ops declare ------------------------------------------------------------------------------

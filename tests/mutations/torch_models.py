@@ -780,3 +780,16 @@ def attention_over_a_batch():
         return torch.einsum("bqk,bv->qkv", shares, v), torch.einsum("bqk,bkv->qkv", shares, q)
 
     return run, (drawn(3, 4, 6), drawn(3, 4, 6), drawn(3, 2))
+
+
+@corpus_model
+def conv_transposed_beyond_its_end():
+    """One tap, so that no position lies before the image, and padding of the result behind it."""
+    return nn.ConvTranspose1d(2, 3, 1, dilation=4, output_padding=3), (drawn(2, 2, 5),)
+
+
+@corpus_model
+def acos_in_f64():
+    """Functions that only what is judged in f64 calls otherwise."""
+    return lambda x: (torch.acos(x), torch.asinh(x), torch.erf(x), torch.expm1(x), torch.atan(x)), (
+        torch.linspace(-0.99, 0.99, 40, dtype=torch.float64),)  # fmt: skip
