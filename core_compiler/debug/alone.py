@@ -347,11 +347,13 @@ def _are_of_equals(made: Known, theirs: np.ndarray) -> bool:
 
     def maker(value: Value) -> Op | None:
         nonlocal known
-        known = known.uses[value]
+        known = known.uses.get(value, known)
         return known.op
 
-    op = finder(made.op, maker)
-    return op is not None and are_ties(op, known.uses[op.operands[0]].array, made.array, theirs)
+    chain = finder(made.value, maker)
+    if not chain:
+        return False
+    return are_ties(chain, known.uses[chain[0].operands[0]].array, made.array, theirs)
 
 
 # -- an ulp beside ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from core_compiler.ir import Op, Value
+from core_compiler.ops.base import evaluate
 
 #: Ops that give positions in their first operand along their ``axis``, and those that hand
 #: positions on: some of them, in another form.
@@ -18,31 +19,50 @@ POSITIONS = frozenset({"core.topk", "core.argsort", "core.argmax", "core.argmin"
 _HANDED_ON = frozenset({"core.cast", "core.reshape", "core.slice"})
 
 
-def finder(op: Op | None, maker: Callable[[Value], Op | None]) -> Op | None:
-    """The op that found the positions which ``op`` gives or hands on; None where it gives none.
-    ``maker`` says what makes a value."""
-    while op is not None and op.kind in _HANDED_ON:
-        op = maker(op.operands[0])
-    return op if op is not None and op.kind in POSITIONS else None
+def finder(value: Value, maker: Callable[[Value], Op | None]) -> list[Op]:
+    """The op that found the positions which ``value`` is, then those that hand them on; [] where
+    it is no positions.  ``maker`` returns the op that makes a value."""
+    chain: list[Op] = []
+    while (op := maker(value)) is not None:
+        chain.insert(0, op)
+        if op.kind not in _HANDED_ON:  # (the first result of topk is elements)
+            return chain if op.kind in POSITIONS and value == op.results[-1] else []
+        value = op.operands[0]
+    return []
 
 
-def are_ties(op: Op, x: np.ndarray, ours: np.ndarray, theirs: np.ndarray,
+def are_ties(chain: list[Op], x: np.ndarray, ours: np.ndarray, theirs: np.ndarray,
              apart: float = 0.0) -> bool:  # fmt: skip
-    """Whether two answers, positions in ``x`` along the axis of ``op`` (a :func:`finder`), differ
-    only between elements that are equal, or no more than ``apart`` from each other."""
-    axis = op["axis"]
-    if theirs.shape != ours.shape or axis < 0 or theirs.size == 0:
+    """Whether two answers of ``chain`` (a :func:`finder`), positions in ``x``, differ only between
+    elements that are equal, or no more than ``apart`` from each other."""
+    found, *handed_on = chain
+    axis = found["axis"]
+    if axis < 0 or theirs.shape != ours.shape or theirs.size == 0:
         return False
-    if theirs.ndim == x.ndim - 1:
-        ours, theirs = (np.expand_dims(a, axis) for a in (ours, theirs))
-    others = [tuple(np.delete(a.shape, axis)) for a in (x, theirs)] if theirs.ndim == x.ndim else []
-    if len(set(others)) != 1 or theirs.min() < 0 or theirs.max() >= x.shape[axis]:
+    if theirs.min() < 0 or theirs.max() >= x.shape[axis]:
         return False
-    if (np.diff(np.sort(theirs, axis), axis=axis) == 0).any():
+    rows = _rows(found, handed_on, x.shape)
+    if rows.shape != theirs.shape:
+        return False
+    if len(np.unique(np.stack([rows.ravel(), theirs.ravel()]), axis=1).T) != theirs.size:
         return False  # a position twice
-    at_ours, at_theirs = (np.take_along_axis(x, i.astype(np.int64), axis) for i in (ours, theirs))
+    lines = np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
+    at_ours, at_theirs = (lines[rows, i.astype(np.int64)] for i in (ours, theirs))
     same = (at_ours == at_theirs) | ((at_ours != at_ours) & (at_theirs != at_theirs))
     if apart:
         with np.errstate(invalid="ignore"):
             same |= np.abs(at_ours.astype(np.float64) - at_theirs.astype(np.float64)) <= apart
     return bool(same.all())
+
+
+def _rows(found: Op, handed_on: list[Op], shape: tuple[int, ...]) -> np.ndarray:
+    """Of each position that is handed on, the line along the axis in which it is one."""
+    axis, made = found["axis"], found.results[-1].type.shape
+    others = tuple(n for i, n in enumerate(shape) if i != axis)
+    rows = np.arange(int(np.prod(others))).reshape(others)
+    if len(made) == len(shape):
+        rows = np.repeat(np.expand_dims(rows, axis), made[axis], axis)
+    for op in handed_on:
+        if op.kind != "core.cast":
+            (rows,) = evaluate(op, [rows])
+    return rows

@@ -163,11 +163,11 @@ def _are_near_ties(
     if ours.dtype.kind not in "iu":
         return False
     makers = {v: op for op in module.main.body.ops for v in op.results}
-    op = finder(makers.get(module.main.outputs[place]), makers.get)
-    if op is None or not op.operands[0].type.dtype.is_float:
+    chain = finder(module.main.outputs[place], makers.get)
+    if not chain or not chain[0].operands[0].type.dtype.is_float:
         return False
     main = module.main
-    body = Block(main.arguments, main.body.ops, (op.operands[0],))
+    body = Block(main.arguments, main.body.ops, (chain[0].operands[0],))
     whole = Whole(module.with_function(main.with_(body=body)), inputs)
     x, evidence = whole.own(0), whole.evidence(0)
     truth = evidence.truth()
@@ -176,7 +176,7 @@ def _are_near_ties(
     condition = max(distance(truth, evidence.moved(seed)).relative for seed in range(SEEDS))
     apart = MARGIN * max(epsilon(x.dtype), condition)
     top = float(np.max(np.abs(truth), where=np.isfinite(truth), initial=0.0))
-    return are_ties(op, x, ours, theirs, min(apart, VAGUE) * top)
+    return are_ties(chain, x, ours, theirs, min(apart, VAGUE) * top)
 
 
 def judge_state(

@@ -501,8 +501,39 @@ def test_ties_are_positions_of_equal_elements_only():
 
     x = Value(tensor((1, 3), "f32"), "x")
     op = Op("core.argmax", (x,), (Value(tensor((1,), "i64"), "k"),), {"axis": 1})
-    assert equal_elements.are_ties(op, values, np.int64([0]), np.int64([1]))
-    assert not equal_elements.are_ties(op, values, np.int64([0]), np.int64([2]))
+    assert equal_elements.are_ties([op], values, np.int64([0]), np.int64([1]))
+    assert not equal_elements.are_ties([op], values, np.int64([0]), np.int64([2]))
+
+
+def test_ties_are_looked_for_in_the_row_that_a_position_comes_from():
+    """Both positions of the first row, in a form that could be one of each row."""
+    from core_compiler.ir import Op, Value, tensor
+
+    x, found, part, flat = (Value(tensor(shape, dtype), name) for shape, dtype, name in (
+        ((2, 2), "f32", "x"), ((2, 2), "i64", "found"), ((1, 2), "i64", "part"),
+        ((2,), "i64", "flat")))  # fmt: skip
+    sort = Op("core.argsort", (x,), (found,), {"axis": 1, "descending": False})
+    cut = Op("core.slice", (found,), (part,),
+             {"starts": (0, 0), "limits": (1, 2), "strides": (1, 1)})  # fmt: skip
+    chain = [sort, cut, Op("core.reshape", (part,), (flat,), {"shape": (2,)})]
+    makers = {found: sort, part: cut, flat: chain[-1]}
+    assert equal_elements.finder(flat, makers.get) == chain
+    equal, other = np.float32([[5, 5], [1, 2]]), np.float32([[1, 2], [5, 5]])
+    ours, theirs = np.int64([0, 1]), np.int64([1, 0])
+    assert equal_elements.are_ties(chain, equal, ours, theirs)
+    assert not equal_elements.are_ties(chain, other, ours, theirs)
+    assert not equal_elements.are_ties(chain, equal, ours, np.int64([1, 1]))
+
+
+def test_elements_that_are_integers_are_no_positions():
+    """The first result of topk: of integers too it has to be right."""
+    from core_compiler.ir import Op, Value, tensor
+
+    x, values, places = (Value(tensor((4,), "i64"), name) for name in ("x", "values", "places"))
+    op = Op("core.topk", (x,), (values, places), {"axis": 0, "k": 4, "largest": True})
+    makers = {values: op, places: op}
+    assert equal_elements.finder(places, makers.get) == [op]
+    assert equal_elements.finder(values, makers.get) == []
 
 
 def onnx_compared(proto, *arrays):
