@@ -95,8 +95,8 @@ def used(module: Module) -> dict[tuple[str, str], Op]:
                 continue
             kind = getattr(op.results[0].type, "dtype", op.results[0].type)
             if isinstance(kind, DType) and code_name(kind) in known[name].dtypes:
-                for dtype in dict.fromkeys((code_name(kind), "f64")):
-                    found.setdefault((name, dtype), op)
+                found.setdefault((name, code_name(kind)), op)
+                found.setdefault((name, "f64"), op)
     return found
 
 

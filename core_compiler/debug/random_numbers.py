@@ -20,6 +20,7 @@ from core_compiler.kernels.reference.random import normal, random_bits, uniform
 #: et al., SC 2011).
 KNOWN_ANSWERS = (
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
     ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0),
      (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
 )  # fmt: skip
@@ -31,8 +32,7 @@ def checks(imported: Module) -> list[CheckRecord]:
     """A failed check at the first op of ``imported`` that draws random numbers, where the
     generator's are wrong."""
     op = next((op for op in imported.walk() if op.results and is_random(op)), None)
-    fault = wrong() if op is not None else None
-    if op is None or fault is None:
+    if op is None or (fault := wrong()) is None:
         return []
     note, want, got = fault
     return [CheckRecord(None, "failed", float("inf"), value=op.results[0], old=want, new=got,

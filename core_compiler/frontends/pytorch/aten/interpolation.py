@@ -37,40 +37,24 @@ PLAIN: dict[str, tuple[Kernel, int]] = {
 }
 
 
-@aten(*WIDENING)
-def antialiased(b, x, output_size, align_corners, *scales):
+@aten(*WIDENING, *PLAIN)
+def upsample(b, x, output_size, align_corners, *scales):
     """``scales``: one of height and one of width, or both in a list; None: derived from sizes."""
-    kernel, reach = WIDENING[str(b.node.target).split(".")[1]]
-    for axis, size, out, factor in _axes(x, output_size, scales):
-        step = _step(size, out, align_corners, factor)
-        x = _resized(b, x, axis, *_taps(size, out, step, kernel, reach))
-    return x
-
-
-@aten(*PLAIN)
-def interpolated(b, x, output_size, align_corners, *scales):
-    if x.type.dtype.is_float:
-        raise NotSupported("torch's decomposition has the bits of its kernel")
-    kernel, reach = PLAIN[str(b.node.target).split(".")[1]]
-    for axis, size, out, factor in _axes(x, output_size, scales):
-        step = _step(size, out, align_corners, factor)
-        positions = np.arange(out) * step if align_corners else step * (np.arange(out) + 0.5) - 0.5
-        x = _resized(b, x, axis, *_plain_taps(size, positions, kernel, reach))
-    return x
-
-
-def _axes(x, output_size, scales):
-    """Axis, size, size afterwards and given factor (or None): of the rows, then of the columns."""
+    name, dtype = str(b.node.target).split(".")[1], x.type.dtype
+    is_bytes = dtype.name == "ui8"
+    if not is_bytes and (name in PLAIN or not dtype.is_float):
+        raise NotSupported(f"an image of {dtype.name} is left to torch's decomposition")
+    kernel, reach = (PLAIN | WIDENING)[name]
+    taps = partial(_plain_taps, align_corners=align_corners) if name in PLAIN else _taps
+    make = weighted_in_fixed_point if is_bytes else weighted
     given = scales[0] if scales and isinstance(scales[0], list | tuple) else scales
     factors = [*(given or ()), None, None][:2]
     for axis, factor, place in ((3, factors[1], 1), (2, factors[0], 0)):
         size = x.type.shape[axis]
-        yield axis, size, output_size[place] if output_size else math.floor(size * factor), factor
-
-
-def _resized(b, x, axis, places, weights):
-    make = weighted if x.type.dtype.is_float else weighted_in_fixed_point
-    return make(b, x, axis, places, weights)
+        out = output_size[place] if output_size else math.floor(size * factor)
+        step = _step(size, out, align_corners, factor)
+        x = make(b, x, axis, *taps(size, out, step, kernel, reach))
+    return x
 
 
 def _step(size: int, out: int, align_corners: bool, factor: float | None) -> float:
@@ -98,14 +82,15 @@ def _taps(
 
 
 def _plain_taps(
-    size: int, positions: np.ndarray, kernel: Kernel, reach: int
+    size: int, out: int, step: float, kernel: Kernel, reach: int, align_corners: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Positions and weights, [taps, out]; what lies outside counts for the element at the edge."""
+    positions = step * np.arange(out) if align_corners else step * (np.arange(out) + 0.5) - 0.5
     if reach == 1:  # a linear kernel has no slope at the edge
         positions = np.clip(positions, 0, size - 1)
-    need_small(2 * reach * positions.size, "weights of a resized axis")
+    need_small(2 * reach * out, "weights of a resized axis")
     near = np.floor(positions) + np.arange(1 - reach, 1 + reach)[:, None]
     inside = np.clip(near, 0, size - 1).astype(np.int64)
     weights = np.zeros(near.shape)
-    np.add.at(weights, (inside - inside[0], np.arange(positions.size)), kernel(near - positions))
+    np.add.at(weights, (inside - inside[0], np.arange(out)), kernel(near - positions))
     return np.minimum(inside[0] + np.arange(2 * reach)[:, None], size - 1), weights
