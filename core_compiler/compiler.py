@@ -578,8 +578,11 @@ class Compilation:
     def _check_contract(self) -> None:
         """Check what no stage can show: what its kernels and rules share with the reference."""
         imported = self.stages[0].module
-        found = [*elementary.checks(self.module, imported), *random_numbers.checks(imported),
-                 *declared.checks(imported, [self.module])]  # fmt: skip
+        found = [
+            *elementary.checks(self.module, imported),
+            *random_numbers.checks(imported, self.options.training is not None),
+            *declared.checks(imported, [self.module]),
+        ]
         if found:
             self.checks[0] = [*self.checks.get(0, ()), *found]
             self.observer.check(0, found)

@@ -125,6 +125,15 @@ def test_a_generator_that_is_not_the_published_one_fails_the_import(
     assert '"core.random_uniform"' in row["op"]
 
 
+def test_the_order_of_examples_is_drawn_by_the_generator_too(monkeypatch):
+    """A training step without an op that draws is held to it as well, an inference is not."""
+    module = program(lambda b, x: b.exp(x), "4x5xf32")
+    monkeypatch.setattr(random_numbers, "wrong", lambda: ("not Philox", 1.0, 2.0))
+    assert random_numbers.checks(module) == []
+    (found,) = random_numbers.checks(module, training=True)
+    assert (found.verdict, found.note, found.value) == ("failed", "not Philox", None)
+
+
 # -- what ops declare ------------------------------------------------------------------------------
 
 
