@@ -36,9 +36,16 @@ class Input:
         return f"{self.name}{f' of {self.dtype}' if self.dtype else ''}{shape}"
 
 
-def read(files: Sequence[str], inputs: Sequence[Input], batch: int) -> Data:
-    """The columns in ``files`` in the order that a model takes them, the targets last: by their
-    names, those of other names in their order.  UserError where they do not fit the model."""
+def columns(inputs: Sequence[Input], loss: str | None) -> list[Wanted]:
+    """The columns that a model is trained on: its inputs and, unless its own result is the loss,
+    the targets; none where its inputs are not known."""
+    own = [Wanted(i.name, i.dtype) for i in inputs]
+    return own if loss == "own" or not own else [*own, Wanted(TARGETS)]
+
+
+def read(files: Sequence[str], inputs: Sequence[Input], loss: str | None, batch: int) -> Data:
+    """The :func:`columns` in ``files``, in the order that a model takes them: by their names, those
+    of other names in their order.  UserError where they do not fit the model."""
     where = ", ".join(files)
     held: dict[str, np.ndarray] = {}
     for file in files:
@@ -47,9 +54,8 @@ def read(files: Sequence[str], inputs: Sequence[Input], batch: int) -> Data:
                 raise UserError(f"two files have a column {name!r}", where, "rename one of them")
             held[name] = array
     counts = {name: len(array) if array.ndim else 0 for name, array in held.items()}
-    wanted = [Wanted(i.name) for i in inputs]
     try:
-        data = Data.of(held, [*wanted, Wanted(TARGETS)] if wanted else [])
+        data = Data.of(held, [Wanted(column.name) for column in columns(inputs, loss)])
     except UserError as error:
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{n} for {name}" for name, n in counts.items())

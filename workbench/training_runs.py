@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import shlex
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,13 @@ from core_compiler.training.data import Data
 from core_compiler.training.fit import Plan
 from core_compiler.training.inject import Injection
 from core_compiler.training.replay import Run
-from core_compiler.training.rows import Wanted
 from core_compiler.training.run_file import FILE
 from core_compiler.training.step import TrainingStep
 from core_compiler.training.stream import Stream
 from workbench import edits, training_data, training_files
 from workbench.commands import common
 from workbench.commands.train_model import TILINGS
-from workbench.training_data import TARGETS, inputs_of
+from workbench.training_data import inputs_of
 from workbench.training_files import MODEL_FILES, is_model
 
 #: The optimizer whose default rate is the sample's.
@@ -89,11 +87,21 @@ def make_beside(
     common.require_execution(arguments.target)
     model, loss, data = _task(arguments)
     training = replace(_training(arguments, loss), keep_gradients=True)
-    against_torch.need_torch(model, training)
-    drawing = copy.deepcopy(model)
-    notes = against_torch.without_dropout(model)
+    theirs = (
+        _program(model) if isinstance(model, Path) and model.suffix.lower() == ".pt2" else model
+    )
+    against_torch.need_torch(theirs, training)
+    drawing = against_torch.copied(theirs)
+    notes = against_torch.without_dropout(theirs)
     step = _compiled(arguments, edit, model, data, training, observer)
-    return step, model, data, notes, drawing if notes else None
+    return step, theirs, data, notes, drawing if notes else None
+
+
+def _program(path: Path) -> Any:
+    """A saved program as torch runs it."""
+    from core_compiler.frontends.pytorch.archive import read_pt2
+
+    return read_pt2(path).module()
 
 
 def _training(arguments: Namespace, loss: str) -> Training:
@@ -357,17 +365,20 @@ def _from_file(arguments: Namespace) -> tuple[Any, str, Data | Stream]:
 
         inputs = inputs_of(read_pt2(path))
     if not arguments.data:
-        columns = ", ".join([*(i.name for i in inputs), TARGETS])
+        wanted = training_data.columns(inputs, arguments.loss)
         raise UserError("a model file brings no data to train on", str(path),
                         f"give --data FILE ({training_data.KINDS}) with the columns "
-                        f"{columns}")  # fmt: skip
-    return model, "cross_entropy", training_data.read(arguments.data, inputs, arguments.batch)
+                        f"{', '.join(column.name for column in wanted)}")  # fmt: skip
+    return model, "cross_entropy", _read(arguments, inputs)
 
 
 def _data(arguments: Namespace, model: Any, own: Any) -> Data | Stream:
     """The data that the arguments name, else the model's ``own``."""
     inputs = inputs_of(model)
     if arguments.data:
-        return training_data.read(arguments.data, inputs, arguments.batch)
-    wanted = [Wanted(i.name, i.dtype) for i in inputs]
-    return Data.of(own, [*wanted, Wanted(TARGETS)] if wanted else [])
+        return _read(arguments, inputs)
+    return Data.of(own, training_data.columns(inputs, arguments.loss))
+
+
+def _read(arguments: Namespace, inputs: Sequence[training_data.Input]) -> Data:
+    return training_data.read(arguments.data, inputs, arguments.loss, arguments.batch)

@@ -83,7 +83,9 @@ class Adversary:
     #: What reads a value by now, where a rewrite has put another in its place.
     _instead: dict[Value, Value] = field(default_factory=dict)
     _renamed: dict[tuple, Op] = field(default_factory=dict)
-    _fixed: dict[Value, bool] = field(default_factory=dict)
+    #: What follows from constants alone, and what does not by now: a rewrite may make it one.
+    _fixed: set[Value] = field(default_factory=set)
+    _varied: set[Value] = field(default_factory=set)
     _digests: dict[Value, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,10 +96,19 @@ class Adversary:
         """Take note of ops, also of those that make another op's result in its place."""
         for op in ops:
             self._makers.update(dict.fromkeys(op.results, op))
+        if any(all(map(self._is_known, op.uses())) for op in ops):
+            self._varied.clear()
 
     def follow(self, rewrite: Rewrite) -> None:
         """Take note of what reads other values from this rewrite on."""
-        self._instead.update((a, b) for a, b in rewrite.values.items() if a is not b)
+        moved = {a: b for a, b in rewrite.values.items() if a is not b}
+        self._instead.update(moved)
+        if any(map(self._is_known, moved.values())):
+            self._varied.clear()
+
+    def _is_known(self, value: Value) -> bool:
+        maker = self._makers.get(value) or self.values.makers.get(value)
+        return value in self._fixed or (maker is not None and maker.kind in CONSTANTS)
 
     def maker(self, value: Value) -> Op | None:
         """The op that makes a value, as far as it is known, with the operands that it has by
@@ -118,20 +129,22 @@ class Adversary:
         return value
 
     def is_constant(self, value: Value) -> bool:
-        """Whether a value follows from constants alone."""
+        """A value that follows from constants alone."""
         if value in self._fixed:
-            return self._fixed[value]
-        stack, seen, answer = [value], {value}, True
-        while stack and answer:
+            return True
+        if value in self._varied:
+            return False
+        stack, seen = [value], {value}
+        while stack:
             op = self.maker(stack.pop())
             if op is None or "random" in _traits(op):
-                answer = False
-                break
+                self._varied.add(value)
+                return False
             more = [v for v in op.uses() if v not in seen]
             seen.update(more)
             stack += more
-        self._fixed[value] = answer
-        return answer
+        self._fixed.add(value)
+        return True
 
     def digest(self, value: Value) -> str:
         """The hash of a value that follows from constants: what holds beside some weights need not

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -111,6 +112,13 @@ def need_torch(model: Any, training: Any) -> None:
         raise nothing("each shard normalises by its own statistics", "leave out --own-batch-norm")
     _optimizer_of(training.optimizer)
     _loss_of(losses.loss(training.loss))
+
+
+def copied(model: Any) -> Any:
+    """A copy of a torch module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch's of itself, about saved programs
+        return copy.deepcopy(model)
 
 
 def without_dropout(model: Any) -> list[str]:
@@ -236,7 +244,7 @@ def _run(
     import torch
 
     kind = torch.float64 if wide else torch.float32
-    model = copy.deepcopy(model)
+    model = copied(model)
     if not model.training:
         model.train()
     held = {name: torch.from_numpy(np.array(a)) for name, a in begin.items()}

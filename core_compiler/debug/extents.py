@@ -48,6 +48,9 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
     # A tap's extent is small and stays; what is left is the channels, or the terms of a sum alone.
     shrink([max(terms, key=lambda i: sizes[i])] if terms else [], CHANNELS if terms[1:] else TERMS)
     shrink(parallel[-1:], COLUMNS)
+    # A sum that got shorter has fewer chunks: none begins behind its end.
+    for count, end, chunk in _chunked(kernel):
+        sizes[count] = min(sizes[count], -(-sizes[end] // chunk))
     # Scratch memory of a size that got smaller holds less for the loops that read a part of it.
     place = {v: i for i, v in enumerate(index_arguments(kernel))}
     for a in {place[v] for op in kernel.body.walk() if op.kind == "kernel.alloc"
@@ -56,6 +59,28 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
             if sizes[a] < given[a] and given[i] <= given[a]:
                 sizes[i] = min(sizes[i], sizes[a])
     return sizes
+
+
+def _chunked(kernel: Function) -> list[tuple[int, int, int]]:
+    """The sums that a kernel makes in chunks: the index arguments, by their numbers, that count the
+    chunks and that end the last one, and the terms of a chunk."""
+    place = {v: i for i, v in enumerate(index_arguments(kernel))}
+    ops = list(kernel.body.walk())
+    makers = {v: op for op in ops for v in op.results}
+    counted = {
+        op.regions[0].arguments[0]: place[op.operands[1]] for op in ops
+        if op.kind == "kernel.for" and op.operands[1] in place
+    }  # fmt: skip
+    found = []
+    for op in ops:
+        if op.kind != "kernel.min" or op.operands[1] not in place:
+            continue
+        behind = makers.get(op.operands[0])  # where the next chunk begins
+        start = makers.get(behind.operands[0]) if behind and behind.kind == "kernel.add" else None
+        if start and start.kind == "kernel.mul" and start.operands[0] in counted:
+            chunk = makers[start.operands[1]]["value"]
+            found.append((counted[start.operands[0]], place[op.operands[1]], chunk))
+    return found
 
 
 def least(kernel: Function, sizes: Sequence[int]) -> list[int]:

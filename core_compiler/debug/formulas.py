@@ -45,8 +45,13 @@ class Unknown(Exception):
 Rounded = Callable[[float], float]
 
 
+def _decayed(o: Any, r: Rounded, g, p):
+    """The gradient with the decay's; without one an infinite weight stays (0 times it is NaN)."""
+    return g + r(o.weight_decay) * p if o.weight_decay else g
+
+
 def _sgd(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
-    g = g + r(o.weight_decay) * p
+    g = _decayed(o, r, g, p)
     if not o.momentum:
         return p - n["rate"] * g, {}
     first = bool(n["first"]) and o.dampening != 0
@@ -65,9 +70,9 @@ def _mean(r: Rounded, beta: float, old, new) -> np.ndarray:
 
 def _adam(o: Any, r: Rounded, p, g, s, n, decoupled: bool = False) -> tuple[np.ndarray, Named]:
     if decoupled:
-        p = p - n["rate"] * o.weight_decay * p
+        p = p * (1 - n["rate"] * o.weight_decay)
     else:
-        g = g + r(o.weight_decay) * p
+        g = _decayed(o, r, g, p)
     mean = _mean(r, o.betas[0], s["exp_avg"], g)
     square = r(o.betas[1]) * s["exp_avg_sq"] + r(1 - o.betas[1]) * g**2
     made = {"exp_avg": mean, "exp_avg_sq": square}
@@ -83,14 +88,14 @@ def _adamw(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
 
 
 def _adagrad(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
-    g = g + r(o.weight_decay) * p
+    g = _decayed(o, r, g, p)
     total = s["sum"] + g**2
     rate = n["rate"] / (1 + n["before.steps"] * o.rate_decay) if o.rate_decay else n["rate"]
     return p - rate * g / (np.sqrt(total) + r(o.eps)), {"sum": total}
 
 
 def _rmsprop(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
-    g = g + r(o.weight_decay) * p
+    g = _decayed(o, r, g, p)
     square = r(o.alpha) * s["square_avg"] + r(1 - o.alpha) * g**2
     made, below = {"square_avg": square}, square
     if o.centered:

@@ -11,10 +11,11 @@ among them, where the rule tells cases apart (a product with one factor 0 is smo
 that factor no more).  Expensive ops: one point.  Integers (positions, classes, conditions) stay
 what they are.
 
-*Steps.*  Two steps h and h/2 and Richardson's extrapolation; of multilinear ops the difference is
-exact for any step.  Where both differ by more than a smooth function can, the function has a kink
-or a jump within the step, or leaves its domain: the cotangent of that element of the result is made
-0, so it counts on neither side (Griewank and Walther, "Evaluating Derivatives", 2008, chapter 14).
+*Steps.*  Two steps, h and a part of it, and Richardson's extrapolation; of multilinear ops the
+difference is exact for any step.  Where both differ by more than a smooth function can, the
+function has a kink or a jump within the step, or leaves its domain: the cotangent of that element
+of the result is made 0, so it counts on neither side (Griewank and Walther, "Evaluating
+Derivatives", 2008, chapter 14).
 
 *Ties.*  What is made 0 there is compared with the declared subgradient on operands full of ties:
 :mod:`core_compiler.debug.ties`.  With torch at hand all points are compared with what its autograd
@@ -50,7 +51,10 @@ from core_compiler.runtime.kernel_cache import digest_of
 SLOPE = 1e-6
 #: Steps h, the first one that leaves most elements smooth is taken.
 STEPS = (1e-4, 1e-6)
-#: How far the differences of h and h/2 of a smooth function may be apart, of the larger one.
+#: The part of a step that the second difference takes, (3 - sqrt 5) / 2: a remainder of many wraps
+#: within the step looks smooth where both steps are wholes of one another.
+PART = 0.3819660112501051
+#: How far both differences of a smooth function may be apart, of the larger one.
 KINK = 1e-5
 #: Ops of more flops (a loop: bytes), or on more elements, are checked at one point: so many
 #: elements are points enough.
@@ -67,6 +71,7 @@ MULTILINEAR = frozenset({
     "core.concat", "core.take", "core.take_along", "core.all_reduce", "core.distribute",
     "core.centre",
 })  # fmt: skip
+SCATTERS = frozenset({"core.scatter_along", "core.scatter_nd"})
 #: Ops of several programs: evaluated alone, all shards hold the same, so a sum over all of them is
 #: the number of shards times the slope of one (`ops.gradients.collective`).
 SHARED = {
@@ -145,6 +150,7 @@ class GradientCheck:
         if any(c in own or c in self.varied for _, c in claim.given):
             raise NotEvaluated("a cotangent is a value of the forward pass itself")
         self._fixed: Arrays = {}
+        self._often: Arrays = {}
         self._heavy = self._is_heavy()
         self.scale = math.prod(
             SHARED[op.kind](op) for op in claim.forward if op.kind in SHARED
@@ -293,11 +299,11 @@ class GradientCheck:
         """The slopes with a step, and where they are none."""
         exact = all(op.kind in MULTILINEAR for op in self.claim.forward)
         wide = self._difference(point, direction, 0.5 if exact else step)
-        half = wide if exact else self._difference(point, direction, step / 2)
+        near = wide if exact else self._difference(point, direction, PART * step)
         slopes: Arrays = {}
         bad: dict[Value, np.ndarray] = {}
         for result, _ in self.claim.given:
-            (a, bend), (b, half_bend) = wide[result], half[result]
+            (a, bend), (b, near_bend) = wide[result], near[result]
             with np.errstate(all="ignore"):
                 y = point.made[result]
                 size = np.max(np.abs(y), where=np.isfinite(y), initial=0.0)
@@ -305,15 +311,29 @@ class GradientCheck:
                 kink = ~np.isfinite(a) | ~np.isfinite(b)
                 if not exact:
                     # A kink within the step shows in the slopes, one at x itself in the bends: of
-                    # a smooth function they halve with the step, at a kink they stay.
+                    # a smooth function they shrink with the step, at a kink they stay.
                     kink |= np.abs(a - b) > allowed
-                    kink |= np.abs(bend - 2 * half_bend) > allowed
-                slopes[result] = np.where(kink, 0.0, b + (b - a) / 3)
-            bad[result] = kink
+                    kink |= np.abs(bend - near_bend / PART) > allowed
+                slopes[result] = np.where(kink, 0.0, _at_once(a, b))
+            bad[result] = kink | self._met_often(result)
         count = sum(b.size for b in bad.values())
         left_out = int(sum(b.sum() for b in bad.values()))
         used = 0.5 if exact else step
         return Slope(direction, slopes, used, left_out=left_out, count=count), bad
+
+    def _met_often(self, result: Value) -> np.ndarray | bool:
+        """The elements of a scatter's result that several updates replace.  The last one counts,
+        and by convention, as in torch, each gets the cotangent: :mod:`core_compiler.debug.ties`."""
+        op = next(op for op in self.claim.forward if result in op.results)
+        if op.kind not in SCATTERS or op["mode"] != "set":
+            return False
+        if result not in self._often:
+            x, places, updates = op.operands
+            counting = op.with_(attributes={**op.attributes, "mode": "add"})
+            ones = np.zeros(x.type.shape), self.fixed(places), np.ones(updates.type.shape)
+            (count,) = self.wide.op(counting, ones, None)
+            self._often[result] = count > 1
+        return self._often[result]
 
     def _difference(
         self, point: Point, direction: Arrays, step: float
@@ -415,14 +435,19 @@ class GradientCheck:
     def _numerical(self, point: Point, direction: Arrays, slope: Slope) -> float:
         whole = {v: direction.get(v, np.zeros(v.type.shape)) for v in self.varied}
         a = self._difference(point, whole, slope.step)
-        b = self._difference(point, whole, slope.step / 2)
+        b = self._difference(point, whole, PART * slope.step)
         total = 0.0
         for result, cotangent in self.claim.given:
             g = point.cotangents[cotangent]
-            wide, half = a[result][0], b[result][0]
-            d = np.where(g == 0, 0.0, half + (half - wide) / 3)
+            d = np.where(g == 0, 0.0, _at_once(a[result][0], b[result][0]))
             total += float(np.sum(g * d))
         return total * self.scale
+
+
+def _at_once(wide: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """The slope without the error that grows with the square of the step."""
+    square = PART * PART
+    return (near - square * wide) / (1 - square)
 
 
 def _scale(array: np.ndarray) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from core_compiler.debug.gradients import (
+    SCATTERS,
     SEED,
     SLOPE,
     Arrays,
@@ -108,6 +109,23 @@ def _standard_deviation(op: Op, xs: Sequence[np.ndarray], g: np.ndarray):
     return [np.expand_dims(g, axes) * centred / there]
 
 
+def _scattered(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray | None]:
+    """What updates replace has no part in the result; each update gets the cotangent of its
+    element, though of several one counts."""
+    x, places, updates = xs
+    at = list(np.moveaxis(places, -1, 0))
+    if op.kind == "core.scatter_along":
+        at = list(np.indices(places.shape))
+        at[op["axis"]] = places
+    sizes = zip(at, x.shape, strict=False)
+    inside = np.logical_and.reduce([(i >= 0) & (i < size) for i, size in sizes])
+    kept = tuple(i[inside] for i in at)
+    of_x, of_updates = g.copy(), np.zeros(updates.shape)
+    of_x[kept] = 0.0
+    of_updates[inside] = g[kept]
+    return [of_x, None, of_updates]
+
+
 FORMULAS: dict[str, Formula] = {
     "core.relu": _slope(lambda op, x: (x > 0).astype(np.float64)),
     "core.abs": _slope(lambda op, x: np.sign(x)),
@@ -123,6 +141,7 @@ FORMULAS: dict[str, Formula] = {
     "core.pow": _pow,
     "core.atan2": _atan2,
     "core.standard_deviation": _standard_deviation,
+    **dict.fromkeys(SCATTERS, _scattered),
 }
 #: Numbers to draw operands from, of ops with special cases elsewhere than at -1, 0, 1 and 2.
 GRIDS: dict[str, set[float]] = {
@@ -161,6 +180,8 @@ def tied(check: GradientCheck) -> Point | None:
     """A point full of ties; None for ops that are smooth."""
     op = check.claim.forward[-1]
     if len(check.claim.forward) > 1 or not (op.kind in FORMULAS or op.kind in BROKEN):
+        return None
+    if op.kind in SCATTERS and op["mode"] != "set":  # the others are smooth, or have rules for it
         return None
     random = np.random.default_rng([SEED, 11])
     grid = set(GRIDS.get(op.kind, {-1.0, 0.0, 1.0, 2.0}))

@@ -55,7 +55,7 @@ def cases(names: Collection[str] | None = None) -> Iterator[Case]:
     if names is None:
         yield from _cases(stems(), SAMPLES)
         return
-    for op, own, samples in _made(set(map(stem, names))):
+    for op, own, samples in made(set(map(stem, names))):
         for number, sample in samples:
             if f"{own}-{number}" in names:
                 yield Case(f"{own}-{number}", _runner(op, sample))
@@ -75,13 +75,13 @@ def stem(name: str) -> str:
 
 
 def _cases(chosen: Collection[str], limit: int | None) -> Iterator[Case]:
-    for op, own, samples in _made(chosen):
+    for op, own, samples in made(chosen):
         counting = [(n, s) for n, s in samples if opinfo.is_core(op) or is_of_core_ops(op, s)]
         for number, sample in opinfo.evenly(counting, limit):
             yield Case(f"{own}-{number}", _runner(op, sample))
 
 
-def _made(chosen: Collection[str]) -> Iterator[tuple]:
+def made(chosen: Collection[str]) -> Iterator[tuple]:
     """(op, its name, its samples with their numbers) of each of ``chosen``."""
     logging.disable(logging.WARNING)
     for op, dtype, own in opinfo.ops(DTYPES):

@@ -3,6 +3,7 @@ found and named, right ones are not, also at ties."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -166,6 +167,54 @@ def test_another_subgradient_than_the_declared_one_is_found(kind, with_torch, mo
     monkeypatch.setitem(REGISTRY, kind, replace(REGISTRY[kind], gradient=AT_TIES[kind]))
     (record,) = records(module, arrays)
     assert record.verdict == "failed" and "ties" in record.note
+
+
+def test_a_remainder_of_many_wraps_within_a_step_is_no_slope(monkeypatch):
+    """Steps of h and h/2 both seem smooth where the divisor is much smaller than the step."""
+    monkeypatch.setattr(torch_gradients, "version", lambda: "")
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal((2, 4, 50)) * 9
+    y[0] = 0.00128 * (1 + random.random(50))
+    module = program(lambda b, x, y: b.mod(x, y), "4x50xf64", "4x50xf64")
+    assert {r.verdict for r in records(module, [x, y])} == {"within"}
+
+
+def _scatter(places):
+    return lambda b, x, updates: b.scatter_along(x, b.constant(np.array(places)), updates, axis=1,
+                                                 mode="set")  # fmt: skip
+
+
+def _scatter_slices(places):
+    return lambda b, x, updates: b.scatter_nd(x, b.constant(np.array(places)), updates, mode="set")
+
+
+@pytest.mark.parametrize("with_torch", [True, False])
+@pytest.mark.parametrize(
+    ("build", "updates"),
+    [(_scatter([[2, 2, 0], [1, 1, 1]]), (2, 3)), (_scatter([[2, 9, 0], [1, -1, 4]]), (2, 3)),
+     (_scatter_slices([[1], [0], [1]]), (3, 5)), (_scatter_slices([[1, 2], [1, 2]]), (2,))],
+)  # fmt: skip
+def test_updates_that_meet_one_element_get_its_cotangent_each(
+    build, updates, with_torch, monkeypatch
+):
+    """Though the last one alone counts, as in torch; a rule that gives the others something else is
+    found."""
+    if not with_torch:
+        monkeypatch.setattr(torch_gradients, "version", lambda: "")
+    shape = "x".join(map(str, updates))
+    module = program(build, "2x5xf64", f"{shape}xf64")
+    arrays = [*numbers_of(2, 5), *numbers_of(*updates)]
+    assert {r.verdict for r in records(module, arrays)} == {"within"}
+    kind = next(op.kind for op in module.walk() if "scatter" in op.kind)
+    right = REGISTRY[kind].gradient
+
+    def twice(b, op, cotangents, wanted):
+        of_x, _, of_updates = right(b, op, cotangents, wanted)
+        return of_x, None, b.add(of_updates, of_updates)
+
+    monkeypatch.setitem(REGISTRY, kind, replace(REGISTRY[kind], gradient=twice))
+    (record,) = records(module, arrays)
+    assert record.verdict == "failed"
 
 
 def test_a_rule_that_is_wrong_only_beside_a_zero_is_found(monkeypatch):
@@ -339,6 +388,27 @@ def test_right_updates_are_within(optimizer):
     made = compiled(_linear(), (ROWS, CLASSES), loss="cross_entropy", optimizer=optimizer,
                     clip_norm=0.3)  # fmt: skip
     records = found(made, "clip_gradients") + found(made, "apply_optimizer")
+    assert {r.verdict for r in records} <= {"bitwise", "within"}, [r.note for r in records]
+
+
+class _Masked(torch.nn.Module):
+    """Some weights are infinite: what they let through is 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = _linear()
+        self.mask = torch.nn.Parameter(torch.zeros(5))
+        self.mask.data[2] = -math.inf
+
+    def forward(self, x):
+        return self.inner(x).sigmoid() * self.mask.sigmoid()
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.1, 0.9), optimizers.AdamW(), Adam()],
+                         ids=lambda o: type(o).__name__)  # fmt: skip
+def test_infinite_weights_are_updated_without_a_finding(optimizer):
+    made = compiled(_Masked(), (ROWS, CLASSES), loss="cross_entropy", optimizer=optimizer)
+    records = found(made, "apply_optimizer")
     assert {r.verdict for r in records} <= {"bitwise", "within"}, [r.note for r in records]
 
 

@@ -678,6 +678,16 @@ def test_a_rule_may_rely_on_what_it_matched():
     assert judged(rule, build, "3x40xf32") is None
 
 
+def test_what_a_rewrite_makes_constant_is_no_longer_varied():
+    module = program(lambda b, x: b.neg(b.abs(x)), "4xf32")
+    inner, outer = module.main.body.ops[:2]
+    adversary = Checker(module, [np.ones(4, np.float32)]).adversary
+    assert not adversary.is_constant(outer.result)
+    held = module.weights.add(np.ones(4, np.float32))
+    adversary.learn([Op("core.constant", (), inner.results, {"value": held})])
+    assert adversary.is_constant(inner.result) and adversary.is_constant(outer.result)
+
+
 def test_what_is_right_is_tried_once(monkeypatch):
     rule = Rule("-(-x) => x", op("neg", op("neg", "x")), lambda b, m: m["x"])
     module = program(lambda b, x: b.neg(b.neg(x)), "5x7xf32")

@@ -113,3 +113,18 @@ def test_an_answer_changes_between_two_neighbours(dtype, shape):
 
 def test_an_answer_that_never_changes_has_no_neighbours():
     assert flip(lambda a: 1, np.ones(3, np.float32)) is None
+
+
+def test_parts_of_sums_of_many_sizes_are_of_one_launch():
+    """A sum that is tried on fewer terms has fewer chunks too: none begins behind its end."""
+
+    def build(b, *given):
+        sums = [b.reshape(b.reduce_sum(b.mul(x, x), axes=(0,)), shape=(1,)) for x in given]
+        return b.reduce_sum(b.concat(*sums, axis=0), axes=(0,))
+
+    sizes = (8000, 61, 67, 71, 73)
+    module = program(build, *(f"{n}xf32" for n in sizes))
+    random = np.random.default_rng(0)
+    given = [random.standard_normal(n).astype(np.float32) for n in sizes]
+    made = compiler.start(module, "cpu", Options(check=True), given).finish()
+    assert not [r.note for rs in made.checks.values() for r in rs if r.verdict == "failed"]

@@ -34,7 +34,7 @@ def build(folder: Path, names: Sequence[str] = ()) -> list[Entry]:
     """Write the models (``names``: only these) into ``folder``; the entries name them."""
     folder.mkdir(parents=True, exist_ok=True)
     return [*_torch_entries(folder, names), *_onnx_entries(folder, names),
-            *_training_entries(names)]  # fmt: skip
+            *_training_entries(names), *_training_files(folder, names)]  # fmt: skip
 
 
 def _torch_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
@@ -83,6 +83,23 @@ def _training_entries(names: Sequence[str]) -> Iterator[Entry]:
         source = inspect.getsource(getattr(training_tasks, name))
         yield Entry(f"train_{name}", text, "torch", (TRAIN, AGAINST), tuple(extra), (),
                     _key(source))  # fmt: skip
+
+
+def _training_files(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
+    import numpy as np
+    import torch
+
+    from tests.mutations import opinfo_training
+
+    for task in opinfo_training.models(names):
+        path, data = folder / f"{task.name}.pt2", folder / f"{task.name}.npz"
+        program = torch.export.export(task.module, tuple(map(torch.from_numpy, task.data.values())))
+        torch.export.save(program, path)
+        np.savez(data, **task.data)
+        calls = {_aten(n.target) for n in program.graph.nodes if n.op == "call_function"}
+        yield Entry(task.name, str(path), "torch", (TRAIN, AGAINST),
+                    ("--loss", "own", "--data", str(data)), tuple(sorted(calls)),
+                    _key(task.source))  # fmt: skip
 
 
 def _key(text: str) -> str:

@@ -17,13 +17,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 _PACKAGES = ("core_compiler", "workbench", "sample_models")
 #: Of the tests, what runs in a copy: the harness, and the suites that models are made of.
-_HARNESS = ("mutations", "conformance", "results/opinfo.json", "results/onnx_nodes.json")
+_HARNESS = (
+    "mutations",
+    "conformance",
+    *(f"results/{suite}.json" for suite in ("opinfo", "opinfo_gradients", "onnx_nodes")),
+)
 #: The files that the corpus is made by.
 CORPUS = (
     *(f"mutations/{name}.py" for name in (
         "torch_models", "edge_models", "opinfo_suite", "onnx_models", "onnx_suite",
-        "training_tasks")),
-    "conformance/opinfo.py", *_HARNESS[2:],
+        "opinfo_training", "training_tasks")),
+    "conformance/opinfo.py", "conformance/opinfo_gradients.py", *_HARNESS[2:],
 )  # fmt: skip
 
 

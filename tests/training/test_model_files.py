@@ -169,6 +169,35 @@ def test_the_recording_calls_the_model_by_its_file(folder):
         assert recording.meta()["training_run"]["iterations"] == 3
 
 
+class _WithLoss(torch.nn.Module):
+    """A model that returns its loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = _module()
+
+    def forward(self, pixels, classes):
+        return torch.nn.functional.cross_entropy(self.inner(pixels), classes)
+
+
+def test_a_saved_program_that_returns_its_loss_is_trained_on_its_inputs_alone(tmp_path, capsys):
+    """And compared with torch, which runs the program itself."""
+    x, y = arrays()
+    given = (torch.from_numpy(x[:BATCH]), torch.from_numpy(y[:BATCH]))
+    torch.export.save(torch.export.export(_WithLoss(), given), tmp_path / "m.pt2")
+    np.savez(tmp_path / "data.npz", classes=y, pixels=x)
+    words = ["train", str(tmp_path / "m.pt2"), *TRAIN, "--loss", "own", "--iterations", "2"]
+    assert "with the columns pixels, classes" in refused(capsys, *words)
+    words += ["--data", str(tmp_path / "data.npz")]
+    assert main([*words, "--against", "torch", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] in ("equal", "within")
+    assert found["compared"] == {"loss": 2, "gradient": 4, "parameter": 4}
+    np.savez(tmp_path / "data.npz", classes=y)
+    said = refused(capsys, *words)
+    assert "the data have the columns classes, the model takes pixels, classes" in said
+
+
 # -- what does not fit ----------------------------------------------------------------------------
 
 
@@ -204,7 +233,7 @@ TAKES = [Input("pixels", np.dtype(np.float32), (None, 6))]
 def test_columns_that_do_not_fit_are_told(tmp_path, columns, said):
     np.savez(tmp_path / "data.npz", **columns)
     with pytest.raises(UserError, match=said) as error:
-        training_data.read([str(tmp_path / "data.npz")], TAKES, BATCH)
+        training_data.read([str(tmp_path / "data.npz")], TAKES, None, BATCH)
     assert "data.npz" in error.value.where
 
 
@@ -223,10 +252,10 @@ def test_columns_come_from_any_file_by_name_or_in_order(tmp_path):
         [f"{where}.npz"], [f"{where}2.npz"], [f"{where}.safetensors"], [f"{where}3.npy"],
         [str(tmp_path / "pixels.npy"), str(tmp_path / "classes.npy")],
     ):  # fmt: skip
-        found = training_data.read(files, TAKES, BATCH)
+        found = training_data.read(files, TAKES, None, BATCH)
         assert [a.tobytes() for a in found.arrays] == [x.tobytes(), y.tobytes()], files
     with pytest.raises(UserError, match="two files have a column 'pixels'"):
-        training_data.read([f"{where}.npz", str(tmp_path / "pixels.npy")], TAKES, BATCH)
+        training_data.read([f"{where}.npz", str(tmp_path / "pixels.npy")], TAKES, None, BATCH)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +272,7 @@ def test_files_that_hold_no_columns_are_told(tmp_path, name, text, said):
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=said):
-        training_data.read([str(tmp_path / name)], TAKES, BATCH)
+        training_data.read([str(tmp_path / name)], TAKES, None, BATCH)
 
 
 def test_a_batch_that_the_file_fixes_is_told(tmp_path, capsys):
