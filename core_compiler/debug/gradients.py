@@ -322,17 +322,13 @@ class GradientCheck:
         return Slope(direction, slopes, used, left_out=left_out, count=count), bad
 
     def _met_often(self, result: Value) -> np.ndarray | bool:
-        """The elements of a scatter's result that several updates replace.  The last one counts,
-        and by convention, as in torch, each gets the cotangent: :mod:`core_compiler.debug.ties`."""
+        """The elements of a scatter's result that several updates replace, :func:`met_often`; what
+        is declared of them is compared in :mod:`core_compiler.debug.ties`."""
         op = next(op for op in self.claim.forward if result in op.results)
-        if op.kind not in SCATTERS or op["mode"] != "set":
+        if not replaces(op):
             return False
         if result not in self._often:
-            x, places, updates = op.operands
-            counting = op.with_(attributes={**op.attributes, "mode": "add"})
-            ones = np.zeros(x.type.shape), self.fixed(places), np.ones(updates.type.shape)
-            (count,) = self.wide.op(counting, ones, None)
-            self._often[result] = count > 1
+            self._often[result] = met_often(op, self.fixed(op.operands[1]), self.wide)
         return self._often[result]
 
     def _difference(
@@ -442,6 +438,20 @@ class GradientCheck:
             d = np.where(g == 0, 0.0, _at_once(a[result][0], b[result][0]))
             total += float(np.sum(g * d))
         return total * self.scale
+
+
+def replaces(op: Op) -> bool:
+    """A scatter whose updates take the place of what they meet."""
+    return op.kind in SCATTERS and op["mode"] == "set"
+
+
+def met_often(op: Op, places: np.ndarray, wide: Wide) -> np.ndarray:
+    """The elements of such a scatter's result that several updates meet.  The last one counts, and
+    by convention, as in torch, each gets the cotangent: no derivative."""
+    x, _, updates = op.operands
+    counting = op.with_(attributes={**op.attributes, "mode": "add"})
+    (count,) = wide.op(counting, [np.zeros(x.type.shape), places, np.ones(updates.type.shape)])
+    return count > 1
 
 
 def _at_once(wide: np.ndarray, near: np.ndarray) -> np.ndarray:

@@ -339,6 +339,26 @@ def test_right_steps_are_checked_whole_without_a_complaint(name):
     assert len(whole) == 1 and "slope of the loss" in whole[0].note
 
 
+class _Meeting(torch.nn.Module):
+    """Two of the numbers that a scatter puts at places meet in one."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = _linear()
+
+    def forward(self, x):
+        places = torch.tensor([0, 3, 3, 1, 2]).expand(len(x), 5)
+        return torch.zeros(len(x), 5).scatter(1, places, self.inner(x))
+
+
+def test_the_slope_of_a_loss_with_updates_that_meet_is_not_compared():
+    made = compiled(_Meeting(), (ROWS, CLASSES), loss="cross_entropy")
+    assert made.finding is None
+    whole = [r for r in found(made, "differentiate") if r.kind == "results"]
+    assert [r.verdict for r in whole] == ["unchecked"]
+    assert "several updates of core.scatter_along meet" in whole[0].note
+
+
 @pytest.mark.parametrize(("kind", "place"), [("core.conv", 1), ("core.max_pool", 0)])
 def test_a_wrong_rule_fails_the_compile_and_bisect_names_it(kind, place):
     with planted(kind, FAULTS["weights"], place):
