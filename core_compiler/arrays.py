@@ -33,7 +33,7 @@ def as_numpy(given: Any) -> np.ndarray:
 
         bits, kind = _NARROW[name]
         return held.view(getattr(torch, bits)).numpy().view(kind)
-    return held.numpy()
+    return held.numpy(force=True)  # a tensor of zeros may have no memory
 
 
 def strided(flat: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import as_numpy
+from core_compiler.arrays import as_numpy, to_torch
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import VAGUE, worst
 from core_compiler.errors import CANNOT_HERE, UserError
@@ -247,10 +247,10 @@ def _run(
     model = copied(model)
     if not model.training:
         model.train()
-    held = {name: torch.from_numpy(np.array(a)) for name, a in begin.items()}
+    held = {name: to_torch(np.array(a)) for name, a in begin.items()}
     model.load_state_dict(held, strict=False)
     if wide:
-        model = model.double()
+        model = _widened(model.double())
     own = dict(model.named_parameters())
     for name, parameter in own.items():
         parameter.requires_grad_(name in trained)
@@ -261,7 +261,7 @@ def _run(
     made = _Run([], {}, {})
     with _default_dtype(torch, kind):
         for number, batch in enumerate(batches):
-            given = [torch.from_numpy(np.array(a)) for a in batch]
+            given = [to_torch(np.array(a)) for a in batch]
             given = [t.to(kind) if t.is_floating_point() else t for t in given]
             own_loss = isinstance(losses.loss(training.loss), losses.Own)
             inputs, target = (given, None) if own_loss else (given[:-1], given[-1])
@@ -274,13 +274,32 @@ def _run(
                 torch.nn.utils.clip_grad_norm_(parameters, training.clip_norm)
             if number == 0:
                 made.gradients = {
-                    name: own[name].grad.detach().numpy().copy()
+                    name: as_numpy(own[name].grad).copy()
                     for name in trained if own[name].grad is not None
                 }  # fmt: skip
             optimizer.step(rate(number))
             made.losses.append(float(loss.detach()))
-    made.state = {n: t.detach().numpy().copy() for n, t in model.state_dict().items()}
+    made.state = {n: as_numpy(t).copy() for n, t in model.state_dict().items()}
     return made
+
+
+def _widened(model: Any) -> Any:
+    """A module in f64; a saved program names f32 in its ops and asserts it of its values."""
+    import torch
+
+    if not isinstance(model, torch.fx.GraphModule):
+        return model
+
+    def wide(held: Any) -> Any:
+        return torch.float64 if held is torch.float32 else held
+
+    for node in list(model.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            model.graph.erase_node(node)
+        else:
+            node.args, node.kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), wide)
+    model.recompile()
+    return model
 
 
 def _first(made: Any) -> Any:
@@ -326,7 +345,8 @@ def compare(
                           "give a model that runs in torch by itself") from None  # fmt: skip
 
     theirs, truth = (run(wide, begin, batches) for wide in (False, True))
-    beside = _Beside(step, module, truth, begin, trained)
+    buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
+    beside = _Beside(step, module, truth, begin, trained, buffers)
     after = step.state_dict()
     rows = beside.rows([theirs], mine, gradients, after)
     if any(row.verdict == "differs" for row in rows):
@@ -369,9 +389,9 @@ class _Beside:
     """Values of the step beside those of torch; ``truth`` is torch's run in f64."""
 
     def __init__(self, step: Any, module: Module, truth: _Run, begin: Arrays,
-                 trained: Sequence[str]):  # fmt: skip
+                 trained: Sequence[str], buffers: Sequence[str]):  # fmt: skip
         self.step, self.truth, self.lines = step, truth, _lines(module)
-        self.buffers = {name for role, name, _ in step.roles.arguments if role == "buffer"}
+        self.buffers = frozenset(buffers)
         self.largest = max(map(_largest, truth.gradients.values()), default=0.0)
         # Of a parameter that stays where it is but for rounding, rounding is all there is to see.
         self.moved = max((_largest(want - begin[name]) for name, want in truth.state.items()
@@ -396,7 +416,7 @@ class _Beside:
                               self._line(name)))  # fmt: skip
         for name, want in truth.state.items():
             if name in after and name in theirs[0].state:
-                kind = "buffer" if self.step.called(name) in self.buffers else "parameter"
+                kind = "buffer" if name in self.buffers else "parameter"
                 there = [run.state[name] for run in theirs]
                 largest = self.moved if kind == "parameter" else 0.0
                 found.append(_row(kind, name, want, there, after[name], largest, self._line(name)))

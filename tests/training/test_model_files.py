@@ -170,14 +170,16 @@ def test_the_recording_calls_the_model_by_its_file(folder):
 
 
 class _WithLoss(torch.nn.Module):
-    """A model that returns its loss."""
+    """A model that returns its loss; its program says dtypes, and rounding has no gradient."""
 
     def __init__(self):
         super().__init__()
-        self.inner = _module()
+        self.inner, self.whole = _module(), torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("scale", torch.full((3,), 1.5, dtype=torch.bfloat16))
 
     def forward(self, pixels, classes):
-        return torch.nn.functional.cross_entropy(self.inner(pixels), classes)
+        made = self.inner(pixels).double() * self.scale
+        return torch.nn.functional.cross_entropy(made.float() + self.whole.round(), classes)
 
 
 def test_a_saved_program_that_returns_its_loss_is_trained_on_its_inputs_alone(tmp_path, capsys):
@@ -192,7 +194,7 @@ def test_a_saved_program_that_returns_its_loss_is_trained_on_its_inputs_alone(tm
     assert main([*words, "--against", "torch", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["verdict"] in ("equal", "within")
-    assert found["compared"] == {"loss": 2, "gradient": 4, "parameter": 4}
+    assert found["compared"] == {"loss": 2, "gradient": 5, "parameter": 5, "buffer": 1}
     np.savez(tmp_path / "data.npz", classes=y)
     said = refused(capsys, *words)
     assert "the data have the columns classes, the model takes pixels, classes" in said
