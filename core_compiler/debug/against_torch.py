@@ -287,18 +287,18 @@ def _widened(model: Any) -> Any:
     """A module in f64; a saved program names f32 in its ops and asserts it of its values."""
     import torch
 
-    if not isinstance(model, torch.fx.GraphModule):
-        return model
-
     def wide(held: Any) -> Any:
         return torch.float64 if held is torch.float32 else held
 
-    for node in list(model.graph.nodes):
-        if node.target is torch.ops.aten._assert_tensor_metadata.default:
-            model.graph.erase_node(node)
-        else:
-            node.args, node.kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), wide)
-    model.recompile()
+    for part in model.modules():
+        if not isinstance(part, torch.fx.GraphModule):
+            continue
+        for node in list(part.graph.nodes):
+            if node.target is torch.ops.aten._assert_tensor_metadata.default:
+                part.graph.erase_node(node)
+            else:
+                node.args, node.kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), wide)
+        part.recompile()
     return model
 
 

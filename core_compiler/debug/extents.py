@@ -78,8 +78,10 @@ def _chunked(kernel: Function) -> list[tuple[int, int, int]]:
         behind = makers.get(op.operands[0])  # where the next chunk begins
         start = makers.get(behind.operands[0]) if behind and behind.kind == "kernel.add" else None
         if start and start.kind == "kernel.mul" and start.operands[0] in counted:
-            chunk = makers[start.operands[1]]["value"]
-            found.append((counted[start.operands[0]], place[op.operands[1]], chunk))
+            chunk = makers.get(start.operands[1])
+            if chunk and chunk.kind == "kernel.constant":
+                count = counted[start.operands[0]]
+                found.append((count, place[op.operands[1]], chunk["value"]))
     return found
 
 

@@ -126,7 +126,8 @@ _GRAPHS: dict[str, tuple] = {
         ("Add", "x y", "a"), ("Mul", "x y", "c"), ("Div", "x two", "d"), ("Mod", "x seven", "i"),
         ("BitwiseAnd", "x y", "p"), ("BitwiseOr", "x y", "q"), ("BitwiseXor", "x y", "r"),
         ("BitwiseNot", "x", "s"), ("Abs", "x", "t"), ("Sign", "x", "u"), ("Neg", "x", "v")]),
-    "shrunk_integers": ({"x": ("i", 3, 4)}, {}, [("Shrink", "x", "y", {"lambd": 0.5, "bias": 0.5})]),
+    "shrunk_integers": ({"x": ("i", 3, 4)}, {}, [
+        ("Shrink", "x", "y", {"lambd": 0.5, "bias": 0.5})]),
     "shifts": ({"x": ("u", 3, 4)}, {"two": np.array([2], np.uint8)}, [
         ("BitShift", "x two", "a", {"direction": "LEFT"}),
         ("BitShift", "x two", "b", {"direction": "RIGHT"})]),
