@@ -157,11 +157,16 @@ class Program(torch.nn.Module):
         return [v for v in pytree.tree_leaves(made) if isinstance(v, torch.Tensor)]
 
 
+def parts(op, sample) -> tuple[Program, list[torch.Tensor]]:
+    """A sample as a program, and the tensors that it takes."""
+    leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+    return Program(op.op, leaves, spec), [v for v in leaves if isinstance(v, torch.Tensor)]
+
+
 def _runner(op, sample):
     def run(execute) -> None:
-        leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-        tensors = [v.detach().clone() for v in leaves if isinstance(v, torch.Tensor)]
-        program = Program(op.op, leaves, spec)
+        program, held = parts(op, sample)
+        tensors = [v.detach().clone() for v in held]
         wanted, after = _eager(program, tensors, op.name in OPEN_CONTENT)
         exported = export(program, tensors)
         imported = import_exported(exported, name=op.name)

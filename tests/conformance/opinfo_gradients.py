@@ -23,7 +23,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from core_compiler.errors import UserError
@@ -141,9 +140,7 @@ def _is_odd(tensor) -> bool:
 
 def _parts(op, sample):
     """A sample as a program, its tensors, and which of them the database varies."""
-    leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-    tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
-    program = opinfo.Program(op.op, leaves, spec)
+    program, tensors = opinfo.parts(op, sample)
     return program, [t.detach().clone() for t in tensors], [t.requires_grad for t in tensors]
 
 

@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_exported
@@ -95,9 +94,8 @@ def _further() -> Iterator[_Sample]:
 
 
 def _sample(own: str, op: Any, sample: Any) -> _Sample:
-    leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-    tensors = [v.detach().clone() for v in leaves if isinstance(v, torch.Tensor)]
-    return own, opinfo.Program(op.op, leaves, spec), tensors
+    program, tensors = opinfo.parts(op, sample)
+    return own, program, [v.detach().clone() for v in tensors]
 
 
 def _different(samples: Iterable[_Sample]) -> Iterator[_Sample]:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from tests.conformance import opinfo, opinfo_gradients
 from tests.conformance.outcomes import passed
@@ -64,12 +63,10 @@ class _Sample(nn.Module):
 
     def __init__(self, op: Any, sample: Any) -> None:
         super().__init__()
-        leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-        self.program = opinfo.Program(op.op, leaves, spec)
+        self.program, tensors = opinfo.parts(op, sample)
         self.held: list[str] = []
-        for leaf in leaves:
-            if isinstance(leaf, torch.Tensor):
-                self._hold(f"value_{len(self.held)}", leaf)
+        for number, tensor in enumerate(tensors):
+            self._hold(f"value_{number}", tensor)
         made = self._results()
         self.places = [i for i, value in enumerate(made) if _is_differentiable(value)]
         torch.manual_seed(len(self.held))
