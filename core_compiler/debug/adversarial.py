@@ -367,11 +367,13 @@ class Pair:
     def faults(self) -> Iterator[Fault]:
         floats = any(v.type.dtype.is_float for v in self.free)
         heavy = sum(map(_flops, (*self.old, *self.new))) > MOST_FLOPS
-        classes = list(hurtful.CLASSES) if floats else ["mixed"]
+        classes = [c for c in hurtful.CLASSES if c != "positions"] if floats else ["mixed"]
         if floats and not self.elementwise:  # a sum over special values is NaN: it tells nothing
             classes = ["nan", "spread"] if heavy else classes[1:]
         elif heavy:
             classes = classes[:1]
+        if not self.elementwise and any(v.type.dtype.is_integer for v in self.free):
+            classes.append("positions")
         for class_ in classes:
             if class_ in self.rewrite.except_for:
                 continue

@@ -69,6 +69,33 @@ def malformed(before: Module, module: Module) -> list[str]:
     return wrong
 
 
+def not_constants(before: Module, module: Module) -> list[str]:
+    """The launches that a pass has made and that give a kernel a computed value for what it takes
+    for a constant of the model (`kernels.schedules.library`: laid out beforehand), one line each.
+    Launches that are given memory are held to those before them."""
+    known = set(_ops(before.main.body))
+    constant: set[Value] = set()
+    wrong = []
+    for op in _ops(module.main.body):
+        if op.kind == "core.constant" or (is_free_view(op) and op.operands[0] in constant):
+            constant.update(op.results)
+        elif op.kind == LAUNCH and op.results and op not in known:
+            wrong += [
+                f"kernel {op['kernel']} is launched with {value.name}, which is computed, "
+                "for a constant of the model"
+                for value in _taken_for_constants(op, module) if value not in constant
+            ]  # fmt: skip
+    return wrong
+
+
+def _taken_for_constants(launch: Op, module: Module) -> list[Value]:
+    """The operands or results of a launch that its kernel takes for constants."""
+    kernel = module.functions.get(launch["kernel"])
+    buffers = [a for a in launch["arguments"] if a[0] != "size"]
+    found = (buffers[place] for place in kernel.attributes.get("constants", ())) if kernel else ()
+    return [(launch.operands if kind == "operand" else launch.results)[n] for kind, n in found]
+
+
 def relaid(before: Module, module: Module) -> list[str]:
     """The loops that a pass leaves carrying a value in another order of its elements than their
     regions read it in, one line each: memory is carried byte by byte."""

@@ -23,6 +23,7 @@ CLASSES: Mapping[str, str] = {
     "denormals": "denormal values",
     "largest": "the largest finite values",
     "spread": "a large mean with a small spread",
+    "positions": "positions out of range",
 }
 #: Classes whose values are finite and of a size at which a tolerance has a meaning.
 FINITE = frozenset({"zeros", "ties", "spread"})
@@ -41,7 +42,7 @@ def array(
         return floats(class_, shape, dtype, random, constants)
     if dtype == np.bool_:
         return random.integers(0, 2, shape).astype(bool)
-    if not elementwise:  # may be positions
+    if not elementwise and class_ != "positions":  # these may be positions
         return random.integers(0, 2, shape).astype(dtype)
     limits = np.iinfo(dtype) if dtype.kind in "iu" else None
     pool = [0, 1, 2, 3] if limits is None else [
@@ -60,6 +61,8 @@ def floats(
     if count > BLOCK:
         return np.resize(floats(class_, (BLOCK,), dtype, random, constants), shape)
     normal = random.standard_normal(shape)
+    if class_ == "positions":
+        return normal.astype(dtype)
     largest, tiny, least = limits_of(dtype)
     if class_ == "zeros":
         return (random.choice([0.0, -0.0, 1.0, -1.0], shape)).astype(dtype)

@@ -27,7 +27,14 @@ import numpy as np
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
 from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
 from core_compiler.debug.claims import check_carried
-from core_compiler.debug.facts import broken, malformed, misfits, relaid, unlowerable
+from core_compiler.debug.facts import (
+    broken,
+    malformed,
+    misfits,
+    not_constants,
+    relaid,
+    unlowerable,
+)
 from core_compiler.debug.kernels import KernelCheck, check_kernels
 from core_compiler.debug.loops import check_loops
 from core_compiler.debug.loss_slope import check_loss
@@ -215,7 +222,8 @@ class Judge:
         if made.whole:
             for complaint in broken(made.module, made.pass_.ensures, self.target):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
-        wrong = malformed(made.before, made.module) + relaid(made.before, made.module)
+        wrong = [complaint for check in (malformed, relaid, not_constants)
+                 for complaint in check(made.before, made.module)]  # fmt: skip
         wrong += unlowerable(made.before, made.module, self.target) if made.changed else []
         for complaint in wrong:
             yield CheckRecord(None, "failed", note=complaint, kind="results")

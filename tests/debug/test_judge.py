@@ -318,6 +318,13 @@ def _result_among_temporaries(patch) -> None:
     patch.setattr(plan_memory, "lifetimes", wrong)
 
 
+def _everything_is_constant(patch) -> None:
+    """Kernels take what is computed for constants that may be laid out beforehand."""
+    right = outline_kernels._marked
+    patch.setattr(outline_kernels, "_marked", lambda lowered, group, held:
+                  right(lowered, group, tuple(range(len(group.operands)))))  # fmt: skip
+
+
 def _no_place(patch) -> None:
     """The places that it chose are not written down."""
     right = plan_memory.PlanMemory.run
@@ -480,6 +487,7 @@ def _nothing_logged(patch) -> None:
         (_sum_without_its_tail, compared, "schedule_kernels", "schedule"),
         (_adds_up_in_i32, counting, "outline_kernels", "loops"),
         (_one_name_for_two, chosen, "outline_kernels", "results"),
+        (_everything_is_constant, network, "outline_kernels", "results"),
         (_all_at_one_place, network, "plan_memory", "rewrite"),
         (_lowered_wrong, network, "outline_kernels", "loops"),
         (_scheduled_wrong, network, "schedule_kernels", "schedule"),
@@ -659,6 +667,19 @@ def test_a_rule_is_tried_on_values_that_the_inputs_do_not_have(rule, build, said
     failed = judged(rule, build, *["3x40xf32"] * count)
     assert failed is not None and failed.rewrite.rule == rule.name
     assert said in failed.note
+
+
+def test_positions_are_tried_out_of_range():
+    """The example's are 1 and the usual ones to be made up are small: none is negative."""
+
+    def wrapped(b, t):
+        return b.select(b.lt(t, b.scalar_like(0, t)), b.add(t, b.scalar_like(5, t)), t)
+
+    counted = op("select", op("lt", "t", Const("zero")), op("add", "t", Const("n")), "t")
+    rule = Rule("take(x, t < 0 ? t + n : t) => take(x, t)", op("take", "x", counted, name="take"),
+                lambda b, m: b.take(m["x"], m["t"], axis=0))  # fmt: skip
+    failed = judged(rule, lambda b, x, t: b.take(x, wrapped(b, t), axis=0), "5x3xf32", "4xi64")
+    assert failed is not None and "positions out of range" in failed.note
 
 
 def test_a_rule_that_says_where_it_differs_is_not_tried_there():

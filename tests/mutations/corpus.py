@@ -34,15 +34,17 @@ def build(folder: Path, names: Sequence[str] = ()) -> list[Entry]:
     """Write the models (``names``: only these) into ``folder``; the entries name them."""
     folder.mkdir(parents=True, exist_ok=True)
     return [*_torch_entries(folder, names), *_onnx_entries(folder, names),
-            *_training_entries(names), *_training_files(folder, names)]  # fmt: skip
+            *_jax_entries(names), *_training_entries(names),
+            *_training_files(folder, names)]  # fmt: skip
 
 
 def _torch_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
     import torch
 
-    from tests.mutations import opinfo_suite, torch_models
+    from tests.mutations import near_models, opinfo_suite, torch_models
 
-    for spec in (*torch_models.models(names), *opinfo_suite.models(names)):
+    for spec in (*torch_models.models(names), *near_models.models(torch_models.models(), names),
+                 *opinfo_suite.models(names)):  # fmt: skip
         path = folder / f"{spec.name}.pt2"
         program = torch.export.export(spec.module, spec.inputs)
         torch.export.save(program, path)
@@ -73,6 +75,14 @@ def _onnx_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
                     _key(str(model)))  # fmt: skip
 
 
+def _jax_entries(names: Sequence[str]) -> Iterator[Entry]:
+    from tests.mutations import jax_suite
+
+    for name, parts in jax_suite.models(names).items():
+        yield Entry(name, f"tests.mutations.jax_suite:{name}", "jax", (CHECK,), (),
+                    jax_suite.words(name), _key(" ".join(parts)))  # fmt: skip
+
+
 def _training_entries(names: Sequence[str]) -> Iterator[Entry]:
     from tests.mutations import training_tasks
 
@@ -81,7 +91,7 @@ def _training_entries(names: Sequence[str]) -> Iterator[Entry]:
             continue
         text = f"tests.mutations.training_tasks:{name}"
         source = inspect.getsource(getattr(training_tasks, name))
-        yield Entry(f"train_{name}", text, "torch", (TRAIN, AGAINST), tuple(extra), (),
+        yield Entry(f"train_{name}", text, "torch", (CHECK, TRAIN, AGAINST), tuple(extra), (),
                     _key(source))  # fmt: skip
 
 
@@ -97,7 +107,7 @@ def _training_files(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
         torch.export.save(program, path)
         np.savez(data, **task.data)
         calls = {_aten(n.target) for n in program.graph.nodes if n.op == "call_function"}
-        yield Entry(task.name, str(path), "torch", (TRAIN, AGAINST),
+        yield Entry(task.name, str(path), "torch", (CHECK, TRAIN, AGAINST),
                     ("--loss", "own", "--data", str(data)), tuple(sorted(calls)),
                     _key(task.source))  # fmt: skip
 
@@ -115,12 +125,13 @@ def words(command: str, entry: Entry, flags: Sequence[str]) -> list[str]:
 
 
 def _check(entry: Entry, flags: Sequence[str]) -> list[str]:
+    if TRAIN in entry.commands:  # what checks its compile checks its gradients too
+        return _train(entry, flags)
     return ["compile", entry.text, "--check", "--no-import-cache", "--pass-timeout", PASS_SECONDS]
 
 
 def _against(entry: Entry, flags: Sequence[str]) -> list[str]:
-    alone = (_train if TRAIN in entry.commands else _check)(entry, flags)
-    return [*alone, "--against", entry.framework]
+    return [*_check(entry, flags), "--against", entry.framework]
 
 
 def _train(entry: Entry, flags: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_exported
 from tests.conformance import opinfo
 from tests.conformance.outcomes import passed
-from tests.mutations.torch_models import Spec
+from tests.mutations.torch_models import Joined, Spec
 
 #: Samples in one program.
 EACH = 12
@@ -42,20 +42,8 @@ def models(names: Sequence[str] = ()) -> Iterator[Spec]:
             if not names or name in names:
                 parts = [part for _, part, _ in samples]
                 inputs = tuple(tensor for _, _, tensors in samples for tensor in tensors)
-                yield Spec(name, " ".join(own for own, _, _ in samples), _Joined(parts), inputs)
-
-
-class _Joined(torch.nn.Module):
-    """The programs side by side: each takes its part of the inputs."""
-
-    def __init__(self, parts: Sequence[opinfo.Program]) -> None:
-        super().__init__()
-        self.parts = torch.nn.ModuleList(parts)
-
-    def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
-        given = iter(inputs)
-        return [made for part in self.parts
-                for made in part(*itertools.islice(given, sum(part.holes)))]  # fmt: skip
+                joined = Joined(parts, [sum(part.holes) for part in parts])
+                yield Spec(name, " ".join(own for own, _, _ in samples), joined, inputs)
 
 
 #: A sample: name, program, tensors.

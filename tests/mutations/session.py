@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutations import judge, score, server, sites, tree
-from tests.mutations.classes import AGAINST, CHECK, CLASSES, TRAIN
+from tests.mutations.classes import AGAINST, CHECK, CLASSES
 from tests.mutations.corpus import Entry, words
 from tests.mutations.operators import Mutation, function_at
 from tests.mutations.planted import Planted
@@ -233,7 +233,7 @@ class Session:
 
     def _probed(self, model: str) -> list[str]:
         entry = self.entries[model]
-        return words(TRAIN if TRAIN in entry.commands else CHECK, entry, self.flags)
+        return words(CHECK, entry, self.flags)
 
     def _place(self, site: sites.Site) -> Path:
         m = site.mutation
@@ -321,9 +321,7 @@ def _trace(entry: Entry, wanted: list[str], flags: list[str]) -> Any:
         if error:
             say({"kind": "invalid", "error": error})
             return
-        say(
-            coverage.trace(words(TRAIN if TRAIN in entry.commands else CHECK, entry, flags), wanted)
-        )
+        say(coverage.trace(words(CHECK, entry, flags), wanted))
 
     return run
 
@@ -341,8 +339,9 @@ def _run(entry: Entry, flags: list[str]) -> Any:
         for command in reversed(entry.commands):
             told = commands.run(words(command, entry, flags)) | {"command": command}
             say(told)
-            if command == AGAINST and not told["code"]:
-                say(told | {"command": entry.commands[0]})
+            if command == AGAINST and not told["code"]:  # the others are parts of it
+                for part in entry.commands:
+                    say(told | {"command": part})
                 return
 
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,20 @@ class _Function(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         return self.function(*inputs)
+
+
+class Joined(nn.Module):
+    """Modules side by side: each takes its part of the inputs, ``counts`` of them in turn."""
+
+    def __init__(self, parts: Sequence[nn.Module], counts: Sequence[int]) -> None:
+        super().__init__()
+        self.parts, self.counts = nn.ModuleList(parts), tuple(counts)
+
+    def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        given = iter(inputs)
+        made = (part(*itertools.islice(given, count))
+                for part, count in zip(self.parts, self.counts, strict=True))  # fmt: skip
+        return [value for each in made for value in torch.utils._pytree.tree_leaves(each)]
 
 
 def models(names: Sequence[str] = ()) -> Iterator[Spec]:
