@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 PEERS = ("torch", "torch.compile", "onnxruntime", "jax", "keras", "tensorflow")
 
 #: The framework whose nodes an import has, by the frontend that read the model.
-HOME = {"torch": "torch", "onnx": "onnxruntime"}
+HOME = {
+    "torch": "torch", "onnx": "onnxruntime", "jax": "jax", "stablehlo": "jax", "keras": "keras",
+    "tensorflow": "tensorflow",
+}  # fmt: skip
 
 
 def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:
@@ -40,8 +43,8 @@ def values(model: Model, framework: str) -> Callable[..., Compared]:
     """Compares each value of the model's import with ``framework``'s own: a function of how to hear
     of progress (done, total).
 
-    Only the framework that a model comes from has the nodes of its import: torch for a torch model,
-    onnxruntime for an ONNX one.  UserError for others, and where it is not installed.
+    Only the framework that a model comes from has the nodes of its import (:data:`HOME`; a program
+    of StableHLO is JAX's).  UserError for others, and where it is not installed.
     """
     home = HOME.get(model.spec.frontend)
     if framework not in PEERS:
@@ -51,7 +54,7 @@ def values(model: Model, framework: str) -> Callable[..., Compared]:
         only = f"use --against {home}" if home else "compare the outputs: workbench run --against"
         raise UserError(f"{framework} does not know the nodes of a model that was read by "
                         f"{model.spec.frontend}", model.spec.text, only)  # fmt: skip
-    need(framework, "torch" if framework == "torch" else "peers")
+    need(framework, "peers" if framework == "onnxruntime" else framework)
 
     def run(progress: Callable[[int, int], None]) -> Compared:
         from core_compiler.debug.framework import compare
@@ -81,6 +84,11 @@ def _own_peer(model: Model, framework: str):
     """The model in the framework that it came from."""
     if model.spec.frontend == framework and model.live is not None:
         return model.live
+    if model.spec.kind == "stablehlo" and framework == "jax":
+        need("jax", "jax")
+        from core_compiler.frontends.stablehlo.nodes import on_arrays as program
+
+        return program(Path(model.spec.text))
     if model.spec.kind == framework == "keras":  # imported from the cache
         from core_compiler.frontends.keras import on_arrays, read_file
 

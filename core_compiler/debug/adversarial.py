@@ -93,9 +93,12 @@ class Adversary:
         self._memory_of_nodes = Remembered("rewrites-of-nodes", (*_SOURCES, *_OF_NODES))
 
     def learn(self, ops: Sequence[Op]) -> None:
-        """Take note of ops, also of those that make another op's result in its place."""
+        """Take note of ops, and of those in loops and branches, also where they make another op's
+        result in its place."""
         for op in ops:
             self._makers.update(dict.fromkeys(op.results, op))
+            for region in op.regions if op.kind in CONTROL_FLOW else ():
+                self.learn(region.ops)
         if any(all(map(self._is_known, op.uses())) for op in ops):
             self._varied.clear()
 

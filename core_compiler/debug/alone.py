@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from core_compiler.debug.verdict import FURTHER, Evidence, Judgement, judge
 from core_compiler.debug.wide import Wide, nudged, widened
 from core_compiler.errors import InternalError
 from core_compiler.ir import Module, Op, Value
+from core_compiler.ir.framework import InF64, Iteration
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.types import is_sized
 from core_compiler.ops.base import TypeRuleError, cost, definition
@@ -65,6 +66,8 @@ class Alone:
         }  # fmt: skip
         self._readers = Counter(v for op in body for v in set(op.uses()))
         self._readers.update(v for values in wanted.values() for v in values if v is not None)
+        #: What was evaluated of the last op with several results, by how: they are judged in turn.
+        self._evaluated: tuple[Any, dict[Any, dict]] = (None, {})
 
     def make(self, value: Value) -> Known | None:
         """A value by our ops on what was told so far; None where ``main`` has no such tensor."""
@@ -89,22 +92,41 @@ class Alone:
         return fits
 
     def _execute(self, op: Op) -> None:
-        uses = {v: self._known[v] for v in op.uses()}
-        outer = {v: k.array for v, k in uses.items()}
-        results = self._evaluator.op(op, [outer[v] for v in op.operands], outer)
-        stored = op.kind in CONSTANTS and _is_stored(op)
-        for place, (value, array) in enumerate(zip(op.results, results, strict=True)):
-            self._known[value] = Known(array, value, None if stored else op, uses, place)
+        self._made(op, self._known)
         for read in set(op.uses()):
             self._read(read)
         for value in op.results:
             if not self._readers[value]:
                 self._known.pop(value, None)
 
+    def _made(self, op: Op, known: dict[Value, Known]) -> None:
+        """Enter the results of an op into ``known``."""
+        uses = {v: known[v] for v in op.uses()}
+        outer = {v: k.array for v, k in uses.items()}
+        results = self._evaluator.op(op, [outer[v] for v in op.operands], outer)
+        stored = op.kind in CONSTANTS and _is_stored(op)
+        for place, (value, array) in enumerate(zip(op.results, results, strict=True)):
+            known[value] = Known(array, value, None if stored else op, uses, place)
+
     def _read(self, value: Value) -> None:
         self._readers[value] -= 1
         if self._readers[value] <= 0:
             self._known.pop(value, None)
+
+    def iteration(self, loop: Known, step: Iteration) -> list[Judgement]:
+        """The verdicts on what an iteration of a loop made of the framework's own operands of it:
+        its body's values, or its condition."""
+        assert loop.op is not None
+        block = loop.op.regions[step.region]
+        known = {v: k for v, k in loop.uses.items() if v not in block.arguments}
+        known |= {v: Known(a, v) for v, a in zip(block.arguments, step.operands, strict=True)}
+        for op in block.ops:
+            self._made(op, known)
+        wide = cache(step.in_f64)
+        return [
+            self.judge(known[value], theirs, partial(nth, wide, place))
+            for place, (value, theirs) in enumerate(zip(block.outputs, step.results, strict=True))
+        ]
 
     # -- judging ---------------------------------------------------------------------------------
 
@@ -116,13 +138,14 @@ class Alone:
         if open_ties and _are_of_equals(made, theirs):
             return Judgement("within", distance(theirs, made.array), note="positions of equals")
 
-        def in_f64(*how: Any) -> np.ndarray:
-            return cut(self.in_f64(made, *how), theirs.shape)
+        def in_f64(label: Any, move: Callable[[np.ndarray], np.ndarray] = widened,
+                   wide: Wide | None = None) -> np.ndarray:  # fmt: skip
+            return cut(self._in_f64(made, move, wide, label)[made], theirs.shape)
 
         @cache
         def truth() -> np.ndarray | None:
             try:
-                return in_f64()
+                return in_f64("truth")
             except (InternalError, KeyError, TypeRuleError):  # an op that has no meaning in f64
                 return None
 
@@ -132,24 +155,20 @@ class Alone:
                 ours = ours.astype(theirs.dtype)
         return judge(theirs, ours, Evidence(
             truth,
-            cache(lambda seed, zeros=True: in_f64(moved(seed, zeros))),
-            cache(lambda seed: in_f64(nudge(seed), FormulaNudged(
+            cache(lambda seed, zeros=True: in_f64(("moved", seed, zeros), moved(seed, zeros))),
+            cache(lambda seed: in_f64(("nudged", seed), nudge(seed), FormulaNudged(
                 self._evaluator, np.random.default_rng(seed)))),
             wide,
             terms=lambda: terms(self._ops_of(made)), constants=constants,
-            stepped=lambda up: in_f64(stepped(up)),
+            stepped=lambda up: in_f64(("stepped", up), stepped(up)),
             unrounded=lambda: cut(self.unrounded(made), theirs.shape),
-            rounded=lambda seed, size: in_f64(widened, ResultsRounded(
-                self._evaluator, seed, epsilon(theirs.dtype), size)),
+            rounded=lambda seed, size: in_f64(
+                ("rounded", seed, size, theirs.dtype), widened,
+                ResultsRounded(self._evaluator, seed, epsilon(theirs.dtype), size)),
             nearby=lambda seed: self._nearby(made, seed, theirs.shape),
             exact=lambda: not (open_ties and theirs.dtype.kind in "iu")
             and all(map(_is_exact, self._ops_of(made))),
         ))  # fmt: skip
-
-    def in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
-               wide: Wide | None = None) -> np.ndarray:  # fmt: skip
-        """A value by our ops in f64, its operands being what ``move`` makes of theirs."""
-        return self._in_f64(made, move, wide)[made]
 
     def _nearby(self, made: Known, seed: int,
                 shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
@@ -160,11 +179,18 @@ class Alone:
         return cut(own, shape), cut(wide, shape)
 
     def _in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
-                wide: Wide | Evaluator | None = None) -> dict[Known, np.ndarray]:  # fmt: skip
-        """As :meth:`in_f64`, with all that it is made of."""
+                wide: Wide | Evaluator | None = None,
+                label: Any = None) -> dict[Known, np.ndarray]:  # fmt: skip
+        """A value by our ops in f64, its operands being what ``move`` makes of theirs, with all
+        that it is made of.  ``label``: what says how, where other results of its op are asked for
+        in the same way."""
         wide = wide or Wide(self._evaluator)
         values: dict[Known, np.ndarray] = {}
         done: dict[tuple[int, Any], tuple[np.ndarray, ...]] = {}
+        if label is not None and made.op is not None and len(made.op.results) > 1:
+            if self._evaluated[0] is not made.uses:
+                self._evaluated = made.uses, {}
+            done = self._evaluated[1].setdefault(label, done)
         stack = [made]
         while stack:
             current = stack[-1]
@@ -255,6 +281,12 @@ def is_random(op: Op) -> bool:
     if op.kind.startswith("core.") and "random" in definition(op).traits:
         return True
     return any(is_random(inner) for region in op.regions for inner in region.ops)
+
+
+def nth(made: InF64, place: int) -> np.ndarray | None:
+    """One of the tensors that a node makes in f64."""
+    arrays = made()
+    return None if arrays is None or place >= len(arrays) else arrays[place]
 
 
 def terms(ops: Iterable[Op]) -> int:

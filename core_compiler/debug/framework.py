@@ -26,6 +26,7 @@ from core_compiler.debug.alone import (
     as_wide,
     cut,
     form,
+    nth,
     random_values,
 )
 from core_compiler.debug.check import same_bits
@@ -36,7 +37,7 @@ from core_compiler.debug.verdict import Judgement, judge, worst
 from core_compiler.debug.whole import Whole
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.events import FrameworkRecord
-from core_compiler.ir.framework import InF64, Nodes
+from core_compiler.ir.framework import InF64, Iteration, Nodes
 from core_compiler.ir.text import print_op
 
 
@@ -94,14 +95,17 @@ def compare(
     told = 0
 
     def tell(
-        name: str, arrays: Sequence[np.ndarray | None], in_f64: InF64
+        name: str, arrays: Sequence[np.ndarray | None], in_f64: InF64,
+        iterations: Sequence[Iteration] = (), /,
     ) -> list[bool]:  # fmt: skip
         nonlocal told
         progress(told, len(all_values))
         told += 1
         if name not in all_values:
             return [False] * len(arrays)
-        return comparison.node(name, all_values[name], once[name], arrays, in_f64)
+        return comparison.node(
+            name, all_values[name], once[name], arrays, in_f64, iterations
+        )  # fmt: skip
 
     made = nodes.run([np.array(a) for a in inputs[:own]], tell)  # a program may write to its own
     outputs = (module if imported is None else imported).main.outputs
@@ -128,10 +132,12 @@ class _Comparison:
         self._results: dict[Value, tuple[str, np.ndarray]] = {}
 
     def node(self, name: str, values: Sequence[Value | None], once: Sequence[Value | None],
-             arrays: Sequence[np.ndarray | None], in_f64: InF64) -> list[bool]:  # fmt: skip
+             arrays: Sequence[np.ndarray | None], in_f64: InF64,
+             iterations: Sequence[Iteration]) -> list[bool]:  # fmt: skip
         """Judge what a node made; whether each of its tensors is gone on from."""
         wide = cache(in_f64)
         known = {v: self.alone.make(v) for v in values if v is not None}
+        by_step = self._by_step(name, known, iterations)
         # Kernels of torch keep some results narrower than their nodes declare: judged as they are.
         told = [
             as_wide(a, known[v]) if self._declared and v is not None else a
@@ -157,18 +163,38 @@ class _Comparison:
                 if axes and _has_room(made.array, theirs, axes):
                     if mine is not None and not drawn and _has_room(mine, theirs, axes):
                         self._record(value, name, cut(mine, theirs.shape), theirs)
-                    self._judge(name, value, made, theirs, partial(_nth, wide, place))
+                    self._judge(name, value, made, theirs, partial(nth, wide, place))
                 else:
                     self._judged(name, value, made, _other_form(made.array, theirs))
                 continue
             if mine is not None and not drawn:
                 other = there.get(self._parts[value]) if value in self._parts else None
                 self._record(value, name, mine, theirs, other)
-            self._judge(name, value, made, kept, partial(_nth, wide, place))
+            if by_step is None:
+                self._judge(name, value, made, kept, partial(nth, wide, place))
+            else:
+                self._judged(name, value, made, by_step)
         return [
             value is not None and self.alone.told(value, known[value], theirs)
             for value, theirs in zip(values, told, strict=False)
         ]
+
+    def _by_step(self, name: str, known: Mapping[Value, Known | None],
+                 iterations: Sequence[Iteration]) -> Judgement | None:  # fmt: skip
+        """The verdict on a loop, each of whose iterations is judged on the framework's operands:
+        how often it is gone through may hang on rounding.  None where it is no loop of ours."""
+        loops = {k.op: k for k in known.values() if k is not None and k.op is not None}
+        if not iterations or len(loops) != 1 or next(iter(loops)).kind != "core.while":
+            return None
+        (loop,) = loops.values()
+        found = [Judgement("equal")]
+        for step in iterations:
+            for judged in self.alone.iteration(loop, step):
+                part = "condition" if step.region == 0 else "body"
+                note = f"{part} of the loop, iteration {step.number}: {judged.note}"
+                found.append(replace(judged, note=note if judged.note else ""))
+        verdict = worst(judged.verdict for judged in found)
+        return next(judged for judged in found if judged.verdict == verdict)
 
     def _drawn_alike(self, node: str, value: Value, made: Known, theirs: np.ndarray) -> None:
         """Judge random numbers by their form and distribution."""
@@ -272,11 +298,6 @@ def described(op: Op | None) -> tuple[str, str]:
         return "", ""
     nodes = op.origin.nodes() if op.origin is not None else ()
     return print_op(op), next((f"{n.file}:{n.line}" for n in nodes if n.file), "")
-
-
-def _nth(made: InF64, place: int) -> np.ndarray | None:
-    arrays = made()
-    return None if arrays is None or place >= len(arrays) else arrays[place]
 
 
 def _record(

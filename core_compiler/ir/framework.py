@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -12,10 +13,30 @@ from core_compiler.ir.core import Value
 #: Executes one node in f64 on the operands it had; None where the framework cannot.  Only to be
 #: called while the node's tensors are told.
 InF64 = Callable[[], "Sequence[np.ndarray | None] | None"]
-#: Is told the tensors of a node of the framework's graph as soon as they are computed, an array
-#: each (None: it is no tensor of ours), and how to execute that node in f64.  Says of each whether
-#: later nodes are judged on it: in f64 those go on from it, else from what it was made of.
-TellNode = Callable[[str, Sequence[np.ndarray | None], InF64], Sequence[bool]]
+
+
+@dataclass(frozen=True, eq=False)
+class Iteration:
+    """What the condition (``region`` 0) or the body (1) of a loop made in one iteration of the
+    framework's: ``number`` from 1, arrays, and how to execute it in f64."""
+
+    region: int
+    number: int
+    operands: Sequence[np.ndarray]
+    results: Sequence[np.ndarray]
+    in_f64: InF64
+
+
+class TellNode(Protocol):
+    """Is told the tensors of a node of the framework's graph as soon as they are computed, an array
+    each (None: it is no tensor of ours), and how to execute that node in f64; of a loop some of its
+    iterations, from the first to the last.  Says of each tensor whether later nodes are judged on
+    it: in f64 those go on from it, else from what it was made of."""
+
+    def __call__(
+        self, name: str, arrays: Sequence[np.ndarray | None], in_f64: InF64,
+        iterations: Sequence[Iteration] = (), /,
+    ) -> Sequence[bool]: ...  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ import numpy as np
 from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported, distinct
 from core_compiler.frontends.keras import backends
+from core_compiler.frontends.stablehlo.nodes import with_results
 from core_compiler.regular_files import need_regular
 
 __all__ = ["example_shapes", "import_model", "on_arrays", "read_file"]
@@ -79,12 +80,15 @@ def import_model(
         raise UserError(f"models on the backend {backend} are not trained", name,
                         f"{how}: a .keras file loads on any")  # fmt: skip
     if backend == "torch":
-        return _by_torch(model, inputs, name)
-    if backend == "tensorflow":
-        return _by_tensorflow(model, inputs, name)
-    if backend != "jax":
+        made = _by_torch(model, inputs, name)
+    elif backend == "tensorflow":
+        made = _by_tensorflow(model, inputs, name)
+    elif backend == "jax":
+        made = _by_jax(model, inputs, name, training)
+    else:
         raise UserError(f"models on the backend {backend} are not read", name, backends.fix())
-    return _by_jax(model, inputs, name, training)
+    nodes = with_results(made.nodes, "keras", on_arrays(model))
+    return replace(made, facts=_facts(made.facts), nodes=nodes)
 
 
 def on_arrays(model: Any):
@@ -111,8 +115,7 @@ def _by_torch(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
 
     tensors = [torch.from_numpy(np.array(each)) for each in inputs]
     # A second argument of a call is no second input: several go in as a list.
-    made = import_module(model.eval(), tensors if len(tensors) == 1 else [tensors], name=name)
-    return Imported(made.module, made.inputs, made.outputs, made.sources, _facts(made.facts))
+    return import_module(model.eval(), tensors if len(tensors) == 1 else [tensors], name=name)
 
 
 def _by_tensorflow(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
@@ -124,7 +127,7 @@ def _by_tensorflow(model: Any, inputs: Sequence[np.ndarray], name: str) -> Impor
     made = import_function(call, inputs, name=name)
     named = [one.name for one in getattr(model, "inputs", None) or ()] or made.inputs
     results = list(getattr(model, "output_names", None) or ()) or made.outputs
-    return Imported(made.module, tuple(named), tuple(results), made.sources, _facts(made.facts))
+    return replace(made, inputs=tuple(named), outputs=tuple(results))
 
 
 def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str, training: bool) -> Imported:
@@ -133,7 +136,7 @@ def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str, training: bool)
     try:
         called = _Stateless(model, inputs, training)
         arguments = called.values(called.fixed), list(inputs), called.values(called.moving)
-        made = import_function(
+        return import_function(
             called, arguments, name=name,
             weights=called.arrays(called.fixed),
             statistics=[called.names[id(v)] for v in called.others],
@@ -146,7 +149,6 @@ def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str, training: bool)
     except Exception as problem:  # the model's own layers
         raise UserError(f"keras cannot call it: {raised_at(problem)}", name,
                         "see that model(inputs) runs") from None  # fmt: skip
-    return replace(made, facts=_facts(made.facts))
 
 
 class _Stateless:

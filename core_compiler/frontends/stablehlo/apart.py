@@ -17,6 +17,8 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -118,6 +120,7 @@ def answer(
 ) -> Imported | UserError:
     """What the file holds, imported within the limits, or what is wrong with it."""
     from core_compiler.frontends.stablehlo.importer import import_program
+    from core_compiler.frontends.stablehlo.nodes import run_file
 
     try:
         need_jax()
@@ -128,7 +131,11 @@ def answer(
         apart.hold_to(MEMORY + MEMORY_A_BYTE * len(program), _seconds(len(program)))
         inputs = None if shapes is None else [
             np.broadcast_to(np.zeros((), np.int8), shape) for shape in shapes]  # fmt: skip
-        return import_program(program, name=str(path), inputs=inputs, sizes=sizes)
+        made = import_program(program, name=str(path), inputs=inputs, sizes=sizes)
+        if made.nodes is None or made.facts["bound"]:
+            return made
+        again = partial(run_file, path, list(made.nodes.values))  # the file is at hand there too
+        return replace(made, nodes=replace(made.nodes, run=again))
     except UserError as error:
         return error
     except MemoryError:

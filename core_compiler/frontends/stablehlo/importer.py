@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,18 @@ import numpy as np
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported, Unsupported, distinct, read_sources, refuse
 from core_compiler.frontends.stablehlo import apart, ops, polymorphic
+from core_compiler.frontends.stablehlo.nodes import IN_PLACE, RETURNS, run_nodes
 from core_compiler.frontends.stablehlo.origins import LISTING, Origins
 from core_compiler.frontends.stablehlo.reading import (
     AGAIN,
     OPS,
     NotSupported,
+    attribute_of,
     check_file,
     parsed,
+    public,
     python_of,
+    symbol,
     type_of,
 )
 from core_compiler.frontends.stablehlo.regions import signature
@@ -33,11 +39,10 @@ from core_compiler.ir import (
     Value,
     WeightStore,
 )
+from core_compiler.ir.framework import Nodes
 from core_compiler.ops.base import TypeRuleError
 
 __all__ = ["import_file", "import_program", "ops"]
-
-RETURNS = frozenset({"func.return", "stablehlo.return", "chlo.return", "return"})
 
 
 def import_file(
@@ -76,7 +81,9 @@ def import_program(
     with parsed(program, name) as module, _telling(name):
         importer = Importer(module, name, isinstance(program, str), places or {})
         importer.statistics = frozenset(statistics)
-        bound = polymorphic.bind(module, importer.public(), name, inputs or (), sizes or {})
+        function = public(importer.functions, name)
+        bound = polymorphic.bind(module, function, name, inputs or (), sizes or {})
+        executed = _bytecode(module) if bound else program
         try:
             importer.main(inputs_named, outputs_named, weights or {})
         except NotSupported as problem:
@@ -88,11 +95,19 @@ def import_program(
     files = read_sources([n for n in importer.files if n != LISTING]) if read_files else {}
     listing = program if isinstance(program, str) else "\n".join(importer.lines) + "\n"
     facts: dict[str, Any] = {"frontend": "stablehlo", "bound": bound}
+    arrays = {place: array for place, (_, array) in (weights or {}).items()}
+    nodes = Nodes("jax", importer.nodes, partial(run_nodes, executed, arrays, list(importer.nodes)))
     return Imported(
         Module({"main": Function("main", body)}, importer.weights),
         tuple(v.name or "" for v in importer.arguments), tuple(importer.result_names),
-        {LISTING: listing, **files}, facts,
+        {LISTING: listing, **files}, facts, nodes=nodes,
     )  # fmt: skip
+
+
+def _bytecode(module: Any) -> bytes:
+    held = BytesIO()
+    module.operation.write_bytecode(held)
+    return held.getvalue()
 
 
 @contextmanager
@@ -127,7 +142,7 @@ class Importer:
         self.ops: list = []
         self.unsupported: list[Unsupported] = []
         self.files: dict[str, None] = {}
-        self.functions = {_symbol(f): f for f in module.body.operations
+        self.functions = {symbol(f): f for f in module.body.operations
                           if f.operation.name == "func.func"}  # fmt: skip
         self.calls: list[str] = []
         self.lines: list[str] = []
@@ -136,6 +151,9 @@ class Importer:
         self._expanded: FrontendNode | None = None
         self._callers: list[FrontendNode] = []
         self._origins, self._text = Origins(places), text
+        #: Of each op that is executed by itself (`nodes`) what is made of it, by the node's name.
+        self.nodes: dict[str, tuple[Value, ...]] = {}
+        self._inside = 0
 
     # -- functions -------------------------------------------------------------------------------
 
@@ -144,7 +162,7 @@ class Importer:
         weights: Mapping[int, tuple[str, np.ndarray]],
     ) -> None:  # fmt: skip
         """The model's function: its arguments, its body, its results."""
-        function = self.public()
+        function = public(self.functions, self.name)
         block = self._entry(function)
         for position, (name, array) in weights.items():
             self.env[block.arguments[position]] = self._weight(name, array)
@@ -176,22 +194,10 @@ class Importer:
         self.take(context)
         return value
 
-    def public(self) -> Any:
-        """The function that is the model."""
-        if "main" in self.functions:
-            return self.functions["main"]
-        public = [f for f in self.functions.values()
-                  if str(_attribute(f, "sym_visibility")) in ("None", '"public"')]  # fmt: skip
-        if len(public) != 1:
-            found = ", ".join(map(_symbol, public[:8])) or "none"
-            raise UserError(f"which function is the model? public are: {found}", self.name,
-                            "call one of them main")  # fmt: skip
-        return public[0]
-
     def _entry(self, function: Any) -> Any:
         blocks = list(function.regions[0].blocks)
         if len(blocks) != 1:
-            raise NotSupported(f"function {_symbol(function)} has {len(blocks)} blocks")
+            raise NotSupported(f"function {symbol(function)} has {len(blocks)} blocks")
         return blocks[0]
 
     def call(self, name: str, operands: Sequence[Value], node: FrontendNode) -> list[Value]:
@@ -226,11 +232,13 @@ class Importer:
         values are known."""
         self._held.append(module)
         outer, self._expanded = self._expanded, node
+        self._inside += 1
         try:
             self.env.update(zip(block.arguments, operands, strict=True))
             return tuple(self._block(block))
         finally:
             self._expanded = outer
+            self._inside -= 1
 
     # -- blocks and ops --------------------------------------------------------------------------
 
@@ -241,22 +249,26 @@ class Importer:
         """
         (inner,) = region.blocks
         outer, self.ops = self.ops, []
+        self._inside += 1
         try:
             self.env.update(zip(inner.arguments, arguments, strict=True))
             outputs = self._block(inner)
             return Block(tuple(arguments), tuple(self.ops), tuple(outputs))
         finally:
             self.ops = outer
+            self._inside -= 1
 
     def lifted(self, region: Any, arguments: Sequence[Value]) -> tuple[Value, ...]:
         """A region of scalars on tensors of one shape, element by element, in place."""
         (inner,) = region.blocks
         outer, self.shape = self.shape, arguments[0].type.shape
+        self._inside += 1
         try:
             self.env.update(zip(inner.arguments, arguments, strict=True))
             return tuple(self._lift(value) for value in self._block(inner))
         finally:
             self.shape = outer
+            self._inside -= 1
 
     def _lift(self, value: Value) -> Value:
         """A value from around a lifted region, in the shape of its elements."""
@@ -318,6 +330,8 @@ class Importer:
             return
         self.take(context)
         self.env.update(zip(operation.results, made, strict=True))
+        if not self._inside and kind not in IN_PLACE:
+            self.nodes[node.name] = made
 
     def _narrow(self, operation: Any) -> str:
         """What to do about an op of integers below a byte, which are stored and converted only."""
@@ -360,17 +374,9 @@ def _line(operation: Any) -> str:
     return f"{operation.name} ({kinds}) -> ({results})"
 
 
-def _attribute(operation: Any, name: str) -> Any:
-    return operation.operation.attributes.get(name, None)
-
-
-def _symbol(function: Any) -> str:
-    return str(function.operation.attributes["sym_name"].value)
-
-
 def _dictionaries(function: Any, name: str, count: int) -> list[Mapping[str, Any]]:
     """The attributes of a function's arguments or results, each as a mapping."""
-    held = _attribute(function, name)
+    held = attribute_of(function, name)
     if held is None:
         return [{}] * count
     return [{each.name: each.attr for each in one} for one in held]

@@ -12,6 +12,7 @@ import numpy as np
 
 from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported
+from core_compiler.frontends.stablehlo.nodes import with_results
 from core_compiler.frontends.stablehlo.reading import need_jax
 
 
@@ -52,7 +53,10 @@ def import_function(
         statistics=statistics,
     )  # fmt: skip
     facts = {**imported.facts, "frontend": "jax", "jax": version("jax")}
-    return _carrying(replace(imported, facts=facts), parts)
+    nodes = None if parts else imported.nodes
+    if not held:
+        nodes = with_results(nodes, "jax", on_leaves(function, arguments))
+    return _carrying(replace(imported, facts=facts, nodes=nodes), parts)
 
 
 def _carrying(imported: Imported, state: Mapping[str, np.ndarray]) -> Imported:

@@ -30,7 +30,7 @@ _WRAPPED = re.compile(r"^(?:jit|pjit|jvp|vmap|transpose|checkpoint|remat|shard_m
 #: Frames of these packages, and of what called JAX from here, are nobody's own lines.
 FOREIGN = re.compile(
     r"/(?:site|dist)-packages/(?:jax|jaxlib|flax|keras)/|/tensorflow/python/|/keras/src/"
-    r"|/core_compiler/frontends/"
+    r"|/core_compiler/frontends/|/bin/workbench$"
     rf"|^{re.escape(str(Path(__file__).parents[3]))}/(?:core_compiler|workbench)/"
 )
 #: The frames of a frontend: those further out have handed it the model, and are no part of it.

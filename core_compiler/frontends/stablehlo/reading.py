@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -193,3 +193,27 @@ def python_of(attribute: Any) -> Any:
     if text.startswith(("#stablehlo<", "#chlo<")):
         return text.rstrip(">").rpartition(" ")[2]  # an enum: `#stablehlo<fft_type FFT>`
     return attribute
+
+
+def attribute_of(operation: Any, name: str) -> Any:
+    """An attribute as MLIR has it; None where it is absent."""
+    return operation.operation.attributes.get(name, None)
+
+
+def symbol(function: Any) -> str:
+    """The name of a function."""
+    return str(attribute_of(function, "sym_name").value)
+
+
+def public(functions: Mapping[str, Any], where: str) -> Any:
+    """The function that is the model: ``main``, or the only public one.  UserError where there is
+    no such one."""
+    if "main" in functions:
+        return functions["main"]
+    found = [f for f in functions.values()
+             if str(attribute_of(f, "sym_visibility")) in ("None", '"public"')]  # fmt: skip
+    if len(found) != 1:
+        names = ", ".join(map(symbol, found[:8])) or "none"
+        raise UserError(f"which function is the model? public are: {names}", where,
+                        "call one of them main")  # fmt: skip
+    return found[0]

@@ -10,6 +10,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def import_function(
     import tensorflow as tf
 
     from core_compiler.frontends.stablehlo import import_program
+    from core_compiler.frontends.stablehlo.nodes import with_results
 
     specs = [tf.TensorSpec(each.shape, each.dtype) for each in map(np.asarray, inputs)]
     wrapped = tf.function(_positional(function), jit_compile=True, autograph=False)
@@ -108,7 +110,8 @@ def import_function(
             concrete.structured_outputs),
     )  # fmt: skip
     facts = {**made.facts, "frontend": "tensorflow", "tensorflow": version_of()}
-    return Imported(made.module, made.inputs, made.outputs, made.sources, facts)
+    nodes = with_results(made.nodes, "tensorflow", on_arrays(function))
+    return replace(made, facts=facts, nodes=nodes)
 
 
 def version_of() -> str:

@@ -1,0 +1,406 @@
+"""A StableHLO program executed op by op, each compiled by XLA through JAX, every tensor told.
+
+Calls are taken in place, as the importer does, so that the ops come in the importer's order; a
+loop, a branch or a reduction is one op with what is in it.  Equal ops are compiled once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.frontends.stablehlo import polymorphic
+from core_compiler.frontends.stablehlo.reading import (
+    array_of,
+    parsed,
+    public,
+    symbol,
+    type_of,
+)
+from core_compiler.ir.framework import InF64, Iteration, Nodes, TellNode
+
+#: Ops that are the body of a function, and the attribute that names it.
+IN_PLACE = {"func.call": "callee", "call": "callee", "stablehlo.composite": "decomposition"}
+RETURNS = frozenset({"func.return", "stablehlo.return", "chlo.return", "return"})
+#: What is about the bits of a dtype, draws numbers or is a library's: it has no meaning in f64.
+_OF_BITS = frozenset({
+    "stablehlo.bitcast_convert", "stablehlo.reduce_precision", "stablehlo.rng",
+    "stablehlo.rng_bit_generator", "stablehlo.custom_call",
+})  # fmt: skip
+#: A float in the type of a tensor.
+_FLOAT = re.compile(r"(?<=[x<])(?:f32|f16|bf16)(?=[,>])")
+#: Iterations of a loop that are told at its begin and at its end; a longer loop is executed whole.
+_ITERATIONS, _LONGEST = 6, 4096
+#: A function's name in an op that is printed.
+_SYMBOL = re.compile(r"@\"?([\w.$-]+)")
+#: Constants of more bytes are read as they stand: printed, compiled and executed they take long.
+_LARGE = 1 << 20
+
+
+def run_file(path: Path, names: Sequence[str], inputs: Sequence[np.ndarray],
+             tell: TellNode) -> dict[int, np.ndarray]:  # fmt: skip
+    """:func:`run_nodes` of the program in a file."""
+    return run_nodes(path.read_bytes(), {}, names, inputs, tell)
+
+
+def run_nodes(
+    program: str | bytes, weights: Mapping[int, np.ndarray], names: Sequence[str],
+    inputs: Sequence[np.ndarray], tell: TellNode,
+) -> dict[int, np.ndarray]:  # fmt: skip
+    """Execute a program on arrays for its inputs; ``tell`` hears the tensors of its ops, which
+    ``names`` has in the order in which they come.
+
+    ``weights``: arrays for the other arguments of the program's function, by position.  Returns the
+    results by their places, but those that an op made which XLA cannot execute alone.
+    """
+    with _on_the_cpu(), parsed(program, "the program") as module:  # JAX quiets its libraries
+        functions = {symbol(f): f for f in module.body.operations
+                     if f.operation.name == "func.func"}  # fmt: skip
+        (block,) = public(functions, "the program").regions[0].blocks
+        own = iter(inputs)
+        given = [weights[i] if i in weights else next(own) for i in range(len(block.arguments))]
+        made = _Run(functions, iter(names), tell).block(block, given)
+    return {place: array for place, array in enumerate(made) if array is not None}
+
+
+def with_results(nodes: Nodes | None, framework: str, own: Callable[..., tuple]) -> Nodes | None:
+    """The nodes of a program that ``framework`` made, whose results are those of ``own``, the model
+    called in the framework itself: what of the model is no part of the program shows there."""
+    if nodes is None:
+        return None
+    return replace(nodes, framework=framework, run=partial(_run_both, nodes.run, own))
+
+
+def _run_both(
+    run: Callable[[Sequence[np.ndarray], TellNode], Mapping[int, np.ndarray]],
+    own: Callable[..., tuple], inputs: Sequence[np.ndarray], tell: TellNode,
+) -> dict[int, np.ndarray]:  # fmt: skip
+    run(inputs, tell)
+    return dict(enumerate(own(*inputs)))
+
+
+class _NotAlone(Exception):
+    """XLA does not execute a part of a loop by itself."""
+
+
+class _Run:
+    """One execution.  An array is None where an op could not be executed."""
+
+    def __init__(self, functions: Mapping[str, Any], names: Iterator[str], tell: TellNode):
+        self.functions, self.names, self.tell = functions, names, tell
+        self._compiled: dict[str, Callable] = {}
+        #: Arrays that nobody goes on from.
+        self._untold: dict[int, np.ndarray] = {}
+
+    def block(self, block: Any, given: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+        """The values that a function's block returns."""
+        env: dict[Any, np.ndarray | None] = dict(zip(block.arguments, given, strict=True))
+        operations = [each.operation for each in block.operations]
+        last = {v: at for at, o in enumerate(operations) for v in (*o.operands, *_captured(o))}
+        for at, operation in enumerate(operations):
+            if operation.name in RETURNS:
+                return [env[v] for v in operation.operands]
+            read = [*operation.operands, *_captured(operation)]
+            arrays = [env[v] for v in read]
+            env.update(zip(operation.results, self._made(operation, arrays), strict=True))
+            for value in (*read, *operation.results):
+                if last.get(value, -1) <= at:
+                    env.pop(value, None)
+        return []
+
+    def _made(self, operation: Any, arrays: Sequence[Any]) -> list[np.ndarray | None]:
+        if operation.name in IN_PLACE:
+            named = operation.attributes[IN_PLACE[operation.name]].value
+            (body,) = self.functions[named].regions[0].blocks
+            return self.block(body, arrays)
+        name = next(self.names)
+        made, in_f64 = self._executed(operation, arrays)
+        iterations: list[Iteration] = []
+        if operation.name == "stablehlo.while" and all(a is not None for a in made):
+            with suppress(_NotAlone):
+                iterations, ended = self._iterations(operation, arrays)
+                made = made if ended is None else ended
+        told = self.tell(name, made, in_f64, iterations)
+        for array, gone_on in zip(made, told, strict=False):
+            if array is not None and not gone_on:
+                self._untold[id(array)] = array
+        return made
+
+    def _executed(
+        self, operation: Any, arrays: Sequence[Any]
+    ) -> tuple[list[np.ndarray | None], InF64]:
+        nothing: list[np.ndarray | None] = [None] * len(operation.results)
+        if any(array is None for array in arrays):
+            return nothing, lambda: None
+        if operation.name == "stablehlo.constant":
+            array = _large(operation)
+            if array is not None:
+                return [array], lambda: None
+        text = _alone(operation, self.functions)
+        made = self.run(text, [v.type for v in operation.results], arrays)
+        if made is None:
+            return nothing, lambda: None
+        told = not any(id(array) in self._untold for array in arrays)
+        wide = told and operation.name not in _OF_BITS and _FLOAT.search(text)
+        return made, partial(self._in_f64, text, operation, arrays) if wide else lambda: None
+
+    def _iterations(
+        self, loop: Any, arrays: Sequence[np.ndarray]
+    ) -> tuple[list[Iteration], list[np.ndarray | None] | None]:
+        """The first and last iterations of a loop, and what it leaves; nothing of a longer one than
+        is gone through step by step."""
+        count, (test, body) = len(loop.results), (_Region(self, loop, n) for n in (0, 1))
+        state, around = list(arrays[:count]), list(arrays[count:])
+        first: list[Iteration] = []
+        last: deque[Iteration] = deque(maxlen=2 * _ITERATIONS)
+        for number in range(1, _LONGEST + 1):
+            goes_on = test(number, state, around)
+            (first if number <= _ITERATIONS else last).append(goes_on)
+            if not goes_on.results[0]:
+                return [*first, *last], list(state)
+            step = body(number, state, around)
+            (first if number <= _ITERATIONS else last).append(step)
+            state = list(step.results)
+        return [], None
+
+    def _in_f64(
+        self, text: str, operation: Any, arrays: Sequence[np.ndarray]
+    ) -> list[np.ndarray | None] | None:
+        """The op with every float of it an f64; None where it cannot be written so (numbers in it
+        that are given by their bits)."""
+        return self.run(text, [v.type for v in operation.results], arrays, wide=True)
+
+    def run(
+        self, text: str, types: Sequence[Any], arrays: Sequence[np.ndarray], wide: bool = False
+    ) -> list[np.ndarray | None] | None:
+        """The results, of ``types``, of a program; None where XLA has no kernel for an op of it.
+        ``wide``: with every float of it an f64."""
+        if wide:
+            text, arrays = _FLOAT.sub("f64", text), list(map(_wide, arrays))
+        try:
+            if text not in self._compiled:
+                kinds: list[Any] = [type_of(kind) for kind in types]
+                self._compiled[text] = compiled(text, [
+                    (k.shape, np.dtype("f8") if wide and k.dtype.is_float else k.dtype.numpy)
+                    for k in kinds
+                ])  # fmt: skip
+            return list(map(np.asarray, self._compiled[text](*arrays)))
+        except Exception:  # what XLA and MLIR raise: any kind of it
+            return None
+
+
+class _Region:
+    """A region of a loop as a program of its own."""
+
+    def __init__(self, run: _Run, loop: Any, number: int):
+        (block,) = loop.regions[number].blocks
+        self._run, self._number = run, number
+        self._types = [v.type for v in list(block.operations)[-1].operation.operands]
+        around = _captured(loop)
+
+        def fill(given: Sequence[Any]) -> list[Any]:
+            values = dict(zip((*block.arguments, *around), given, strict=True))
+            for each in block.operations:
+                if each.operation.name in RETURNS:
+                    break
+                copy = _copied(each.operation, values)
+                values.update(zip(each.operation.results, copy.results, strict=True))
+            return [values[v] for v in each.operation.operands]
+
+        read = [v.type for v in (*block.arguments, *around)]
+        self._text = _written(loop, read, self._types, fill, run.functions)
+        self._floats = bool(_FLOAT.search(self._text))
+
+    def __call__(
+        self, number: int, state: Sequence[np.ndarray], around: Sequence[np.ndarray]
+    ) -> Iteration:
+        arrays = [*state, *around]
+        made = self._run.run(self._text, self._types, arrays)
+        if made is None or any(array is None for array in made):
+            raise _NotAlone
+        wide = partial(self._run.run, self._text, self._types, arrays, True)
+        results = [a for a in made if a is not None]
+        return Iteration(self._number, number, list(state), results,
+                         wide if self._floats else lambda: None)  # fmt: skip
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype.kind in "biu" or array.dtype.name in ("int4", "uint4") else (
+        array.astype(np.float64))  # fmt: skip
+
+
+def _large(constant: Any) -> np.ndarray | None:
+    """The array of a constant that is better not compiled."""
+    kind = type_of(constant.results[0].type)
+    size = kind.elements * kind.dtype.numpy.itemsize
+    attribute = constant.attributes["value"]
+    return array_of(attribute) if size > _LARGE and not attribute.is_splat else None
+
+
+# -- one op ----------------------------------------------------------------------------------------
+
+
+def _captured(operation: Any) -> list[Any]:
+    """The values that an op's regions read from around it, each once."""
+    made: set[Any] = set()
+    read: dict[Any, None] = {}
+
+    def walk(operation: Any) -> None:
+        for region in operation.regions:
+            for block in region.blocks:
+                made.update(block.arguments)
+                for each in block.operations:
+                    read.update(dict.fromkeys(each.operation.operands))
+                    made.update(each.operation.results)
+                    walk(each.operation)
+
+    walk(operation)
+    return [value for value in read if value not in made]
+
+
+def _alone(operation: Any, functions: Mapping[str, Any]) -> str:
+    """A program of one op: its function takes the op's operands, then what its regions read from
+    around it."""
+    read = [*operation.operands, *_captured(operation)]
+
+    def fill(given: Sequence[Any]) -> list[Any]:
+        return list(_copied(operation, dict(zip(read, given, strict=True))).results)
+
+    return _written(operation, [v.type for v in read], [v.type for v in operation.results], fill,
+                    functions)  # fmt: skip
+
+
+def _written(
+    operation: Any, read: Sequence[Any], made: Sequence[Any],
+    fill: Callable[[Sequence[Any]], list[Any]], functions: Mapping[str, Any],
+) -> str:  # fmt: skip
+    """A program whose function takes values of the types ``read`` and returns those of ``made``,
+    which ``fill`` makes; with the ``functions`` that the operation names."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import func
+
+    with operation.context, ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            function: Any = func.FuncOp("main", (list(read), list(made)))
+            entry = function.add_entry_block()
+        with ir.InsertionPoint(entry):
+            func.ReturnOp(fill(list(entry.arguments)))
+        with ir.InsertionPoint(module.body):
+            for name in _named(operation, functions):
+                functions[name].operation.clone()
+    return str(module.operation.get_asm(enable_debug_info=False))
+
+
+def _copied(operation: Any, values: Mapping[Any, Any]) -> Any:
+    """A copy of an op where ops are inserted now, which reads other ``values``."""
+    copy = operation.clone()
+    _exchange(copy, values)
+    return copy
+
+
+def _named(operation: Any, functions: Mapping[str, Any]) -> list[str]:
+    """The functions that an op names, or one of those does."""
+    found: dict[str, None] = {}
+    left = [operation]
+    while left:
+        for name in _SYMBOL.findall(str(left.pop())):
+            if name in functions and name not in found:
+                found[name] = None
+                left.append(functions[name].operation)
+    return list(found)
+
+
+def _exchange(operation: Any, values: Mapping[Any, Any]) -> None:
+    """Let an op, and those in its regions, read other values."""
+    for place, value in enumerate(operation.operands):
+        if value in values:
+            operation.operands[place] = values[value]
+    for region in operation.regions:
+        for block in region.blocks:
+            for each in block.operations:
+                _exchange(each.operation, values)
+
+
+# -- XLA -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _on_the_cpu() -> Iterator[None]:
+    """Dtypes as they are written, on the device whose numbers ours are held to."""
+    import jax
+
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+        yield
+
+
+def on_arrays(path: Path) -> Callable[..., tuple[np.ndarray, ...]]:
+    """The program in a file executed by XLA, from arrays to a tuple of arrays."""
+    made: dict[tuple, Callable] = {}
+
+    def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        key = tuple((a.shape, a.dtype) for a in arrays)
+        with _on_the_cpu():
+            if key not in made:
+                made[key] = _whole(path, arrays)
+            return tuple(map(np.asarray, made[key](*arrays)))
+
+    return run
+
+
+def _whole(path: Path, arrays: Sequence[np.ndarray]) -> Callable:
+    """The function of a program, its open sizes bound by ``arrays``."""
+    with parsed(path.read_bytes(), str(path)) as module:
+        functions = {symbol(f): f for f in module.body.operations
+                     if f.operation.name == "func.func"}  # fmt: skip
+        function = public(functions, str(path))
+        polymorphic.bind(module, function, str(path), arrays, {})
+        results: list[Any] = [type_of(kind) for kind in function.type.results]
+        function.attributes["sym_name"] = type(function.attributes["sym_name"]).get(
+            "main", module.context)  # fmt: skip
+        text = str(module.operation.get_asm(enable_debug_info=False))
+    return compiled(text, [(k.shape, k.dtype.numpy) for k in results])
+
+
+def compiled(text: str, results: Sequence[tuple[tuple[int, ...], np.dtype]]) -> Callable:
+    """A program's function, compiled by XLA: of arrays, to a list of arrays of ``results``' shapes
+    and dtypes."""
+    import jax
+
+    kinds = tuple((tuple(shape), np.dtype(kind)) for shape, kind in results)
+    return jax.jit(lambda *given: _program().bind(*given, text=text, kinds=kinds))
+
+
+@cache
+def _program() -> Any:
+    """A primitive of JAX that is a StableHLO program."""
+    from jax.core import ShapedArray
+    from jax.extend.core import Primitive
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import func
+
+    program = Primitive("stablehlo_program")
+    program.multiple_results = True
+
+    @program.def_abstract_eval
+    def kinds_of(*_given: Any, text: str, kinds: Sequence) -> list[Any]:
+        return [ShapedArray(shape, kind) for shape, kind in kinds]
+
+    def lower(context: Any, *given: Any, text: str, kinds: Sequence) -> Any:
+        module = ir.Module.parse(text)
+        main: Any = next(o for o in module.body.operations if symbol(o) == "main")
+        results = list(main.type.results)
+        name = mlir.merge_mlir_modules(context.module_context.module, "program", module)
+        return func.CallOp(results, ir.FlatSymbolRefAttr.get(name), list(given)).results
+
+    mlir.register_lowering(program, lower)
+    return program
