@@ -79,7 +79,7 @@ def _jax_entries(names: Sequence[str]) -> Iterator[Entry]:
     from tests.mutations import jax_suite
 
     for name, parts in jax_suite.models(names).items():
-        yield Entry(name, f"tests.mutations.jax_suite:{name}", "jax", (CHECK,), (),
+        yield Entry(name, f"tests.mutations.jax_suite:{name}", "jax", (CHECK, AGAINST), (),
                     jax_suite.words(name), _key(" ".join(parts)))  # fmt: skip
 
 

@@ -47,21 +47,25 @@ def test_a_jax_function_is_compared_with_jax(command, tmp_path, monkeypatch):
         del sys.modules["own_jax"]
 
 
-def test_a_wrong_translation_of_jax_shows_in_the_outputs(command, tmp_path, monkeypatch):
-    """Models that JAX made have no nodes to compare: their outputs are judged by f64."""
+def test_a_wrong_translation_of_jax_is_the_node_that_differs(command, tmp_path, monkeypatch):
+    """And shows in the outputs, which are judged by f64."""
     from core_compiler.frontends.stablehlo import table
 
     (tmp_path / "own_jax.py").write_text(JAX)
     monkeypatch.chdir(tmp_path)
     try:
-        found = command.json("run", "own_jax:step", "--against", "jax")
-        assert (found["verdict"] in ("equal", "within"), found["beyond"]) == (True, None)
+        run = command.json("run", "own_jax:step", "--against", "jax")
+        checked = command.json("compile", "--check", "own_jax:step", "--against", "jax")["against"]
+        for found in (run, checked):
+            assert (found["verdict"] in ("equal", "within"), found["beyond"]) == (True, None)
         monkeypatch.setitem(table.TABLE, "stablehlo.tanh", table.TABLE["stablehlo.sine"])
         found = command.json("run", "own_jax:step", "--against", "jax", code=1)
-        beyond = found["beyond"]
-        assert (found["verdict"], beyond["alone"]) == ("differs", False)
-        assert beyond["line"].endswith("own_jax.py:6") and "core.sin" in beyond["op"]
-        assert beyond["error"] == found["worst_relative_error"] > 1e-3
+        assert found["verdict"] == "differs" and found["worst_relative_error"] > 1e-3
+        found = command.json("compile", "own_jax:step", "--check", "--against", "jax", code=1)
+        (failure,) = found["failures"]
+        assert failure["pass"] == "import" and failure["rule"].startswith("jax tanh")
+        assert failure["line"].endswith("own_jax.py:6") and "core.sin" in failure["op"]
+        assert found["against"]["beyond"]["alone"]
     finally:
         del sys.modules["own_jax"]
 
