@@ -11,12 +11,14 @@ from core_compiler.debug.bisect import Finding
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.claims import Gradient
 from core_compiler.ir.events import CheckRecord
+from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
+from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.stage import Stage
 from workbench import numbers
 
-#: What the rows of an import's values have for a pass.
-IMPORT = "import"
+#: What the rows of an import's values have for a pass, and those of an op's own reference.
+IMPORT, REFERENCE = "import", "reference"
 
 
 def rows(made: Compilation) -> list[dict[str, Any]]:
@@ -24,7 +26,8 @@ def rows(made: Compilation) -> list[dict[str, Any]]:
 
     ``pass``, ``rule`` (or what was checked: results, kernel, memory...), ``op`` as text, ``line``
     of the model (``file:line``), ``element``, the values there (``want``, ``got``), ``error``
-    relative to the largest magnitude, ``ulps``, ``note``.
+    relative to the largest magnitude, ``ulps``, ``note``.  Before them the rows of references that
+    two independent checks find at fault.
     """
     found = [
         (stage, record)
@@ -33,7 +36,9 @@ def rows(made: Compilation) -> list[dict[str, Any]]:
         if record.verdict == "failed"
     ]
     narrowed = next((record for stage, record in found if stage.index), None)  # of a pass
-    return [_row(made, *each, first=each[1] is narrowed) for each in found]
+    return [
+        *_of_references(found), *(_row(made, *each, first=each[1] is narrowed) for each in found)
+    ]  # fmt: skip
 
 
 def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -47,6 +52,28 @@ def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         "pass": IMPORT, "rule": f"{told['framework']} {beyond['node']}",
         **{name: beyond[name] for name in same},
     }]  # fmt: skip
+
+
+def _of_references(found: Sequence[tuple[Stage, CheckRecord]]) -> list[dict[str, Any]]:
+    """The rows of ops whose reference neither a numerical derivative agrees with (where a gradient
+    is made of them) nor the kernel that lowering makes of them: no rule and no lowering is at fault
+    in the same op by chance."""
+    derived = {op.kind: op for _, record in found if record.rewrite is not None
+               and isinstance(record.rewrite.claim, Gradient)
+               for op in record.rewrite.new}  # fmt: skip
+    lowered = {
+        inner.kind
+        for stage, record in found if record.kind == "loops"
+        for op in stage.module.main.body.ops
+        if op.kind == LAUNCH and record.value in (*op.operands, *op.results)
+        for inner in op.regions[0].ops
+    }  # fmt: skip
+    note = ("its reference agrees neither with a numerical derivative (its gradient rule) nor with "
+            "the plain loops that it is lowered to")  # fmt: skip
+    return [
+        _told(REFERENCE, kind, op, op.results[0], (), (None, None), math.inf, note)
+        for kind, op in derived.items() if kind in lowered and kind not in CONSTANTS
+    ]
 
 
 def of_step(wrong: str) -> list[dict[str, Any]]:

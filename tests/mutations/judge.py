@@ -57,14 +57,16 @@ def right(
     named: Sequence[Sequence[str]], passes: Sequence[str], tables: bool = False
 ) -> bool | None:
     """Whether a pass that executes the site is among those blamed, or, for a fault of ``tables``
-    (meanings and translations), a node of the import; None where nothing of this can be said."""
+    (meanings and translations), a node of the import or an op's reference; None where nothing of
+    this can be said."""
     if not named or not (passes or tables):
         return None
-    return any(pair[0] in passes or (tables and pair[0] == IMPORT) for pair in named)
+    return any(pair[0] in passes or (tables and pair[0] in TABLES) for pair in named)
 
 
-#: What rows of failures have for a pass where a node of the import differs from its framework's.
-IMPORT = "import"
+#: What rows of failures have for a pass where a node of the import differs from its framework's,
+#: and where an op's reference is at fault.
+TABLES = ("import", "reference")
 
 
 def equivalents() -> dict[str, list[dict[str, str]]]:

@@ -29,8 +29,9 @@ def add_arguments(parser) -> None:
     )
     parser.add_argument(
         "--against", metavar="NAME", default="",
-        help="compare each value of the import with that of its framework (torch, onnxruntime, jax, "
-        "keras, tensorflow); exit code 1 where more than rounding differs, 3 where nothing can be compared",
+        help="compare each value of the import with that of its framework (torch, onnxruntime, "
+        "jax, keras, tensorflow); exit code 1 where more than rounding differs, 3 where nothing "
+        "can be compared",
     )  # fmt: skip
     parser.add_argument(
         "--no-source", action="store_true", help="leave the model's source files out"
