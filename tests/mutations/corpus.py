@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ def build(folder: Path, names: Sequence[str] = ()) -> list[Entry]:
     """Write the models (``names``: only these) into ``folder``; the entries name them."""
     folder.mkdir(parents=True, exist_ok=True)
     return [*_torch_entries(folder, names), *_onnx_entries(folder, names),
-            *_jax_entries(names), *_training_entries(names),
+            *_jax_entries(names), *_stablehlo_entries(folder, names), *_training_entries(names),
             *_training_files(folder, names)]  # fmt: skip
 
 
@@ -81,6 +82,16 @@ def _jax_entries(names: Sequence[str]) -> Iterator[Entry]:
     for name, parts in jax_suite.models(names).items():
         yield Entry(name, f"tests.mutations.jax_suite:{name}", "jax", (CHECK, AGAINST), (),
                     jax_suite.words(name), _key(" ".join(parts)))  # fmt: skip
+
+
+def _stablehlo_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
+    from tests.mutations import stablehlo_models
+
+    for name, text in stablehlo_models.models(names):
+        path = folder / f"{name}.mlir"
+        path.write_text(text)
+        tokens = tuple(sorted(set(re.findall(r"\b(?:stable|c)hlo\.(\w+)", text))))
+        yield Entry(name, str(path), "jax", (CHECK, AGAINST), (), tokens, _key(text))
 
 
 def _training_entries(names: Sequence[str]) -> Iterator[Entry]:
