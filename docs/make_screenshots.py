@@ -74,7 +74,7 @@ RECIPES = {
         "tests/debug/planted.py:QuickGelu@canonicalise",
     ],
     "training-a": [*_TRAIN, "--folder", "{}/a"],
-    "training-b": [*_TRAIN, "--folder", "{}/b", "--inject", "core.conv#2:120"],
+    "training-b": [*_TRAIN, "--folder", "{}/b", "--inject", "core.conv#2:122"],
 }
 #: The views that are shown with two recordings, and what says that they are drawn.
 TWO_RUNS = {

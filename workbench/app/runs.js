@@ -7,7 +7,7 @@ const RUNS_STYLE = `
 .button { border: 1px solid var(--line); border-radius: 4px; padding: 0 8px; background: var(--surface); color: var(--text); display: inline-flex; align-items: center; }
 .button:hover { background: var(--raised); text-decoration: none; }
 .runs th { position: relative; } .runs th:is([aria-sort=ascending], [aria-sort=descending]) button { color: var(--accent); }
-.runs td { vertical-align: top; } .runs td.name { max-width: 0; min-width: 200px; width: 100%; }
+.runs td { vertical-align: top; } .runs :is(th, td) { padding-inline: 8px; } .runs td.name { max-width: 0; min-width: 200px; width: 100%; }
 .runs td.does { padding: 1px 4px; text-align: right; } .runs td.does > * { vertical-align: top; }
 .runs .tag { font: 11px/1.5 var(--sans); height: auto; padding: 0 6px; border-radius: 9px; margin-left: 4px; background: var(--accentSoft); color: var(--accent); border: none; }
 .runs .note { font: 11px/1.4 var(--sans); color: var(--muted); overflow: hidden; text-overflow: ellipsis; }
