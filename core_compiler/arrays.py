@@ -36,6 +36,16 @@ def as_numpy(given: Any) -> np.ndarray:
     return held.numpy(force=True)  # a tensor of zeros may have no memory
 
 
+def widened(array: np.ndarray) -> np.ndarray:
+    """``array`` in f64 where it holds floats (of any size), else itself."""
+    kind = array.dtype
+    is_float = kind.kind == "f" or (kind.kind == "V" and "float" in kind.name)
+    if kind == np.float64 or not is_float:
+        return array
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        return array.astype(np.float64)
+
+
 def strided(flat: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
     """A view of ``flat`` with this shape, ``strides`` counted in elements; of any dtype (NumPy's
     own function takes no array of float8_e5m2)."""

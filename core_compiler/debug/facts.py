@@ -81,8 +81,8 @@ def not_constants(before: Module, module: Module) -> list[str]:
             constant.update(op.results)
         elif op.kind == LAUNCH and op.results and op not in known:
             wrong += [
-                f"kernel {op['kernel']} is launched with {value.name}, which is computed, "
-                "for a constant of the model"
+                f"kernel {op['kernel']} is launched with {value.name or 'a value'}, which is "
+                "computed, for a constant of the model"
                 for value in _taken_for_constants(op, module) if value not in constant
             ]  # fmt: skip
     return wrong

@@ -137,7 +137,7 @@ class _Comparison:
         """Judge what a node made; whether each of its tensors is gone on from."""
         wide = cache(in_f64)
         known = {v: self.alone.make(v) for v in values if v is not None}
-        by_step = self._by_step(name, known, iterations)
+        by_step = self._by_step(values, known, iterations)
         # Kernels of torch keep some results narrower than their nodes declare: judged as they are.
         told = [
             as_wide(a, known[v]) if self._declared and v is not None else a
@@ -179,22 +179,29 @@ class _Comparison:
             for value, theirs in zip(values, told, strict=False)
         ]
 
-    def _by_step(self, name: str, known: Mapping[Value, Known | None],
+    def _by_step(self, values: Sequence[Value | None], known: Mapping[Value, Known | None],
                  iterations: Sequence[Iteration]) -> Judgement | None:  # fmt: skip
         """The verdict on a loop, each of whose iterations is judged on the framework's operands:
-        how often it is gone through may hang on rounding.  None where it is no loop of ours."""
-        loops = {k.op: k for k in known.values() if k is not None and k.op is not None}
-        if not iterations or len(loops) != 1 or next(iter(loops)).kind != "core.while":
+        how often it is gone through may hang on rounding.  None, and it is judged by its results,
+        where it is no loop of ours that begins where the framework's does and leaves what it
+        carries in the same order."""
+        found = [known.get(v) if v is not None else None for v in values]
+        loop = found[0] if found else None
+        if not iterations or loop is None or loop.op is None or loop.op.kind != "core.while":
             return None
-        (loop,) = loops.values()
-        found = [Judgement("equal")]
+        begun = [loop.uses[v].array for v in loop.op.operands]
+        if list(values) != list(loop.op.results) or not all(
+            map(same_bits, begun, iterations[0].operands)
+        ):  # fmt: skip
+            return None
+        judged = []
         for step in iterations:
-            for judged in self.alone.iteration(loop, step):
-                part = "condition" if step.region == 0 else "body"
-                note = f"{part} of the loop, iteration {step.number}: {judged.note}"
-                found.append(replace(judged, note=note if judged.note else ""))
-        verdict = worst(judged.verdict for judged in found)
-        return next(judged for judged in found if judged.verdict == verdict)
+            part = "condition" if step.region == 0 else "body"
+            said = f"{part} of the loop, iteration {step.number}: "
+            judged += [replace(j, note=j.note and said + j.note)
+                       for j in self.alone.iteration(loop, step)]  # fmt: skip
+        verdict = worst(j.verdict for j in judged)
+        return next(j for j in judged if j.verdict == verdict)
 
     def _drawn_alike(self, node: str, value: Value, made: Known, theirs: np.ndarray) -> None:
         """Judge random numbers by their form and distribution."""

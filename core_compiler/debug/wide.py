@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import widened
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import epsilon
 from core_compiler.errors import InternalError
@@ -29,14 +30,6 @@ F64 = dtype("f64")
 _KEPT = 1 << 26
 #: Ops whose meaning is the bits of their own dtype: evaluated narrow, then widened.
 _BITS = frozenset({"core.bitcast"})
-
-
-def widened(array: np.ndarray) -> np.ndarray:
-    """``array`` in f64 where it holds floats (of any size), else itself."""
-    if array.dtype == np.float64 or not _is_float(array.dtype):
-        return array
-    with np.errstate(invalid="ignore"):  # a signalling NaN
-        return array.astype(np.float64)
 
 
 def nudged(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -63,10 +56,6 @@ def rerounded(array: np.ndarray, random: np.random.Generator, seed: int) -> np.n
         return wide
     way = random.choice([-1, 1]) if seed > 1 else 1 - 2 * seed
     return wide * (1 + epsilon(array.dtype) * way)
-
-
-def _is_float(kind: np.dtype) -> bool:
-    return kind.kind == "f" or (kind.kind == "V" and "float" in kind.name)
 
 
 def _narrowed(array: np.ndarray, kind: Any) -> np.ndarray:

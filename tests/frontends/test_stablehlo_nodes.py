@@ -87,6 +87,29 @@ def test_a_wrong_translation_is_the_first_node_that_differs(
     assert result.beyond.node.startswith(node) and note in result.beyond.judgement.note
 
 
+def grown(x, w):
+    """One value doubles while another is halved, until the first is large."""
+    return jax.lax.while_loop(lambda s: jnp.abs(s[0]).max() < 100,
+                              lambda s: (2 * s[0] + 1, s[1] / 2, s[2]), (x, x + 1, w))  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["begins", "leaves"])
+def test_a_loop_begins_and_ends_as_the_framework_s(monkeypatch, place):
+    """Each iteration may be right of a loop that takes its values in another order."""
+    right = TABLE["stablehlo.while"]
+
+    def wrong(context, *carried):
+        *rest, one, other = carried
+        if place == "begins":
+            return right(context, *rest, other, one)
+        *rest, one, other = right(context, *carried)
+        return *rest, other, one
+
+    monkeypatch.setitem(TABLE, "stablehlo.while", wrong)
+    result = compared(grown, X, W)
+    assert result.verdict == "differs" and result.beyond.node.startswith("while")
+
+
 def test_the_results_are_those_of_the_function_itself():
     """What gets lost before there is a program shows there: the nodes are right."""
     found = import_function(inner, (X, W))

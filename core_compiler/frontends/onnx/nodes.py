@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import widened
 from core_compiler.frontends.onnx.reading import read_model
 from core_compiler.ir.framework import TellNode
 
@@ -139,7 +140,7 @@ class _InF64:
         if node.op_type in _RANDOM or kinds & {_GRAPH, _GRAPHS}:
             return None
         try:
-            operands = {n: _widened(self._operand(n)) for n in node.input if n}
+            operands = {n: widened(self._operand(n)) for n in node.input if n}
             asked = _asked_in_f64(node)
         except Exception:  # sparse, a sequence, external data: any kind of exception
             return None
@@ -203,11 +204,6 @@ class _InF64:
 _DTYPES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
 #: Ops that compute in f32 on their way where no attribute says otherwise.
 _STASHED = ("GroupNormalization", "LayerNormalization", "RMSNormalization")
-
-
-def _widened(array: np.ndarray) -> np.ndarray:
-    is_float = array.dtype.kind == "f" or (array.dtype.kind == "V" and "float" in array.dtype.name)
-    return array.astype(np.float64) if is_float else array
 
 
 def _asked_in_f64(node: Any) -> Any:

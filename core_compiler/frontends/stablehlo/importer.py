@@ -22,6 +22,7 @@ from core_compiler.frontends.stablehlo.reading import (
     NotSupported,
     attribute_of,
     check_file,
+    functions_of,
     parsed,
     public,
     python_of,
@@ -142,8 +143,7 @@ class Importer:
         self.ops: list = []
         self.unsupported: list[Unsupported] = []
         self.files: dict[str, None] = {}
-        self.functions = {symbol(f): f for f in module.body.operations
-                          if f.operation.name == "func.func"}  # fmt: skip
+        self.functions = functions_of(module)
         self.calls: list[str] = []
         self.lines: list[str] = []
         self.shape: tuple | None = None

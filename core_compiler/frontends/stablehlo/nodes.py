@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.arrays import widened
 from core_compiler.frontends.stablehlo import polymorphic
 from core_compiler.frontends.stablehlo.reading import (
     array_of,
+    functions_of,
     parsed,
     public,
     symbol,
@@ -62,8 +64,7 @@ def run_nodes(
     results by their places, but those that an op made which XLA cannot execute alone.
     """
     with _on_the_cpu(), parsed(program, "the program") as module:  # JAX quiets its libraries
-        functions = {symbol(f): f for f in module.body.operations
-                     if f.operation.name == "func.func"}  # fmt: skip
+        functions = functions_of(module)
         (block,) = public(functions, "the program").regions[0].blocks
         own = iter(inputs)
         given = [weights[i] if i in weights else next(own) for i in range(len(block.arguments))]
@@ -104,12 +105,12 @@ class _Run:
         """The values that a function's block returns."""
         env: dict[Any, np.ndarray | None] = dict(zip(block.arguments, given, strict=True))
         operations = [each.operation for each in block.operations]
-        last = {v: at for at, o in enumerate(operations) for v in (*o.operands, *_captured(o))}
-        for at, operation in enumerate(operations):
-            if operation.name in RETURNS:
-                return [env[v] for v in operation.operands]
-            read = [*operation.operands, *_captured(operation)]
+        reads = [[*operation.operands, *_captured(operation)] for operation in operations]
+        last = {v: at for at, read in enumerate(reads) for v in read}
+        for at, (operation, read) in enumerate(zip(operations, reads, strict=True)):
             arrays = [env[v] for v in read]
+            if operation.name in RETURNS:
+                return arrays
             env.update(zip(operation.results, self._made(operation, arrays), strict=True))
             for value in (*read, *operation.results):
                 if last.get(value, -1) <= at:
@@ -144,13 +145,13 @@ class _Run:
             array = _large(operation)
             if array is not None:
                 return [array], lambda: None
-        text = _alone(operation, self.functions)
-        made = self.run(text, [v.type for v in operation.results], arrays)
+        text, types = _alone(operation, self.functions), [v.type for v in operation.results]
+        made = self.run(text, types, arrays)
         if made is None:
             return nothing, lambda: None
         told = not any(id(array) in self._untold for array in arrays)
         wide = told and operation.name not in _OF_BITS and _FLOAT.search(text)
-        return made, partial(self._in_f64, text, operation, arrays) if wide else lambda: None
+        return list(made), partial(self.run, text, types, arrays, True) if wide else lambda: None
 
     def _iterations(
         self, loop: Any, arrays: Sequence[np.ndarray]
@@ -171,20 +172,14 @@ class _Run:
             state = list(step.results)
         return [], None
 
-    def _in_f64(
-        self, text: str, operation: Any, arrays: Sequence[np.ndarray]
-    ) -> list[np.ndarray | None] | None:
-        """The op with every float of it an f64; None where it cannot be written so (numbers in it
-        that are given by their bits)."""
-        return self.run(text, [v.type for v in operation.results], arrays, wide=True)
-
     def run(
         self, text: str, types: Sequence[Any], arrays: Sequence[np.ndarray], wide: bool = False
-    ) -> list[np.ndarray | None] | None:
+    ) -> list[np.ndarray] | None:
         """The results, of ``types``, of a program; None where XLA has no kernel for an op of it.
-        ``wide``: with every float of it an f64."""
+        ``wide``: with every float of it an f64; None too where it cannot be written so (numbers in
+        it that are given by their bits)."""
         if wide:
-            text, arrays = _FLOAT.sub("f64", text), list(map(_wide, arrays))
+            text, arrays = _FLOAT.sub("f64", text), list(map(widened, arrays))
         try:
             if text not in self._compiled:
                 kinds: list[Any] = [type_of(kind) for kind in types]
@@ -224,17 +219,11 @@ class _Region:
     ) -> Iteration:
         arrays = [*state, *around]
         made = self._run.run(self._text, self._types, arrays)
-        if made is None or any(array is None for array in made):
+        if made is None:
             raise _NotAlone
         wide = partial(self._run.run, self._text, self._types, arrays, True)
-        results = [a for a in made if a is not None]
-        return Iteration(self._number, number, list(state), results,
+        return Iteration(self._number, number, list(state), made,
                          wide if self._floats else lambda: None)  # fmt: skip
-
-
-def _wide(array: np.ndarray) -> np.ndarray:
-    return array if array.dtype.kind in "biu" or array.dtype.name in ("int4", "uint4") else (
-        array.astype(np.float64))  # fmt: skip
 
 
 def _large(constant: Any) -> np.ndarray | None:
@@ -359,8 +348,7 @@ def on_arrays(path: Path) -> Callable[..., tuple[np.ndarray, ...]]:
 def _whole(path: Path, arrays: Sequence[np.ndarray]) -> Callable:
     """The function of a program, its open sizes bound by ``arrays``."""
     with parsed(path.read_bytes(), str(path)) as module:
-        functions = {symbol(f): f for f in module.body.operations
-                     if f.operation.name == "func.func"}  # fmt: skip
+        functions = functions_of(module)
         function = public(functions, str(path))
         polymorphic.bind(module, function, str(path), arrays, {})
         results: list[Any] = [type_of(kind) for kind in function.type.results]

@@ -205,6 +205,11 @@ def symbol(function: Any) -> str:
     return str(attribute_of(function, "sym_name").value)
 
 
+def functions_of(module: Any) -> dict[str, Any]:
+    """The functions of a program by name."""
+    return {symbol(f): f for f in module.body.operations if f.operation.name == "func.func"}
+
+
 def public(functions: Mapping[str, Any], where: str) -> Any:
     """The function that is the model: ``main``, or the only public one.  UserError where there is
     no such one."""
