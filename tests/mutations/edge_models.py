@@ -419,30 +419,3 @@ def shifts_before_a_norm():
                      for w, s in zip(weights, shifts, strict=True))  # fmt: skip
 
     return run, (drawn(2, 3, 4, 4), drawn(4))
-
-
-@corpus_model
-def norms_over_another_axis_of_a_convolution():
-    """As many rows or columns as channels: a norm by given statistics may be of any of them."""
-
-    class Norms(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.convs = torch.nn.ModuleList(torch.nn.Conv2d(2, 4, 1, bias=k > 2) for k in range(4))
-            self.register_buffer("statistics", torch.rand(4, 4) + 0.5)
-
-        def forward(self, x):
-            scale, bias, mean, variance = self.statistics
-            one, two, three, four = (conv(x) for conv in self.convs)
-
-            def norm(x):
-                return F.batch_norm(x, mean, variance, scale, bias)
-
-            def by_hand(x, *shape):
-                s, b, m, v = (p.view(shape) for p in (scale, bias, mean, variance))
-                return (x - m) * torch.rsqrt(v + 1e-3) * s + b
-
-            return (norm(one.transpose(1, 2)), by_hand(two, 4, 1), by_hand(three, 4),
-                    by_hand(four, 4, 1))  # fmt: skip
-
-    return Norms(), (drawn(2, 2, 4, 4),)

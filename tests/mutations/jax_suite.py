@@ -78,7 +78,7 @@ def _chosen() -> Iterator[Any]:
 def _is_imported(harness: Any) -> bool:
     from core_compiler.frontends.stablehlo import import_function
 
-    with suppress(UserError, NotImplementedError, TypeError, ValueError):
+    with suppress(UserError):
         import_function(harness.dyn_fun, _arguments(harness), name=harness.fullname)
         return True
     return False
