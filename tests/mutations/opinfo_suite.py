@@ -102,8 +102,10 @@ def calls(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> tuple:
 
 def _call(node: Any) -> tuple[str, ...]:
     made = node.meta.get("val")
-    shape = (str(made.dtype), *(str(min(n, 2)) for n in made.shape)) if isinstance(
-        made, torch.Tensor) else ()  # fmt: skip
+    shape: tuple[str, ...] = ()
+    if isinstance(made, torch.Tensor):
+        sizes = (min(n, 2) if isinstance(n, int) else n for n in made.shape)  # or a symbol
+        shape = (str(made.dtype), *map(str, sizes))
     return node.op, str(node.target) if node.op == "call_function" else "", str(node.args), (
         str(node.kwargs)), *shape  # fmt: skip
 
