@@ -8,7 +8,7 @@ const STYLE = `${TWO_STYLE}
 .group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
 .group button:first-child { border-radius: 4px 0 0 4px; margin-left: 0; } .group button:last-child { border-radius: 0 4px 4px 0; }
 .told { padding: 8px 12px 2px; font-size: 13px; flex: none; } .told b { font-weight: 600; } .told .more { color: var(--muted); font-size: 12px; }
-.told button.link { border: none; background: none; padding: 0; height: auto; font: inherit; font-weight: 600; white-space: normal; }
+.told .ends { white-space: nowrap; } .told button.link { border: none; background: none; padding: 0; height: auto; font: inherit; font-weight: 600; white-space: normal; }
 .chart { flex: none; padding: 0 10px 4px; border-bottom: 1px solid var(--line); overflow: hidden; }
 .chart svg { display: block; } .chart text { fill: var(--faint); font: 10px var(--sans); } .chart .axis { stroke: var(--line); }
 .chart .ends { fill: none; stroke: var(--accent); stroke-width: 1.6; } .chart .end { fill: var(--accent); }
@@ -37,6 +37,7 @@ const STAGES = { import: 'as imported', differentiate: 'gradients' };
 const CHART = { left: 42, right: 12, top: 16, plot: 76, marks: 18, names: 12 };
 const ORDER = ['failed', 'within', 'unchecked', 'bitwise'];
 const WORDS = { failed: 'failed', within: 'within tolerance', unchecked: 'not checked', bitwise: 'bitwise' };
+const judged = (verdict) => h('b', { class: verdict === 'differs' ? 'failed' : '', 'data-verdict': verdict }, verdict.replace('_', ' '));
 const base = (row) => (row.file ? `${row.file.split('/').pop()}:${row.line}` : '');
 const exact = (value) => (value === null || value === undefined ? '' : String(value));
 
@@ -100,7 +101,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         click: () => keep({ tab: 'values', order: [name, -1], stage: worstStage() }),
       }, h('span', { class: name }, count(data.bad[name])), ` with ${what}`)),
       data.peer ? h('span', { title: explain('numerics', 'peer') },
-        `against ${data.peer.name} `, h('b', {}, data.peer.verdict.replace('_', ' ')), ', ', h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`,
+        `against ${data.peer.name} `, judged(data.peer.verdict), ', ', h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`,
         data.peer.integers.length ? `, other integers at ${data.peer.integers.join(', ')}` : '') : '',
       h('span', { class: 'gap' }),
       mayChange() ? h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass') : '',
@@ -126,11 +127,11 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   /** How the import itself compares with the framework, in a sentence of its own. */
   function besideFramework() {
     const { name, values, same, worst, integers, verdict, beyond } = data.framework;
-    const to = (node, op) => h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list what differs from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (op !== null) send('select', { op }); } }, node);
+    const to = (node, op, after = '') => h('span', { class: 'ends' }, h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list what differs from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (op !== null) send('select', { op }); } }, node), after);
     const most = same === values ? [' All have the same bits.'] : [` ${count(same)} with the same bits`,
-      ...(worst ? [`, worst relative error ${relative(worst.error)} (of max abs) at `, to(worst.node, worst.op)] : []),
-      ...(integers.length ? [', other integers at ', to(integers[0], null), integers.length > 1 ? ` and ${count(integers.length - 1)} more` : ''] : []), '.'];
-    return [h('div', { class: 'more', 'data-framework': name }, `Against ${name}: `, h('b', { 'data-verdict': verdict }, verdict), `, ${plural(values, 'value')} of the import compared.`, ...most),
+      ...(worst ? [`, worst relative error ${relative(worst.error)} (of max abs) at `, to(worst.node, worst.op, integers.length ? ',' : '.')] : [integers.length ? ',' : '.']),
+      ...(integers.length ? [' other integers at ', to(integers[0], null, integers.length > 1 ? '' : '.'), integers.length > 1 ? ` and ${count(integers.length - 1)} more.` : ''] : [])];
+    return [h('div', { class: 'more', 'data-framework': name }, `Against ${name}: `, judged(verdict), `, ${plural(values, 'value')} of the import compared.`, ...most),
       ...beyond.map((line) => h('div', { class: 'more', 'data-beyond': name }, line))];
   }
 

@@ -364,3 +364,21 @@ def test_the_import_is_listed_beside_its_framework(server, tab, beside_torch):
     table = page.saved(VIEW, "Values beside torch, CSV").read_text().splitlines()
     assert len(table) == len(records) + 1 and table[0].startswith("place,node,name")
     assert page.errors == []
+
+
+@pytest.mark.slow
+def test_what_differs_from_the_framework_is_in_the_colour_of_failures(
+    server, tab, beside_torch, tmp_path
+):
+    path = tmp_path / "differs.run"
+    path.write_bytes(beside_torch.read_bytes())
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "UPDATE figure SET value = 'differs' WHERE name = 'values_against_verdict'"
+        )
+    database.close()
+    page = tab(f"{server.url}?run={quote(str(path))}&panes=numerics")
+    said = f"{VIEW} [data-framework] [data-verdict=differs]"
+    page.wait(said)
+    assert "failed" in page.locate(said).get_attribute("class")
+    assert page.errors == []
