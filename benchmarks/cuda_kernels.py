@@ -122,7 +122,7 @@ def main() -> None:
 
 def _compiled(name: str, architecture: str) -> Any:
     from core_compiler.compiler import Options
-    from workbench import jobs, models
+    from workbench.model import jobs, models
 
     options = Options(target={"architecture": architecture})
     return jobs.compile(models.load(models.spec(name)), "cuda", options)

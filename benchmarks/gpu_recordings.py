@@ -51,7 +51,7 @@ def record(
     """
     from core_compiler.compiler import Options
     from core_compiler.kernels.reference.digest import digest
-    from workbench import jobs, models
+    from workbench.model import jobs, models
 
     model = models.load(spec)
     made = jobs.compile(model, target)
@@ -166,7 +166,7 @@ def _versions() -> dict[str, str]:
 def main(words: Sequence[str] | None = None) -> int:
     from core_compiler import targets
     from sample_models.catalogue import CATALOGUE
-    from workbench import models
+    from workbench.model import models
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter

@@ -57,7 +57,7 @@ def execute(name: str, threads: int, against: list[str]) -> dict:
     from core_compiler.debug.metric import farthest
     from core_compiler.kernels.reference.digest import digest
     from core_compiler.runtime.peers import compare
-    from workbench import jobs, models, peers
+    from workbench.model import jobs, models, peers
 
     model = models.load(models.spec(name))
     made = jobs.compile(model, "cpu", Options(threads=threads))
@@ -84,7 +84,7 @@ def compile_times(name: str, pairs: int = 9) -> dict:
         environment = {**os.environ, "COMPILER_WORKBENCH_CACHE": folder}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's second run finds bytecode
         run = str(Path(folder) / "x.run")
-        plain = [sys.executable, "-m", "workbench.cli", "compile", name, "--json"]
+        plain = [sys.executable, "-m", "workbench.commands.cli", "compile", name, "--json"]
         command = [*plain, "-o", run]
         cold = _seconds(command, environment)
         size = Path(run).stat().st_size

@@ -60,7 +60,7 @@ class ApplyExactRules(Pass):
 
 def main() -> None:
     from sample_models.catalogue import CATALOGUE
-    from workbench import models
+    from workbench.model import models
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter

@@ -38,7 +38,7 @@ from core_compiler.record import schema  # noqa: E402
 from widgets.encode import finite  # noqa: E402
 from workbench.app import run_entry, run_query, runs  # noqa: E402
 from workbench.app.library import Library  # noqa: E402
-from workbench.state import Sight  # noqa: E402
+from workbench.state.view_state import Sight  # noqa: E402
 
 #: How often each question is asked.
 TIMES = 40

@@ -199,7 +199,11 @@ def _ways(run: Mapping[str, Any]) -> tuple[int, str, int, bool]:
     return run["threads"], run["tiling"], run["workers"], run["killed"]
 
 
-_COMMAND = [sys.executable, "-c", "import sys; from workbench.cli import main; sys.exit(main())"]
+_COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from workbench.commands.cli import main; sys.exit(main())",
+]
 
 
 def _train(words: list[str]) -> dict:

@@ -95,7 +95,7 @@ def commands() -> str:
     """The reference of the command line, from the parsers."""
     import argparse
 
-    from workbench.cli import COMMANDS, build_parser
+    from workbench.commands.cli import COMMANDS, build_parser
 
     lines = ["# The command line", "", "`workbench COMMAND --help` prints the same.", "",
              "```text", build_parser().format_help().rstrip(), "```", ""]  # fmt: skip

@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 from PIL import Image
 
 from core_compiler.record.reader import Recording
-from workbench import report
+from workbench.export import report
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -121,7 +121,9 @@ def record(folder: Path) -> None:
             if "--folder" in words:
                 shutil.rmtree(words[words.index("--folder") + 1].format(folder), ignore_errors=True)
             words = [word.format(folder.absolute()) for word in words]
-            run = "import sys; from workbench.cli import main; sys.exit(main(sys.argv[1:]))"
+            run = (
+                "import sys; from workbench.commands.cli import main; sys.exit(main(sys.argv[1:]))"
+            )
             command = [sys.executable, "-c", run, *words, "-o", str(path.absolute())]
             print(" ".join(["workbench", *words]), flush=True)
             # A compile whose check fails says so with its exit status, and is recorded.
@@ -393,7 +395,7 @@ def team(folder: Path):
     users = folder / "users.json"
     users.write_text(json.dumps(_USERS))
     users.chmod(0o600)
-    run = "import sys; from workbench.cli import main; sys.exit(main(sys.argv[1:]))"
+    run = "import sys; from workbench.commands.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", run, "serve", "--store", str(folder / "store"), "--port", "0",
                "--auth", str(users), "--json"]  # fmt: skip
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)

@@ -116,7 +116,7 @@ def test_the_entry_point_of_the_target_recipe_is_what_the_compiler_looks_for():
 def test_every_view_of_the_table_has_its_data_and_its_browser_module():
     from widgets.views import VIEWS as BUNDLES
     from workbench import views
-    from workbench.state import VIEWS
+    from workbench.state.view_state import VIEWS
 
     for name, view in VIEWS.items():
         made = views.module(name)
@@ -124,7 +124,7 @@ def test_every_view_of_the_table_has_its_data_and_its_browser_module():
         assert callable(made.data)
         drawn = ROOT / f"workbench/views/{name}.js"
         assert view.bundle in BUNDLES if view.bundle else drawn.is_file()
-    assert "`workbench/state.py`" in PAGE
+    assert "`workbench/state/view_state.py`" in PAGE
 
 
 def test_the_browser_module_of_the_view_recipe_is_javascript(tmp_path):

@@ -14,7 +14,7 @@ from core_compiler.kernels.reference.digest import digest
 from tests.passes.programs import program
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
-from workbench import models
+from workbench.model import models
 
 WAYS = [(width, tiles) for width in (16, 8) for tiles in ("default", "small")]
 SMALL = ("digits-mlp", "digits-cnn")

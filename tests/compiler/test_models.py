@@ -11,8 +11,8 @@ from core_compiler.debug.check import summary
 from sample_models import CATALOGUE
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
-from workbench import jobs, models, peers
 from workbench.commands.run_model import compare
+from workbench.model import jobs, models, peers
 
 #: What the fast run takes; test-all takes every model by both frontends, narrow and at full size.
 FAST = (("digits-mlp", "torch"), ("digits-mlp", "onnx"))

@@ -9,7 +9,7 @@ from core_compiler.errors import UserError
 from core_compiler.record.reader import Recording
 from core_compiler.targets.cuda import CUDA
 from tests.cuda.simulated_target import SimulatedCUDA
-from workbench import models
+from workbench.model import models
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow

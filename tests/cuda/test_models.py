@@ -15,7 +15,7 @@ from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.lint import complaints_about_all
 from tests.cuda.simulated_target import SimulatedCUDA
 from tests.slow import slow_but
-from workbench import models
+from workbench.model import models
 
 #: Shrunken so that the interpreter ends within a minute: products still have whole and edge tiles.
 SHRUNKEN = {

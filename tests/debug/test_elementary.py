@@ -20,7 +20,7 @@ from core_compiler.targets.cpu import CPU
 from tests.ops.philox import philox
 from tests.passes.programs import program
 from tests.slow import slow_but
-from workbench import failures
+from workbench.model import failures
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def bert():
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from tests.sample_models.narrow import NARROW
-    from workbench import models
+    from workbench.model import models
 
     model = models.load(models.spec("bert-base", "torch", **NARROW["bert-base"]), cache=False)
     return model.imported.module, model.inputs

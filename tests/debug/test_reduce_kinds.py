@@ -24,7 +24,7 @@ from core_compiler.legality import levels
 from core_compiler.training.config import Training
 from tests.debug import wrong_compilers as wrong
 from tests.passes.programs import inputs, program
-from workbench import failures, reducing
+from workbench.model import failures, reducing
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from sample_models import CATALOGUE
 from tests.exporters.iree import Loaded, compile_file, differing, refusal
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
-from workbench import jobs, models
+from workbench.model import jobs, models
 
 DIALECTS = ("linalg", "tosa")
 #: Largest difference, of the largest result: IREE sums in another order.

@@ -21,7 +21,7 @@ from tests.ops.samples.effects import COUNTER, VECTOR, block
 from tests.passes.programs import inputs, program
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
-from workbench import models
+from workbench.model import models
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3) / 8
 

@@ -15,7 +15,7 @@ from core_compiler.ops import evaluate_block
 from tests.exporters.onnx_runs import alike, in_runtime
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
-from workbench import models
+from workbench.model import models
 
 #: Products of some hundred terms, one after the other, in another order of summation.
 SLACK = 8.0

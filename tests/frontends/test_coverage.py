@@ -15,7 +15,7 @@ from core_compiler.frontends.coverage import (
     page,
     readme,
 )
-from workbench.cli import main
+from workbench.commands.cli import main
 
 
 @pytest.fixture(scope="module")

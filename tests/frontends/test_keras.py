@@ -168,7 +168,7 @@ def test_what_keras_refuses_is_one_line(keras, tmp_path):
 #: What a process on another backend does with a file: import, compute on the CPU, compare.
 _ON_ANOTHER = """
 import json, sys
-from workbench.cli import main
+from workbench.commands.cli import main
 sys.exit(main(["run", sys.argv[1], "--against", "keras", "--json"]))
 """
 
@@ -256,7 +256,7 @@ def test_a_model_of_a_function_gets_an_installed_backend(tmp_path):
         "    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "workbench.cli", "compile", "own_keras:make", "--json"],
+        [sys.executable, "-m", "workbench.commands.cli", "compile", "own_keras:make", "--json"],
         capture_output=True, text=True, timeout=600, cwd=tmp_path, env=_without_choice(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

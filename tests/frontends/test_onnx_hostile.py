@@ -26,7 +26,7 @@ from core_compiler.ir import tensor
 from core_compiler.onnx_level.passes.infer_shapes import InferShapes
 from core_compiler.onnx_level.read import read
 from core_compiler.passes.base import PassContext
-from workbench.cli import main
+from workbench.commands.cli import main
 
 #: Bytes that reading a damaged file may take.
 MEMORY = 1 << 25

@@ -23,7 +23,7 @@ GREEN, RED, BUG = 0, 1, 70
 def run(words: Sequence[str]) -> dict[str, Any]:
     """The command's exit code, what it said, the passes that it named, its seconds."""
     from core_compiler import compiler
-    from workbench import cli
+    from workbench.commands import cli
 
     made: list[Any] = []
     out, err = io.StringIO(), io.StringIO()
@@ -103,7 +103,7 @@ def probe(words: Sequence[str], clean: bool = False) -> dict[str, Any]:
     last module with its kernels, digests of the results on several inputs, of each kernel's source,
     and of its loops; of the clean sources also of the loops before each step of its schedule."""
     from core_compiler import compiler
-    from workbench import cli
+    from workbench.commands import cli
 
     made: list[Any] = []
     out = io.StringIO()
@@ -222,8 +222,11 @@ def enter(module: str | None = None) -> str:
             __import__(module)
         import core_compiler.session  # noqa: F401
         from core_compiler.runtime import kernel_cache
-        from workbench import cli  # noqa: F401
-        from workbench.commands import compile_model, train_model  # noqa: F401
+        from workbench.commands import (  # noqa: F401
+            cli,
+            compile_model,
+            train_model,
+        )
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:300]
     kernel_cache._pool_of = functools.cache(lambda workers, process: InProcess(workers))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests import accessibility
-from workbench.state import VIEWS
+from workbench.state.view_state import VIEWS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: How long anything may take on a loaded machine (milliseconds).
@@ -42,7 +42,7 @@ unfused = cc.compile(module, c.inputs, check=True, edit=cc.PipelineEdit(skip=("f
 c.show("numerics", other=unfused)
 """,
     "every": """
-from workbench.state import VIEWS
+from workbench.state.view_state import VIEWS
 
 c.profile(repeats=2)
 for name in VIEWS:

@@ -10,7 +10,7 @@ import pytest
 import core_compiler as cc
 from core_compiler.record import Recording
 from tests.passes.programs import program
-from workbench import edits
+from workbench.model import edits
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

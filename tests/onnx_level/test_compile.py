@@ -28,7 +28,7 @@ from sample_models.export import export_onnx
 from tests.conformance import light_models
 from tests.frontends.onnx_models import F, I, model_of
 from tests.onnx_level.suite import applied
-from workbench.cli import main
+from workbench.commands.cli import main
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from tests.passes import specs
 from tests.passes.programs import STEPS, inputs, programs
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
-from workbench import models
+from workbench.model import models
 
 pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
 

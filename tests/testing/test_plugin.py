@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from core_compiler.record import Recording
-from workbench import report
+from workbench.export import report
 from workbench.testing.names import LONGEST, file_name
 
 pytest_plugins = ("pytester",)

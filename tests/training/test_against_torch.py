@@ -12,7 +12,7 @@ import pytest
 from core_compiler.debug.against_torch import _row
 from core_compiler.training.optimizers import SGD
 from tests.debug.gradient_events import FAULTS, planted
-from workbench.cli import main
+from workbench.commands.cli import main
 
 HERE = "tests.training.torch_tasks"
 

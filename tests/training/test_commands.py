@@ -11,7 +11,7 @@ import torch
 
 from core_compiler.record import Recording
 from core_compiler.training.receipts import Book
-from workbench.cli import main
+from workbench.commands.cli import main
 
 #: Compiled steps and runs of them: all of it takes a minute.
 pytestmark = pytest.mark.slow

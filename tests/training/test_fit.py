@@ -295,7 +295,7 @@ def test_what_fit_cannot_do_is_said(fresh):
 
 @pytest.mark.slow
 def test_the_command_gives_the_same_digest_on_any_threads_and_tiling(capsys):
-    from workbench.cli import main
+    from workbench.commands.cli import main
 
     found = []
     for more in (["--threads", "1"], ["--threads", "2", "--tiling", "alternate"]):
@@ -311,7 +311,7 @@ def test_the_command_gives_the_same_digest_on_any_threads_and_tiling(capsys):
 
 @pytest.mark.slow
 def test_the_command_trains_in_f16(capsys, tmp_path):
-    from workbench.cli import main
+    from workbench.commands.cli import main
 
     words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "2"]
     path = str(tmp_path / "x.run")
@@ -344,7 +344,7 @@ def test_the_command_trains_in_f16(capsys, tmp_path):
     ],
 )
 def test_bad_commands_are_one_line(words, message, capsys):
-    from workbench.cli import main
+    from workbench.commands.cli import main
 
     assert main(["train", *words]) == 2
     said = capsys.readouterr().err

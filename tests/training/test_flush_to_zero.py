@@ -15,7 +15,7 @@ from core_compiler import compiler
 from core_compiler.errors import UserError
 from core_compiler.training.fit import fit
 from tests.passes.programs import program
-from workbench.cli import main
+from workbench.commands.cli import main
 
 
 @contextmanager

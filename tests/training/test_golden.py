@@ -12,7 +12,7 @@ import json
 import pytest
 
 from core_compiler.kernels import CONTRACT_VERSION
-from workbench.cli import main
+from workbench.commands.cli import main
 
 #: Contract version -> words of a training run -> SHA-256 of its parameters and optimiser state.
 GOLDEN = {

@@ -22,9 +22,10 @@ from core_compiler.training.data import Data
 from core_compiler.training.fit import fit
 from core_compiler.training.optimizers import Adam
 from core_compiler.training.schedules import Constant, Cosine, Step, Warmup, read
-from workbench import training_data, training_files, training_runs
-from workbench.cli import main
-from workbench.training_data import Input, inputs_of
+from workbench.commands.cli import main
+from workbench.training import datasets, input_files
+from workbench.training import runs as training_runs
+from workbench.training.datasets import Input, inputs_of
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow
@@ -159,7 +160,7 @@ def test_weights_beside_the_model_are_files_of_the_run(tmp_path):
               size_threshold=0)  # fmt: skip
     np.save(tmp_path / "pixels.npy", arrays()[0])
     made = Namespace(model=str(tmp_path / "m.onnx"), data=[str(tmp_path / "pixels.npy")])
-    names = [Path(p).name for p, _ in training_files.listed(made.model, made.data)]
+    names = [Path(p).name for p, _ in input_files.listed(made.model, made.data)]
     assert names == ["m.onnx", "m.data", "pixels.npy"]
 
 
@@ -235,7 +236,7 @@ TAKES = [Input("pixels", np.dtype(np.float32), (None, 6))]
 def test_columns_that_do_not_fit_are_told(tmp_path, columns, said):
     np.savez(tmp_path / "data.npz", **columns)
     with pytest.raises(UserError, match=said) as error:
-        training_data.read([str(tmp_path / "data.npz")], TAKES, None, BATCH)
+        datasets.read([str(tmp_path / "data.npz")], TAKES, None, BATCH)
     assert "data.npz" in error.value.where
 
 
@@ -254,10 +255,10 @@ def test_columns_come_from_any_file_by_name_or_in_order(tmp_path):
         [f"{where}.npz"], [f"{where}2.npz"], [f"{where}.safetensors"], [f"{where}3.npy"],
         [str(tmp_path / "pixels.npy"), str(tmp_path / "classes.npy")],
     ):  # fmt: skip
-        found = training_data.read(files, TAKES, None, BATCH)
+        found = datasets.read(files, TAKES, None, BATCH)
         assert [a.tobytes() for a in found.arrays] == [x.tobytes(), y.tobytes()], files
     with pytest.raises(UserError, match="two files have a column 'pixels'"):
-        training_data.read([f"{where}.npz", str(tmp_path / "pixels.npy")], TAKES, None, BATCH)
+        datasets.read([f"{where}.npz", str(tmp_path / "pixels.npy")], TAKES, None, BATCH)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def test_files_that_hold_no_columns_are_told(tmp_path, name, text, said):
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=said):
-        training_data.read([str(tmp_path / name)], TAKES, None, BATCH)
+        datasets.read([str(tmp_path / name)], TAKES, None, BATCH)
 
 
 def test_a_batch_that_the_file_fixes_is_told(tmp_path, capsys):

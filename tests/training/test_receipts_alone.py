@@ -20,8 +20,8 @@ from core_compiler.training.receipts import Book, begin
 from core_compiler.training.replay import Run
 from tests.training import python_task
 from tests.training.python_task import BATCH
-from workbench import training_runs
-from workbench.cli import main
+from workbench.commands.cli import main
+from workbench.training import runs
 from workbench.views.divergence import code_of
 
 TASK = "tests.training.python_task:make"
@@ -140,7 +140,7 @@ def test_the_command_that_hashes_the_values_there(tmp_path):
     words = ["train", "digits-mlp", "--folder", "a/run", "-o", "x.run", "--resume", "--inject",
              "core.conv#1:2", "--output=y.run", "--iterations", "9"]  # fmt: skip
     (tmp_path / "run.json").write_text(json.dumps({"model": "digits-mlp", "command": words}))
-    assert training_runs.elsewhere(tmp_path, 4) == shlex.join(
+    assert runs.elsewhere(tmp_path, 4) == shlex.join(
         ["workbench", "train", "digits-mlp", "--inject", "core.conv#1:2", "--iterations", "9",
          "--folder", f"{tmp_path.name}-values", "--iterations", "4", "--ops-every", "4"]
     )  # fmt: skip
@@ -199,7 +199,7 @@ def test_a_run_with_a_task_is_verified_and_diverged_by_the_commands(lab, capsys)
     assert code == 1
     assert (found["iteration"], found["op"], found["ulps"]) == (2, lab.op, 1)
     assert found["missing"] == ["", ""] and found["remedy"] == []
-    assert training_runs.is_run(lab.named)
+    assert runs.is_run(lab.named)
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_without_a_task_the_receipts_speak(lab, capsys):
     assert (code, found["iteration"], found["op"]) == (1, 2, "")
     assert found["value"].startswith("state ")
     assert "replay.Run.of(FOLDER, make)" in found["remedy"][0]
-    assert not training_runs.is_run(lab.silent)
+    assert not runs.is_run(lab.silent)
     found = diverged = Run.of(lab.silent, python_task.make_as_it_is)  # as that line says
     assert diverged.plan.inject is not None and diverged.plan.batch == BATCH
     assert found.receipt(2).root != ""
@@ -259,7 +259,7 @@ def test_a_run_that_goes_on_keeps_its_task(lab, tmp_path):
     how = {"batch": BATCH, "folder": tmp_path, "receipts": "state"}
     fit(lab.step, lab.data, iterations=1, task=TASK, **how)
     fit(lab.step, lab.data, iterations=2, resume=True, **how)
-    assert training_runs.arguments_of(tmp_path)["task"] == TASK
+    assert runs.arguments_of(tmp_path)["task"] == TASK
 
 
 @pytest.mark.parametrize(

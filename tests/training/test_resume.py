@@ -27,7 +27,7 @@ from core_compiler.training.optimizers import Adam
 from core_compiler.training.receipts import Book
 from tests.examples import examples
 from tests.slow import slow_but
-from workbench.cli import main
+from workbench.commands.cli import main
 
 MODEL = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--batch", "8", "--seed", "3",
          "--iterations", "2", "--receipts", "state"]  # fmt: skip

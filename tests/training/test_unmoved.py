@@ -15,7 +15,7 @@ import core_compiler as cc
 from core_compiler.errors import UserError
 from core_compiler.ops.base import REGISTRY
 from core_compiler.training.config import Training
-from workbench.cli import main
+from workbench.commands.cli import main
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow

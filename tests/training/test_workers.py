@@ -31,7 +31,7 @@ from core_compiler.training.optimizers import SGD
 from core_compiler.training.receipts import Book
 from core_compiler.training.workers import _Crew
 from tests.slow import slow_but
-from workbench.cli import main
+from workbench.commands.cli import main
 
 pytest.importorskip("distributed", reason="needs dask: pip install 'compiler-workbench[workers]'")
 
@@ -226,7 +226,11 @@ def test_ctrl_c_reaches_all_processes_and_nothing_is_lost(tmp_path):
     """A terminal sends it to the whole process group."""
     words = ["train", "digits-mlp", "--width", "0.1", "--batch", "8", "--shards", "2", "--folder",
              str(tmp_path / "run"), "--receipts", "state"]  # fmt: skip
-    command = [sys.executable, "-c", "import sys; from workbench.cli import main; sys.exit(main())"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from workbench.commands.cli import main; sys.exit(main())",
+    ]
     run = subprocess.Popen([*command, *words, "--workers", "2", "--iterations", "100000"],
                            start_new_session=True, stderr=subprocess.PIPE, text=True)  # fmt: skip
     book = tmp_path / "run" / receipts.FILE

@@ -19,9 +19,9 @@ import core_compiler as cc
 from core_compiler.record.reader import Recording
 from tests.frontends.programs import Program
 from tests.trials.everywhere import run_numpy, same
-from workbench import cli
-from workbench.findings import problems
-from workbench.views.reading import Run
+from workbench.advice.findings import problems
+from workbench.commands import cli
+from workbench.queries.run import Run
 
 LOWEST = {"int8": -(2**7), "int16": -(2**15), "int32": -(2**31), "int64": -(2**63)}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from widgets import colours
-from workbench import modules
+from workbench.ui import browser_modules
 
 ROOT = Path(colours.__file__).parents[1]
 HEX = re.compile(r"#(?:[0-9a-fA-F]{6}|[0-9a-fA-F]{3})\b")
@@ -66,10 +66,10 @@ def test_no_source_names_a_colour_of_its_own():
 
 
 def test_pages_have_the_table_as_variables():
-    text = modules.palette()
+    text = browser_modules.palette()
     light, dark = (dict(re.findall(r"--([\w-]+): (#\w+);", part))
                    for part in text.split("[data-theme=dark]")[:2])  # fmt: skip
     assert {name: [light[name], dark[name]] for name in INTERFACE} == INTERFACE
     assert {"hl-k", "phase-backward"} <= light.keys() == dark.keys()
-    hosted = modules.standalone_text("overview")
+    hosted = browser_modules.standalone_text("overview")
     assert f"--page: {INTERFACE['page'][1]}" in hosted and ":root" not in hosted

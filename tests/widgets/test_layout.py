@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.widgets.graphs import Builder, sized, trained, transformer
-from workbench.views import op_search
+from workbench.queries import op_search
 
 RunLayout = Callable[..., list[dict[str, Any]]]
 #: Of processor time, for 100,000 ops; they take 2 to 4.  The layout is linear in ops and edges, so

@@ -11,7 +11,7 @@ import pytest
 
 from tests.workbench import two_blocks as two_blocks_network
 from tests.workbench.two_blocks import TwoBlocks
-from workbench.cli import main
+from workbench.commands.cli import main
 
 MODEL = ("digits-mlp", "--width", "0.25")
 
@@ -58,7 +58,7 @@ def recording(tmp_path_factory) -> Path:
         [
             sys.executable,
             "-m",
-            "workbench.cli",
+            "workbench.commands.cli",
             "compile",
             *MODEL,
             "-o",

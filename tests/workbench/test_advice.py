@@ -21,12 +21,13 @@ from core_compiler.record.recorder import Recorder
 from core_compiler.targets import cpu
 from core_compiler.targets.cpu import CPU
 from tests.passes.programs import program
-from workbench import edits, report
 from workbench.advice import HAZARDS, advise
 from workbench.advice.finding import EXPERIMENT, NOTHING, Finding
+from workbench.export import report
+from workbench.model import edits
+from workbench.queries.run import Run
+from workbench.queries.work import work
 from workbench.views import overview
-from workbench.views.reading import Run
-from workbench.views.work import work
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow

@@ -17,10 +17,11 @@ from core_compiler.record.recorder import Recorder
 from tests.debug.planted import ReluOfSum
 from tests.passes.programs import program
 from widgets.requests import Requests
-from workbench import advice, report
-from workbench.state import Sight
+from workbench import advice
+from workbench.export import report
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import memory, overview
-from workbench.views.reading import Run
 
 
 def clamped_sum(b, x, y):

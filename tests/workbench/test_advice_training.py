@@ -14,7 +14,7 @@ from core_compiler.runtime.memory import show_bytes
 from core_compiler.training.config import Training
 from workbench.advice import advise
 from workbench.advice.memory import live
-from workbench.views.reading import Run
+from workbench.queries.run import Run
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 from core_compiler.errors import UserError
 from core_compiler.record import Recording
-from workbench import models
+from workbench.model import models
 
 DAMAGES = 120
 

@@ -255,7 +255,7 @@ def test_a_port_in_use_is_said_before_anything_starts(command, recording):
 
 def test_a_model_too_large_for_memory_is_refused_before_it_is_imported(command, monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 64 << 20)
-    monkeypatch.setattr("workbench.models.load", None)  # would raise if it were called
+    monkeypatch.setattr("workbench.model.models.load", None)  # would raise if it were called
     code, out, err = command("compile", "resnet50")
     assert (code, out) == (3, "")
     assert "of memory, 64.0 MiB are available" in err
@@ -266,17 +266,17 @@ def test_a_model_file_too_large_for_memory_is_refused_before_it_is_read(
     command, files, monkeypatch
 ):
     monkeypatch.setattr(memory, "available_bytes", lambda: 20_000)
-    monkeypatch.setattr("workbench.models.load", None)
+    monkeypatch.setattr("workbench.model.models.load", None)
     code, _, err = command("compile", files / "good.onnx")
     assert code == 3
     assert "good.onnx" in err
 
 
 def test_batches_too_large_to_execute_are_refused_before_any_pass(command, monkeypatch):
-    from workbench import memory_need
+    from workbench.model import memory_need
 
     monkeypatch.setattr(memory_need, "import_bytes", lambda wanted: 0)
-    monkeypatch.setattr("workbench.jobs.compile", None)
+    monkeypatch.setattr("workbench.model.jobs.compile", None)
     monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 10)
     code, _, err = command("compile", *MODEL)
     assert code == 3
@@ -300,7 +300,7 @@ def test_a_package_of_an_extra_that_is_absent_is_no_bug_of_ours(command, monkeyp
     def absent(*_, **__):
         raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn.datasets")
 
-    monkeypatch.setattr("workbench.models.load", absent)
+    monkeypatch.setattr("workbench.model.models.load", absent)
     code, out, err = command("compile", *MODEL)
     assert (code, out) == (3, "")
     assert "sklearn is not installed; pip install" in err
@@ -310,7 +310,7 @@ def test_a_bug_of_ours_has_its_own_exit_code_and_its_traceback(command, monkeypa
     def broken(*_, **__):
         raise AssertionError("an invariant")
 
-    monkeypatch.setattr("workbench.models.spec", broken)
+    monkeypatch.setattr("workbench.model.models.spec", broken)
     code, out, err = command("compile", *MODEL, "--json")
     assert code == 70
     assert "Traceback" in err

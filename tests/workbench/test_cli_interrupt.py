@@ -18,7 +18,7 @@ from tests.workbench.conftest import MODEL
 SLOW = """
 import sys, time
 from core_compiler.passes.choose_layouts import ChooseLayouts
-from workbench.cli import main
+from workbench.commands.cli import main
 
 right = ChooseLayouts.run
 

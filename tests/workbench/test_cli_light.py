@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from workbench.cli import COMMANDS
+from workbench.commands.cli import COMMANDS
 
 HEAVY = ("torch", "numba", "llvmlite", "panel", "onnx", "onnxruntime", "transformers", "sklearn")
 PROBE = """
 import sys
-from workbench.cli import main
+from workbench.commands.cli import main
 try:
     code = main(sys.argv[1:])
 except SystemExit as end:

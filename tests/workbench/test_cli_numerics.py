@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core_compiler.record import Recording
 from tests.workbench.conftest import MODEL
-from workbench import numbers
+from workbench.queries import numeric_results
 
 FLOATS = {np.float16: st.floats(width=16, allow_nan=False, allow_infinity=False),
           np.float32: st.floats(width=32, allow_nan=False, allow_infinity=False),
@@ -135,14 +135,14 @@ def make_places():
 
 def test_an_older_recording_says_that_it_was_not_judged():
     figures = {"against": "torch", "worst_relative_error": 1e-7, "worst_ulp": 3}
-    row = numbers.peer(figures)
+    row = numeric_results.peer(figures)
     assert row is not None and row["verdict"] == "not judged"
-    assert numbers.peer_line(row) == (
+    assert numeric_results.peer_line(row) == (
         "against torch: not judged, worst relative error 1e-07, worst ulp 3"
     )
-    row = numbers.framework((), {"values_against": "torch"})
+    row = numeric_results.framework((), {"values_against": "torch"})
     assert row is not None and (row["verdict"], row["beyond"]) == ("not judged", None)
-    assert numbers.framework(()) is None and numbers.peer({}) is None
+    assert numeric_results.framework(()) is None and numeric_results.peer({}) is None
 
 
 @pytest.mark.parametrize("kind", FLOATS)
@@ -156,12 +156,15 @@ def test_ulps_count_the_floats_between(kind, data):
             new = np.nextafter(new, kind(np.inf))
     if not np.isfinite(new):
         return
-    assert numbers.ulps(old, float(new), np.dtype(kind)) == steps
-    assert numbers.ulps(float(new), old, np.dtype(kind)) == steps
+    assert numeric_results.ulps(old, float(new), np.dtype(kind)) == steps
+    assert numeric_results.ulps(float(new), old, np.dtype(kind)) == steps
 
 
 def test_ulps_are_not_known_of_what_is_no_float():
-    assert numbers.ulps(1.0, math.nan, np.dtype("f4")) is None
-    assert numbers.ulps(1.0, math.inf, np.dtype("f4")) is None
-    assert numbers.ulps(1.0, 2.0, None) is None and numbers.ulps(None, 2.0, np.dtype("f4")) is None
-    assert numbers.ulps(-0.0, 0.0, np.dtype("f4")) == 0
+    assert numeric_results.ulps(1.0, math.nan, np.dtype("f4")) is None
+    assert numeric_results.ulps(1.0, math.inf, np.dtype("f4")) is None
+    assert (
+        numeric_results.ulps(1.0, 2.0, None) is None
+        and numeric_results.ulps(None, 2.0, np.dtype("f4")) is None
+    )
+    assert numeric_results.ulps(-0.0, 0.0, np.dtype("f4")) == 0

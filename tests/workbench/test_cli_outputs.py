@@ -282,7 +282,7 @@ def test_outputs_of_another_framework_are_judged(command, monkeypatch):
     """The peer has no nodes of the import: its outputs alone show the fault."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("torch")
-    from workbench import peers
+    from workbench.model import peers
 
     words = ("run", *MODEL, "--against", "onnxruntime")
     assert command.json(*words)["verdict"] in ("equal", "within")
@@ -390,7 +390,7 @@ def test_passes_lists_every_stage_with_its_checks(command, recording):
 
 def test_a_model_is_compiled_once_and_then_read(command, monkeypatch):
     first = command.json("passes", *MODEL)
-    monkeypatch.setattr("workbench.jobs.compile", None)  # would raise if it were called
+    monkeypatch.setattr("workbench.model.jobs.compile", None)  # would raise if it were called
     assert command.json("passes", *MODEL) == first
     assert command.json("memory", *MODEL)["peak_bytes"] >= 0
 

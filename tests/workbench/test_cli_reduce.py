@@ -89,7 +89,7 @@ def test_a_planted_fault_becomes_a_program_that_runs_alone(
 @pytest.fixture(scope="module")
 def failed_run(tmp_path_factory):
     """A checked compile whose inserted pass changes numbers, recorded."""
-    from workbench.cli import main
+    from workbench.commands.cli import main
 
     path = tmp_path_factory.mktemp("recordings") / "wrong.run"
     words = [*MODEL, *own("QuickGelu", "decompose"), "--check"]
@@ -257,7 +257,7 @@ def test_ctrl_c_ends_a_pass_that_never_ends(tmp_path):
     words += ["--set", "never_ends.first=core.matmul"]
     words += ["--set", "never_ends.second=core.gelu", "-o", str(path)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "workbench.cli", "compile", *words], cwd=ROOT,
+        [sys.executable, "-m", "workbench.commands.cli", "compile", *words], cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:

@@ -18,7 +18,7 @@ from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module, weight_names
 from sample_models.catalogue import build
 from tests.exporters.iree import Loaded, compile_file, refusal
-from workbench.cli import main
+from workbench.commands.cli import main
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,12 @@ import pytest
 from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.training import checkpoint, receipts
-from workbench.cli import main
+from workbench.commands.cli import main
 from workbench.commands.train_model import recorder_at
-from workbench.state import Sight
-from workbench.views import Empty, compare, contracts, divergence, overview, training, two_numerics
-from workbench.views.reading import Run
+from workbench.queries import contracts
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.views import Empty, compare, divergence, overview, training, two_numerics
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow

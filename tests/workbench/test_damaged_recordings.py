@@ -12,9 +12,9 @@ import pytest
 
 from core_compiler.errors import BAD_INPUT
 from tests.slow import slow_but
-from workbench.showing import Showing
-from workbench.state import VIEWS, Sight
-from workbench.views.reading import Run
+from workbench.queries.run import Run
+from workbench.state.view_state import VIEWS, Sight
+from workbench.ui.updates import Showing
 
 FAILED = "UPDATE check_result SET verdict = 'failed'"
 DAMAGES = {

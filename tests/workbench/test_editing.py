@@ -19,8 +19,8 @@ from core_compiler.pipelines import PipelineEdit, build
 from core_compiler.targets.cpu import CPU
 from core_compiler.training.config import Training
 from tests.examples import examples
-from workbench import editing, edits, own_pass
 from workbench.commands import common
+from workbench.model import edits, pipeline_editor, user_pass
 
 META = {
     "target": "cpu", "spec": "digits-cnn", "kind": "sample", "frontend": "onnx",
@@ -45,20 +45,20 @@ class Watch(Pass):
 
 @pytest.fixture
 def on():
-    return editing.ground(META, True)
+    return pipeline_editor.ground(META, True)
 
 
 def do(on, draft, /, **done):
-    return editing.change(on, draft, done)
+    return pipeline_editor.change(on, draft, done)
 
 
 def running(on, draft) -> list[str]:
-    steps = build(on.target, draft["target"], edits.from_json(draft["edit"], own_pass.stand_in))
+    steps = build(on.target, draft["target"], edits.from_json(draft["edit"], user_pass.stand_in))
     return [step.label for step in steps]
 
 
 def row(on, draft, label):
-    return next(r for r in editing.shown(on, draft, META)["rows"] if r["label"] == label)
+    return next(r for r in pipeline_editor.shown(on, draft, META)["rows"] if r["label"] == label)
 
 
 # -- gestures --------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_a_pass_moves_within_its_half(on):
 )
 def test_what_cannot_be_done_says_why_and_what_to_do(on, done, message):
     with pytest.raises(UserError) as caught:
-        editing.change(on, on.base, done)
+        pipeline_editor.change(on, on.base, done)
     assert message in caught.value.what and caught.value.fix
 
 
@@ -176,7 +176,7 @@ def test_the_compile_may_begin_later_and_what_stands_before_stays(on):
     draft = do(on, draft, do="skip", label="fuse_epilogues", on=True)
     draft = do(on, draft, do="start", label="choose_layouts")
     assert draft["edit"]["skip"] == ["fuse_epilogues"]  # the earlier one is as it was
-    rows = editing.shown(on, draft, META)["rows"]
+    rows = pipeline_editor.shown(on, draft, META)["rows"]
     assert next(r["label"] for r in rows if not r["locked"]) == "choose_layouts"
     for done in (
         {"do": "skip", "label": "recompose", "on": True},
@@ -185,7 +185,7 @@ def test_the_compile_may_begin_later_and_what_stands_before_stays(on):
         {"do": "insert", "label": "eliminate_dead_code#3"},
     ):
         with pytest.raises(UserError, match="stays as it was"):
-            editing.change(on, draft, done)
+            pipeline_editor.change(on, draft, done)
     assert "own_pass" in running(on, do(on, draft, do="insert", label="choose_layouts"))
     early = do(on, on.base, do="insert", label="recompose")
     with pytest.raises(UserError, match="own_pass is inserted before choose_layouts; move it"):
@@ -198,7 +198,7 @@ def test_all_edits_are_undone(on):
     draft = do(on, draft, do="set", execute=False)
     undone = do(on, draft, do="undo")
     assert undone == {**on.base, "execute": False}
-    made = editing.ground({**META, "edit": {"skip": ["recompose"]}}, True)
+    made = pipeline_editor.ground({**META, "edit": {"skip": ["recompose"]}}, True)
     assert do(made, made.base, do="undo", plain=True)["edit"]["skip"] == []
     assert do(made, made.base, do="undo")["edit"]["skip"] == ["recompose"]
 
@@ -224,30 +224,30 @@ GESTURES = st.one_of(
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(GESTURES, max_size=8))
 def test_whatever_is_done_the_rows_are_the_pipeline_that_runs(gestures):
-    on = editing.ground(META, True)
+    on = pipeline_editor.ground(META, True)
     draft = on.base
     for done in gestures:
         with suppress(UserError):
-            draft = editing.change(on, draft, done)
+            draft = pipeline_editor.change(on, draft, done)
     rows = on.rows(draft)
     assert [r.label for r in rows if not r.skipped] == [
         n for n in running(on, draft) if "+" not in n
     ]
     assert on.edit(rows, draft) == draft["edit"]  # nothing is lost on the way to rows and back
-    assert editing.clean(json.loads(json.dumps(draft)), on.base) == draft
+    assert pipeline_editor.clean(json.loads(json.dumps(draft)), on.base) == draft
     assert_texts_say_the_edit(on, draft)
 
 
 def test_an_edit_told_by_positions_and_names_is_the_same_edit_told_by_labels():
     told = {"insert": [{"place": 3, "code": CODE.replace("implementation", "meaning").replace(
         '"buffers"', "")}], "options": {"watch": {"times": "4"}}}  # fmt: skip
-    on = editing.ground({**META, "edit": told}, True)
+    on = pipeline_editor.ground({**META, "edit": told}, True)
     (item,) = on.base["edit"]["insert"]
     assert (item["place"], item["options"]) == ("after:fold_constants", {"times": "4"})
     draft = do(on, on.base, do="skip", label="recompose", on=True)
-    assert editing.shown(on, draft, META)["edited"]
+    assert pipeline_editor.shown(on, draft, META)["edited"]
     draft = do(on, draft, do="skip", label="recompose", on=False)
-    assert draft == on.base and not editing.shown(on, draft, META)["edited"]
+    assert draft == on.base and not pipeline_editor.shown(on, draft, META)["edited"]
 
 
 # -- as text ---------------------------------------------------------------------------------------
@@ -255,8 +255,8 @@ def test_an_edit_told_by_positions_and_names_is_the_same_edit_told_by_labels():
 
 def assert_texts_say_the_edit(on, draft):
     """The command and the Python make the very pipeline (with stand-ins for inserted passes)."""
-    wanted = edits.from_json(draft["edit"], own_pass.stand_in)
-    shown = editing.shown(on, draft, META)
+    wanted = edits.from_json(draft["edit"], user_pass.stand_in)
+    shown = pipeline_editor.shown(on, draft, META)
     assert steps_of(parsed(shown["command"])) == steps_of(wanted)
     assert steps_of(executed(shown["python"])) == steps_of(wanted)
 
@@ -277,13 +277,14 @@ def parsed(command: str) -> PipelineEdit:
     assert words[:2] == ["workbench", "compile"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "workbench.user_code.load_pass", lambda text: own_pass.load({"code": own_pass.TEMPLATE})
+            "workbench.model.user_code.load_pass",
+            lambda text: user_pass.load({"code": user_pass.TEMPLATE}),
         )
         return common.options(parser.parse_args(words[2:])).edit
 
 
 def executed(text: str) -> PipelineEdit:
-    own = own_pass.load({"code": own_pass.TEMPLATE})
+    own = user_pass.load({"code": user_pass.TEMPLATE})
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "own_pass", sys.modules[type(own).__module__])
         scope: dict = {"model": None, "inputs": None}
@@ -298,7 +299,7 @@ def executed(text: str) -> PipelineEdit:
 
 def test_the_command_names_the_model_and_how_to_compile_it(on):
     draft = do(on, on.base, do="set", timeout="2.5")
-    shown = editing.shown(on, draft, META)["command"].replace(" \\\n ", "")
+    shown = pipeline_editor.shown(on, draft, META)["command"].replace(" \\\n ", "")
     assert shown == (
         "workbench compile digits-cnn --frontend onnx --width 0.25 --size image=12 "
         "--pass-timeout 2.5 --check --execute -o edited.run"
@@ -309,7 +310,7 @@ def test_an_edit_is_said_in_words(on):
     draft = do(on, on.base, do="skip", label="recompose", on=True)
     draft = do(on, draft, do="limit", label="fuse_elementwise", text="1")
     draft = do(on, draft, do="target", option="tiles", text="small")
-    words = editing.shown(on, draft, META)["words"]
+    words = pipeline_editor.shown(on, draft, META)["words"]
     assert words == "skip recompose; fuse_elementwise stops after 1 rewrite; tiles = small"
 
 
@@ -317,7 +318,7 @@ def test_an_edit_is_said_in_words(on):
 
 
 def test_an_edit_survives_the_recording():
-    own = own_pass.load({"code": CODE, "options": {"times": "3"}})
+    own = user_pass.load({"code": CODE, "options": {"times": "3"}})
     edit = PipelineEdit(
         ("recompose",), {"fold_constants": {"growth": "2"}}, {"canonicalise": 3},
         (("after:bufferize", own),), ("simplify_shapes", "canonicalise"), ("decompose",),
@@ -364,7 +365,7 @@ def test_any_data_are_an_edit_or_refused(data):
 
 
 def test_a_text_is_read_without_running_it():
-    found = own_pass.outline("import sys\nsys.exit('ran')\n" + CODE)
+    found = user_pass.outline("import sys\nsys.exit('ran')\n" + CODE)
     assert (found.name, found.summary, found.options) == (
         "Watch",
         "Changes nothing.",
@@ -386,15 +387,15 @@ def test_a_text_is_read_without_running_it():
     ],
 )
 def test_what_is_wrong_with_a_text_is_said(code, problem):
-    assert problem in own_pass.outline(code).problem
+    assert problem in user_pass.outline(code).problem
     with pytest.raises(UserError):
-        own_pass.load({"code": code})
+        user_pass.load({"code": code})
 
 
 @given(st.text(max_size=200))
 def test_any_text_can_be_read(text):
-    own_pass.outline(text)
-    assert isinstance(own_pass.stand_in({"code": text}), Pass)
+    user_pass.outline(text)
+    assert isinstance(user_pass.stand_in({"code": text}), Pass)
 
 
 @pytest.mark.parametrize(
@@ -408,7 +409,7 @@ def test_any_text_can_be_read(text):
 )
 def test_a_text_that_raises_names_its_line(code, place):
     with pytest.raises(UserError) as caught:
-        own_pass.load({"code": code})
+        user_pass.load({"code": code})
     assert place in str(caught.value)
 
 
@@ -416,7 +417,7 @@ def test_the_template_is_a_pass_that_works():
     from tests.passes import specs
     from tests.passes.programs import program
 
-    made = own_pass.load({"code": own_pass.TEMPLATE})
+    made = user_pass.load({"code": user_pass.TEMPLATE})
     before = program(lambda b, x: b.relu(b.relu(b.neg(x))), "4xf32")
     after, rewrites = specs.apply(made, before)
     assert specs.rules_fired(rewrites) == ["core.relu of core.relu"]
@@ -427,13 +428,13 @@ def test_the_template_is_a_pass_that_works():
 
 
 def test_ours_that_need_a_backward_pass_are_offered_for_training_steps():
-    on = editing.Ground(CPU(), editing.ground(META, True).base, training=Training())
-    shown = editing.shown(on, on.base, META)["optional"]
+    on = pipeline_editor.Ground(CPU(), pipeline_editor.ground(META, True).base, training=Training())
+    shown = pipeline_editor.shown(on, on.base, META)["optional"]
     assert [each["name"] for each in shown][-2:] == ["rematerialise", "recompute"]
 
 
 def test_one_of_ours_is_inserted_by_name_with_its_own_options(on):
-    shown = editing.shown(on, on.base, META)
+    shown = pipeline_editor.shown(on, on.base, META)
     assert [each["name"] for each in shown["optional"]] == [
         "saturate", "round_correctly", "widen_sums", "rematerialise",
     ]  # fmt: skip
@@ -455,7 +456,7 @@ def test_one_of_ours_is_inserted_by_name_with_its_own_options(on):
 def test_one_of_ours_as_text_and_back(on):
     draft = do(on, on.base, do="insert", label="simplify_shapes", **{"pass": "saturate"})
     draft = do(on, draft, do="option", label="saturate", option="nodes", text="500")
-    shown = editing.shown(on, draft, META)
+    shown = pipeline_editor.shown(on, draft, META)
     assert "--insert saturate@after:simplify_shapes" in shown["command"]
     assert "--set saturate.nodes=500" in shown["command"]
     assert "from core_compiler.passes.saturation import Saturate\n" in shown["python"]

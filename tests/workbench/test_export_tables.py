@@ -19,7 +19,7 @@ _READ = {INTEGER: int, REAL: float, TEXT: str, BOOLEAN: {"true": True, "false": 
 
 @pytest.fixture(scope="module")
 def folder(recording, tmp_path_factory) -> Path:
-    from workbench.cli import main
+    from workbench.commands.cli import main
 
     path = tmp_path_factory.mktemp("tables") / "all"
     assert main(["export", str(recording), "-o", str(path), "--tables", "csv"]) == 0
@@ -230,7 +230,7 @@ class Few:
 
 @pytest.fixture
 def few(monkeypatch):
-    from workbench import tables
+    from workbench.export import tables
 
     monkeypatch.setattr(tables, "tables", Few(tables.tables))
 

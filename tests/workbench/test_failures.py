@@ -11,7 +11,7 @@ import pytest
 import core_compiler as cc
 from core_compiler.ops.base import REGISTRY
 from core_compiler.training.config import Training
-from workbench import failures
+from workbench.model import failures
 
 torch: Any = pytest.importorskip("torch", reason="the model is torch's")
 

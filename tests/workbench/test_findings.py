@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from workbench import findings, report
-from workbench.advice import advise
-from workbench.state import Sight
-from workbench.tables import PAGE
+from workbench.advice import advise, findings
+from workbench.export import report
+from workbench.export.tables import PAGE
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import numerics, overview
-from workbench.views.reading import Run
 
 NONE = 15
 

@@ -18,12 +18,13 @@ from tests.debug import planted
 from tests.workbench.conftest import MODEL
 from tests.workbench.test_cli_reduce import own
 from widgets.encode import finite
-from workbench import edits, first_bad_pass, models, worker
+from workbench.app import worker
 from workbench.app.library import Library
 from workbench.app.workspace import Distrust, Workspace
-from workbench.state import Sight
+from workbench.model import edits, first_bad_pass, models
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import bisect
-from workbench.views.reading import Run
 
 SIZES = {"width": 0.25}
 

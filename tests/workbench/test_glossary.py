@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from workbench import glossary, modules, views
-from workbench.state import VIEWS
+from workbench import views
+from workbench.state import glossary
+from workbench.state.view_state import VIEWS
+from workbench.ui import browser_modules
 
 VIEW_SOURCES = sorted((Path(views.__file__).parent).glob("*.js"))
 
 
 def test_the_page_is_up_to_date():
     assert glossary.PAGE.read_text(encoding="utf-8") == glossary.page(), (
-        "run python -m workbench.glossary and commit docs/glossary.md"
+        "run python -m workbench.state.glossary and commit docs/glossary.md"
     )
 
 
@@ -33,5 +35,5 @@ def test_what_a_view_explains_is_in_the_table(path):
 
 
 def test_text_of_the_table_cannot_end_a_script():
-    first = modules.shared_text().partition("\n")[0]
+    first = browser_modules.shared_text().partition("\n")[0]
     assert first.startswith("const GLOSSARY = {") and "</" not in first

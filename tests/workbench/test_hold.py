@@ -9,8 +9,8 @@ import pytest
 
 from core_compiler.compiler import Cancelled, Options
 from core_compiler.record.reader import Recording
-from workbench import edits, jobs, models
-from workbench.hold import Hold
+from workbench.model import edits, jobs, models
+from workbench.model.stepping import Hold
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from core_compiler.errors import UserError
 from core_compiler.runtime import cache_folder
-from workbench import import_cache, models
+from workbench.model import import_cache, models
 
 onnx = pytest.importorskip("onnx")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from workbench import intervals
+from workbench.support import intervals
 
 
 # Ranks of the 95 % interval of the median: Conover, "Practical Nonparametric Statistics", A3, by

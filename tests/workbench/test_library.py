@@ -20,7 +20,7 @@ from core_compiler.record.recorder import Recorder, machine_id
 from workbench.app import trash
 from workbench.app.library import Library
 from workbench.app.run_entry import MAX_NAME
-from workbench.state import Sight
+from workbench.state.view_state import Sight
 
 DAY = 86400.0
 

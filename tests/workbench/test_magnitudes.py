@@ -8,9 +8,9 @@ import pytest
 import core_compiler as cc
 from core_compiler.record.recorder import Recorder
 from core_compiler.training import optimizers
-from workbench.state import Sight
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import graph
-from workbench.views.reading import Run
 
 torch = pytest.importorskip("torch", reason="its gradients are compared with")
 

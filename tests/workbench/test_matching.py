@@ -8,8 +8,8 @@ from core_compiler.ir import Op
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
-from workbench.views import matching
-from workbench.views.reading import Run
+from workbench.queries import matching
+from workbench.queries.run import Run
 
 
 def network(b, x, y):

@@ -20,7 +20,7 @@ EDGE = {"sourceNodeId", "sourceNodeOutputId", "targetNodeInputId"}
 
 @pytest.fixture(scope="module")
 def exported(recording, tmp_path_factory) -> dict:
-    from workbench.cli import main
+    from workbench.commands.cli import main
 
     path = tmp_path_factory.mktemp("graphs") / "x.graph.json"
     assert main(["export", str(recording), "-o", str(path)]) == 0
@@ -124,8 +124,8 @@ def test_nodes_say_line_type_attributes_time_and_bytes(exported, recording, comm
 
 
 def test_namespaces_are_the_scopes_of_the_graph_view(exported, recording):
+    from workbench.queries.run import Run
     from workbench.views import graph as view
-    from workbench.views.reading import Run
 
     run = Run(recording)
     for graph in exported["graphs"]:
@@ -149,7 +149,7 @@ def test_one_stage_is_one_graph(command, recording, tmp_path, exported):
 @pytest.mark.slow
 def test_a_training_steps_graphs_are_as_sound(tmp_path):
     """Two groups of ops, launches that write in place, phases drawn one after the other."""
-    from workbench.cli import main
+    from workbench.commands.cli import main
 
     words = ["train", "digits-cnn", "--width", "0.25", "--iterations", "1", "--batch", "4"]
     assert main([*words, "-o", str(tmp_path / "x.run")]) == 0

@@ -13,7 +13,7 @@ from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
 from tests.workbench.two_blocks import LINES, NETWORK, OUT, ROWS, WIDE, TwoBlocks
-from workbench.model_lines import NODES, Line, ModelLines, model_lines
+from workbench.queries.model_lines import NODES, Line, ModelLines, model_lines
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow

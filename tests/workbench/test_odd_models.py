@@ -12,7 +12,7 @@ import pytest
 from core_compiler.exporters.trace import trace
 from core_compiler.record import Recording
 from tests.workbench.odd_models import SIZE, TRIPS
-from workbench.cli import main
+from workbench.commands.cli import main
 
 MODELS = "tests.workbench.odd_models"
 

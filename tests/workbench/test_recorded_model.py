@@ -19,12 +19,12 @@ from core_compiler.record import Recording
 from core_compiler.training.config import Training
 from core_compiler.training.optimizers import SGD, RMSprop
 from tests.debug import planted
-from workbench import first_bad_pass, models, own_pass, recorded_model, worker
-from workbench.app import rerun
+from workbench.app import rerun, worker
 from workbench.app.workspace import Distrust, Workspace
-from workbench.state import Sight
+from workbench.model import first_bad_pass, models, recorded_model, user_pass
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import bisect, pipeline
-from workbench.views.reading import Run
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow
@@ -101,7 +101,7 @@ def test_a_bad_pass_is_found_without_the_model(made, told, request, command):
 
 
 def test_a_wrong_gradient_is_found(tmp_path, command):
-    doubles = own_pass.load({"code": DOUBLES})
+    doubles = user_pass.load({"code": DOUBLES})
     edit = PipelineEdit(insert=(("after:differentiate", doubles),))
     path = of_training(tmp_path / "step.run", edit)
     found = command.json("bisect", path, "--trust", "--no-execute", code=1)

@@ -18,7 +18,7 @@ from tests.debug import planted
 from tests.debug import wrong_compilers as wrong
 from tests.debug.test_reduce_kinds import alone, carried, chain, numbers
 from tests.passes.programs import program
-from workbench import first_bad_pass, models
+from workbench.model import first_bad_pass, models
 from workbench.testing import recordings
 from workbench.testing.compiles import RunPass
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import core_compiler as cc
 from core_compiler.errors import UserError
-from workbench import import_cache, models
+from workbench.model import import_cache, models
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
 

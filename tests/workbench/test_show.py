@@ -11,8 +11,8 @@ import pytest
 
 from workbench import views
 from workbench.commands.show_view import ELSEWHERE, PARTS, as_lists
-from workbench.state import VIEWS, Sight
-from workbench.views.reading import Run
+from workbench.queries.run import Run
+from workbench.state.view_state import VIEWS, Sight
 
 #: Views that say why there is nothing, of a recording that trains nothing.
 OF_TRAINING = ("training", "divergence")

@@ -23,7 +23,7 @@ METADATA = {"process_name": "name", "thread_name": "name", "process_sort_index":
 
 @pytest.fixture(scope="module")
 def exported(recording, tmp_path_factory):
-    from workbench.cli import main
+    from workbench.commands.cli import main
 
     path = tmp_path_factory.mktemp("traces") / "x.trace.json"
     assert main(["export", str(recording), "-o", str(path)]) == 0

@@ -17,11 +17,11 @@ from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
 from widgets.encode import finite
 from workbench.commands.show_view import as_lists
-from workbench.state import Sight
+from workbench.queries.links import launches
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import Empty, graph, two_diff, two_graph
 from workbench.views.graph import ADDED, CHANGED, MOVED, REMOVED, SAME
-from workbench.views.links import launches
-from workbench.views.reading import Run
 
 
 def network(b, x, y):

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from workbench import models, user_code
+from workbench.model import models, user_code
 
 SOURCE = """\
 import sys

@@ -56,7 +56,7 @@ def network(folder: Path):
     import torch
 
     from core_compiler.frontends.pytorch import import_module
-    from workbench.models import Model, Spec
+    from workbench.model.models import Model, Spec
 
     source = folder / "network.py"
     source.write_text(NETWORK)
@@ -71,7 +71,7 @@ def network(folder: Path):
 
 def record(folder: Path) -> TwoBlocks:
     """Compiles the network twice, into ``folder``."""
-    from workbench import jobs
+    from workbench.model import jobs
 
     model = network(folder)
     jobs.compile(model, "cpu", Options(check=True), path=folder / "run.run", execute=True)

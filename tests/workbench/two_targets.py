@@ -41,8 +41,8 @@ def record(folder: Path) -> TwoTargets:
     import torch
 
     from core_compiler.frontends.pytorch import import_module
-    from workbench import jobs
-    from workbench.models import Model, Spec
+    from workbench.model import jobs
+    from workbench.model.models import Model, Spec
 
     source = folder / "rows.py"
     source.write_text(NETWORK)

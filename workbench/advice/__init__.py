@@ -2,8 +2,8 @@
 
 Nothing is compiled or executed here.  A hazard is a function of the `Program`; each threshold is a
 named constant that says why.  What to try is an edit of the recording's own pipeline, in the form
-that the view Pipeline and `workbench compile` take (`workbench.editing`), or a sentence where the
-model itself would have to change.
+that the view Pipeline and `workbench compile` take (`workbench.model.pipeline_editor`), or a
+sentence where the model itself would have to change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core_compiler.errors import UserError
 from workbench.advice import gpu, launches, memory, numerics
 from workbench.advice.finding import WARNING, Finding
 from workbench.advice.program import Program
-from workbench.views.reading import Run
+from workbench.queries.run import Run
 
 log = logging.getLogger("workbench")
 

@@ -45,8 +45,9 @@ class Fact:
 @dataclass(frozen=True)
 class Try:
     """What to try: a ``sentence``, and where our pipeline can do it the gestures of
-    ``workbench.editing.change`` (``done``) that lead to it.  Where it cannot the sentence begins
-    with ``NOTHING`` and says why; one whose effect nobody knows beforehand with ``EXPERIMENT``.
+    ``workbench.model.pipeline_editor.change`` (``done``) that lead to it.  Where it cannot the
+    sentence begins with ``NOTHING`` and says why; one whose effect nobody knows beforehand with
+    ``EXPERIMENT``.
 
     The rest is filled in by ``offers.resolve``: the ``draft`` to compile, the edit in ``words``,
     the ``command`` line and, where none of that is possible, the ``reason``.

@@ -12,9 +12,9 @@ from core_compiler.runtime.memory import show_bytes
 from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Try, severity
 from workbench.advice.offers import skip, target_option
 from workbench.advice.program import Launch, Program, family_of, of_line
-from workbench.numbers import as_count
-from workbench.views.kernels import launches as counted
-from workbench.views.kernels import table
+from workbench.queries.kernel_table import launches as counted
+from workbench.queries.kernel_table import table
+from workbench.queries.numeric_results import as_count
 
 #: Fewer resident warps than this part of the most there can be hide little of memory's latency.
 #: Products run well at a quarter: what they keep in registers is reuse (Volkov, "Better performance

@@ -22,13 +22,13 @@ from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.passes.inline_broadcasts import InlineBroadcasts
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.runtime.memory import show_bytes
-from workbench import units
 from workbench.advice import trials
 from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Try, severity
 from workbench.advice.offers import last_stage, option, repeat, take_back, target_option
 from workbench.advice.program import Launch, Program, at, family_of, of_line
-from workbench.views.kernels import launches as counted
-from workbench.views.kernels import table
+from workbench.queries.kernel_table import launches as counted
+from workbench.queries.kernel_table import table
+from workbench.support import units
 
 #: A kernel that takes at least this share of the time is worth a word when it reaches less than so
 #: many percent of its limit: kernels of one machine lie between 30 and 90 % where they are well.

@@ -19,10 +19,10 @@ from workbench.advice import trials
 from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Try, severity
 from workbench.advice.offers import Gesture, insert, last_stage, option, skip, take_back
 from workbench.advice.program import PAGE, Launch, Program, at
-from workbench.numbers import as_count
-from workbench.views import memory
-from workbench.views.kernels import launches as counted
-from workbench.views.links import written_by
+from workbench.queries import memory_plans
+from workbench.queries.kernel_table import launches as counted
+from workbench.queries.links import written_by
+from workbench.queries.numeric_results import as_count
 
 #: A plan further above its lower bound than this is worth a word.
 GAP = 0.02
@@ -119,7 +119,7 @@ def _lower(program: Program) -> Iterator[Try]:
     if back:
         yield from back
         return
-    plans = memory.again(program.run)
+    plans = memory_plans.again(program.run)
     offers = (_budget(program, plans), trials.rematerialised(program))
     found = [offer for offer in offers if offer is not None]
     yield from found or [Try(f"{NOTHING}no launch done again lowers the peak. Read it earlier in "
@@ -157,7 +157,7 @@ def _holding(program: Program, part: str) -> tuple[Gesture, ...]:
 
 def recomputed(program: Program) -> Iterator[Finding]:
     """Launches done again for the backward pass, where the peak is no lower for it."""
-    plans = memory.again(program.run)
+    plans = memory_plans.again(program.run)
     chosen = next((plan for plan in plans if plan["chosen"]), None)
     none = next((plan for plan in plans if not plan["again"]), None)
     if chosen is None or none is None or not chosen["again"] or chosen["peak"] < none["peak"]:
@@ -199,7 +199,7 @@ def plan(program: Program) -> Iterator[Finding]:
     cost = _memory(program, used - bound, how, used, "of the arena")
     if cost is None:
         return
-    rows = memory.planners(program.run)
+    rows = memory_plans.planners(program.run)
     facts = [Fact(f"{row['planner']} needs {show_bytes(int(row['bytes']))}"
                   + (" (used)" if row["used"] else ""))
              for row in rows if row["used"] or row is rows[0]]  # fmt: skip
@@ -229,7 +229,7 @@ def padding(program: Program) -> Iterator[Finding]:
     waste = sum(b.size - b.unpadded_size for b in alive)
     if not most or waste < PADDING * most:
         return
-    unit = memory.alignment(program.run)
+    unit = memory_plans.alignment(program.run)
     how = f"counted: {len(alive)} buffers at the peak, each padded to a multiple of {unit} bytes"
     cost = _memory(program, waste, how, most, "of the peak")
     if cost is None:

@@ -12,10 +12,10 @@ import numpy as np
 from core_compiler.ir import Op, Value
 from core_compiler.ir.events import TensorStats
 from core_compiler.passes.widen_sums import WidenSums, can_widen, lines_of
-from workbench import numbers
 from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Try, severity
 from workbench.advice.offers import insert, option, skip
 from workbench.advice.program import Program, of_line
+from workbench.queries import numeric_results
 
 #: A pass loses precision where the outputs come out this many roundings of their dtype further from
 #: the import's (relative to the largest magnitude): sums in another order move them by a few, and
@@ -43,7 +43,7 @@ def passes(program: Program) -> Iterator[Finding]:
     if not found:
         return
     limit, before = ROUNDINGS * max(found), 0.0
-    for row in numbers.passes(program.stages, program.run.figures()):
+    for row in numeric_results.passes(program.stages, program.run.figures()):
         after = row["accumulated"]
         if after is None:
             continue
@@ -65,7 +65,7 @@ def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: 
     run, stage = program.run, row["index"]
     facts = [Fact(f"error of the outputs: {was:.2g} before {row['name']}, {after:.2g} after it",
                   {"stage": stage, "panes": ["numerics", "diff"]})]  # fmt: skip
-    checks = numbers.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
+    checks = numeric_results.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
     for check in [c for c in checks if c["verdict"] in ("within", "failed")][:MAX_NAMED]:
         sight = {"stage": stage, "rewrite": check["rewrite"], "panes": ["graph", "diff"]}
         facts.append(Fact(_checked(check), sight))

@@ -9,10 +9,9 @@ from typing import Any
 from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
 from core_compiler.record.reader import Stage
-from workbench import editing, edits
 from workbench.advice.finding import Try
-from workbench.views import missing, pipeline
-from workbench.views.reading import Run
+from workbench.model import edits, pipeline_editor, recorded_model
+from workbench.queries.run import Run
 
 Gesture = Mapping[str, Any]
 
@@ -31,10 +30,10 @@ class Bench:
 
     def __init__(self, run: Run):
         self._run = run
-        self.ground: editing.Ground | None = None
-        self._rows: Sequence[editing.Row] = ()
+        self.ground: pipeline_editor.Ground | None = None
+        self._rows: Sequence[pipeline_editor.Row] = ()
         try:
-            self.ground = pipeline.ground(run)
+            self.ground = pipeline_editor.ground_of(run)
             self._rows = self.ground.rows(self.ground.base)
         except UserError as problem:
             self._reason = f"{problem.what}; {problem.fix}"
@@ -56,7 +55,7 @@ class Bench:
                 yield Changed(f"{row.label} stopped after {row.limit} rewrites in this run",
                               {"do": "limit", "label": row.label, "text": ""})  # fmt: skip
 
-    def row(self, label: str) -> editing.Row | None:
+    def row(self, label: str) -> pipeline_editor.Row | None:
         return next((row for row in self._rows if row.label == label), None)
 
     def target(self, name: str) -> str:
@@ -75,8 +74,8 @@ class Bench:
         draft = on.base
         try:
             for gesture in wanted.done:
-                draft = editing.change(on, draft, gesture)
-            shown = editing.shown(on, draft, missing.compiled_as(self._run))
+                draft = pipeline_editor.change(on, draft, gesture)
+            shown = pipeline_editor.shown(on, draft, recorded_model.compiled_as(self._run))
         except UserError as problem:
             return replace(wanted, reason=str(problem))
         said = edits.words(edits.checked(draft["edit"]), draft["target"]) or "no edits"

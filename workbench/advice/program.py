@@ -14,10 +14,10 @@ from core_compiler.passes.grouping import family
 from core_compiler.passes.outline_kernels import LAUNCH
 from workbench.advice.finding import Cost
 from workbench.advice.offers import Bench
-from workbench.views.joint import reads, written
-from workbench.views.links import kernel_by_name
-from workbench.views.reading import Run
-from workbench.views.work import Roofs, Work, roofs, work
+from workbench.queries.joint import reads, written
+from workbench.queries.links import kernel_by_name
+from workbench.queries.run import Run
+from workbench.queries.work import Roofs, Work, roofs, work
 
 #: Hazards of time cost at least this part of an execution: medians of one program differ by about
 #: as much from run to run ...

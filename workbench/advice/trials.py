@@ -26,7 +26,7 @@ from core_compiler.training.passes.recompute import Recompute
 from workbench.advice.finding import Try
 from workbench.advice.offers import insert, move, option, repeat
 from workbench.advice.program import LEAST_PART, Program
-from workbench.views.kernels import launches as counted
+from workbench.queries.kernel_table import launches as counted
 
 #: Fusions that may come in another order; each is tried in all of them.
 FUSIONS = tuple(p.name() for p in (FuseElementwise, FuseEpilogues, FuseReductions))

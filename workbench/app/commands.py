@@ -1,5 +1,5 @@
-"""What a person may ask of a page, beside the moves of :mod:`workbench.moves`: functions of the
-page and the command, which comes from the browser and is checked here."""
+"""What a person may ask of a page, beside the moves of :mod:`workbench.ui.navigation`: functions of
+the page and the command, which comes from the browser and is checked here."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from core_compiler.errors import UserError
 from widgets.encode import finite
-from workbench import first_bad_pass, moves
 from workbench.app import rerun, runs, tour
 from workbench.app.access import Refused
 from workbench.app.compiles import Compile
 from workbench.app.run_query import MAX_TEXT
 from workbench.app.turns import Result
 from workbench.app.workspace import Distrust
-from workbench.showing import held, instead
-from workbench.state import Sight
+from workbench.model import first_bad_pass
+from workbench.state.view_state import Sight
+from workbench.ui import navigation
+from workbench.ui.updates import held, instead
 from workbench.views import search
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def compare(page: Page, command: Command) -> None:
     if page.run is not None:
         name = str(command.get("with", "")).strip()
         name = page.workspace.library.name(page.workspace.path(name)) if name else ""
-        sight = moves.two(page.sight, {**command, "on": True}) if name else page.sight
+        sight = navigation.two(page.sight, {**command, "on": True}) if name else page.sight
         page.go(sight.with_(other=name))
 
 
@@ -194,7 +195,8 @@ def _edited_ended(page: Page, job: Compile, start: str, view: str) -> None:
 
 
 def hold(page: Page, command: Command) -> None:
-    """What a compile that waits before a pass is to do (``do``, see :mod:`workbench.hold`)."""
+    """What a compile that waits before a pass is to do (``do``, see
+    :mod:`workbench.model.stepping`)."""
     if page.job is not None:
         page.job.tell({"do": str(command.get("do", "")), "stops": list(page.sight.stops)})
         page.show_bar()
@@ -239,7 +241,7 @@ def bisect(page: Page, command: Command) -> None:
     if run is None:
         return
     if "bisect" not in page.sight.panes:
-        page.move(lambda r, s: moves.move("show", r, s, {**command, "view": "bisect"}))
+        page.move(lambda r, s: navigation.move("show", r, s, {**command, "view": "bisect"}))
     kept = first_bad_pass.newest(run.path, run.identity) is not None
     if command.get("again") or not (kept or page.working is not None):
         _begin_search(page, "bisect", {}, lambda: page.workspace.bisect(run, command))

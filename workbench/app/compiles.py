@@ -77,7 +77,7 @@ class Compile:
         self.progress: dict[str, Any] = {"what": "starting", "done": 0, "total": 0}
         self.outcome: str | None = None
         self.error: dict[str, str] | None = None
-        #: Where a compile that is held waits: :mod:`workbench.hold` says what it holds.
+        #: Where a compile that is held waits: :mod:`workbench.model.stepping` says what it holds.
         self.paused: dict[str, Any] | None = None
         self._noise = ""
         self._gate = threading.Lock()  # it begins, or is cancelled before it has
@@ -97,7 +97,7 @@ class Compile:
             self.progress = {"what": "starting", "done": 0, "total": 0}
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "workbench.worker"], stdin=subprocess.PIPE,
+                    [sys.executable, "-m", "workbench.app.worker"], stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
                     start_new_session=True, env={**os.environ, **self._limits.environment},
                 )  # fmt: skip
@@ -134,7 +134,7 @@ class Compile:
         return 0 if self._process is None else self._process.pid
 
     def tell(self, command: Mapping[str, Any]) -> None:
-        """Send a command to a compile that waits (:mod:`workbench.hold`)."""
+        """Send a command to a compile that waits (:mod:`workbench.model.stepping`)."""
         if self.paused is None or self._process is None or self._process.stdin is None:
             return
         self.paused = None

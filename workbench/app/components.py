@@ -8,7 +8,7 @@ from typing import Any
 import param
 
 from widgets.panel_host import View, component
-from workbench.state import VIEWS
+from workbench.state.view_state import VIEWS
 
 #: What Panel is given for a component.  The module itself comes from the server by its own address:
 #: Panel would send it inside every page and compile it there, half a second for all of them.

@@ -13,8 +13,8 @@ from core_compiler.errors import UserError
 from workbench.app import runs, searches
 from workbench.app.compiles import Compile
 from workbench.app.turns import Result
-from workbench.state import Sight
-from workbench.views.reading import Run
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 
 if TYPE_CHECKING:
     from workbench.app.page import Page

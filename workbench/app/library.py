@@ -261,7 +261,10 @@ def file_of(text: str) -> Path:
 
 def files_of(path: Path) -> list[Path]:
     """A recording and all that lies beside it."""
-    from workbench import divergences, first_bad_pass  # bring numba, which a list does without
+    from workbench.model import (  # bring numba, which a list does without
+        divergences,
+        first_bad_pass,
+    )
 
     kept = (each.RESULTS.path_of(path) for each in (divergences, first_bad_pass))
     beside = *kept, run_entry.about_path(path)

@@ -7,8 +7,8 @@ from typing import Any
 
 from workbench.app.run_entry import Entry
 from workbench.app.workspace import Workspace
-from workbench.state import VIEWS, Sight
-from workbench.views.reading import Run
+from workbench.queries.run import Run
+from workbench.state.view_state import VIEWS, Sight
 
 #: How long what was found in the library is offered before somebody looks again (seconds).
 LOOK = 5.0

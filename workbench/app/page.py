@@ -18,7 +18,7 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from widgets.encode import finite
-from workbench import findings, moves
+from workbench.advice import findings
 from workbench.advice.finding import NOTE, Finding
 from workbench.app import commands, components, rerun, runs, searches, tour
 from workbench.app.access import EDITOR
@@ -29,10 +29,11 @@ from workbench.app.growth import Growth
 from workbench.app.shown import Shown
 from workbench.app.turns import Result, Turn, Turns
 from workbench.app.workspace import Workspace
-from workbench.showing import unexpected
-from workbench.state import PRESETS, VIEWS, Sight
-from workbench.views import executions
-from workbench.views.reading import Run
+from workbench.queries import executions
+from workbench.queries.run import Run
+from workbench.state.view_state import PRESETS, VIEWS, Sight
+from workbench.ui import navigation
+from workbench.ui.updates import unexpected
 
 log = logging.getLogger("workbench")
 
@@ -137,11 +138,11 @@ class Page:
             return
         if name == "ready":  # what was asked for before it waits for it
             self.browser.ready()
-        elif moves.known(name):
+        elif navigation.known(name):
             self.move(
-                lambda r, s: moves.move(name, r, s, command),
-                name not in moves.UNRECORDED,
-                moves.is_quick(name, command),
+                lambda r, s: navigation.move(name, r, s, command),
+                name not in navigation.UNRECORDED,
+                navigation.is_quick(name, command),
             )
         else:
             there = {self.sight.run, self.sight.other, ""}
@@ -192,7 +193,7 @@ class Page:
                 sight = result()
             except Exception as error:
                 self.refresh()  # what had begun to be derived
-                if not isinstance(error, moves.Nowhere):
+                if not isinstance(error, navigation.Nowhere):
                     raise
                 self.tell({"what": str(error)})
                 return

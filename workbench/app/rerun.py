@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import editing, edits, recorded_model
 from workbench.app.compiles import Compile
 from workbench.app.trust import code_of, foreign
 from workbench.app.workspace import Distrust, Workspace, as_recorded
-from workbench.numbers import FRAMEWORK
-from workbench.state import Sight
-from workbench.views import pipeline
-from workbench.views.reading import Run
+from workbench.model import edits, pipeline_editor, recorded_model
+from workbench.queries.numeric_results import FRAMEWORK
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 
 
 def execution(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,8 +44,8 @@ def job(
     typed here nor a recording that was made here has runs only once the person has said that they
     ``trust`` it.
     """
-    on = pipeline.ground(run)
-    draft = editing.clean(command.get("draft"), on.base)
+    on = pipeline_editor.ground_of(run)
+    draft = pipeline_editor.clean(command.get("draft"), on.base)
     on.check(draft)
     meta, trust = run.meta(), bool(command.get("trust"))
     wanted = recorded_model.spec_of(meta, run.path)

@@ -158,7 +158,7 @@ def _edited(meta: Mapping[str, Any]) -> str:
     given = options if isinstance(options, dict) else {}
     if not given and not (isinstance(edit, dict) and any(edit.values())):
         return ""
-    from workbench import edits  # knows all passes, which takes a while to import
+    from workbench.model import edits  # knows all passes, which takes a while to import
 
     try:
         return edits.words(edits.checked(edit), given)

@@ -14,9 +14,9 @@ from widgets.encode import finite
 from workbench.app.library import Library, Tags
 from workbench.app.run_index import Found
 from workbench.app.run_query import SORTS
-from workbench.numbers import sent
-from workbench.showing import unexpected
-from workbench.state import Sight
+from workbench.queries.numeric_results import sent
+from workbench.state.view_state import Sight
+from workbench.ui.updates import unexpected
 
 log = logging.getLogger("workbench")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import divergences, first_bad_pass
 from workbench.app.compiles import Compile, Compiles
 from workbench.app.workspace import Distrust
+from workbench.model import divergences, first_bad_pass
 
 #: The views that search, and where what they find is kept.
 KEPT = {"divergence": divergences.RESULTS, "bisect": first_bad_pass.RESULTS}

@@ -32,14 +32,14 @@ from tornado.web import HTTPError, RequestHandler
 from tornado.websocket import WebSocketClosedError
 
 from core_compiler.errors import UserError
-from workbench import modules
 from workbench.app import sessions
 from workbench.app.access import EDITOR
 from workbench.app.page import Page
 from workbench.app.transfers import Download, Table, Upload
 from workbench.app.workspace import Workspace
-from workbench.frame import frame
-from workbench.state import VIEWS
+from workbench.state.view_state import VIEWS
+from workbench.ui import browser_modules
+from workbench.ui.page_frame import frame
 
 HERE = Path(__file__).parent
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -57,7 +57,7 @@ _TEMPLATE = (
     .read_text(encoding="utf-8")
     .replace("{{ frame }}", frame(lambda name: f"{{{{ embed(roots.{name}) }}}}", VIEWS))
 )
-_STYLE = modules.palette() + (HERE / "page.css").read_text(encoding="utf-8")
+_STYLE = browser_modules.palette() + (HERE / "page.css").read_text(encoding="utf-8")
 _KEPT = (HERE / "kept.js").read_text(encoding="utf-8")
 
 
@@ -86,7 +86,7 @@ class Module(RequestHandler):
 
 def _modules() -> dict[str, tuple[str, str]]:
     """Address and text of each module."""
-    texts = {name: modules.module_text(name) for name in modules.NAMES}
+    texts = {name: browser_modules.module_text(name) for name in browser_modules.NAMES}
     return {
         name: (f"modules/{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.js", text)
         for name, text in texts.items()
@@ -232,7 +232,7 @@ async def _warm(url: str) -> None:
 def _first_query(workspace: Workspace, opened: str | Path | None, job: dict | None) -> str:
     if opened is None:
         return ""
-    from workbench.state import Sight
+    from workbench.state.view_state import Sight
 
     if str(opened).lower().endswith(".run"):
         path = Path(opened).expanduser().absolute()

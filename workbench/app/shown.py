@@ -20,13 +20,14 @@ from panel.io.document import unlocked
 from core_compiler.runtime import heap
 from widgets.encode import finite
 from widgets.requests import Requests
-from workbench import moves, views
-from workbench.ahead import pieces
+from workbench import views
 from workbench.app.offers import Offers
-from workbench.showing import Message, Showing, Update, held, kept_state, unexpected
-from workbench.state import VIEWS, Sight
-from workbench.url_text import short
-from workbench.views.reading import Run
+from workbench.queries.run import Run
+from workbench.state.url_text import short
+from workbench.state.view_state import VIEWS, Sight
+from workbench.ui import navigation
+from workbench.ui.prefetch import pieces
+from workbench.ui.updates import Message, Showing, Update, held, unexpected
 
 if TYPE_CHECKING:
     from workbench.app.page import Page
@@ -189,8 +190,8 @@ class Shown:
     def _is_old_state(self, name: str, sight: Sight) -> bool:
         """Whether somebody has set something in the view since ``sight`` was shown: a live run is
         derived all the time, and must not undo it."""
-        now = kept_state(self._page.sight, name)
-        return bool(self._telling[name]) or now != kept_state(sight, name)
+        now = self._page.sight.own_state(name)
+        return bool(self._telling[name]) or now != sight.own_state(name)
 
     def _update(self, name: str, updates: dict[str, Any]) -> None:
         root = self._page.roots[name]
@@ -215,7 +216,7 @@ class Shown:
         if run is None or chosen == self._selections.get(name):
             return
         self._selections[name] = chosen
-        self._page.move(lambda _, s: moves.chosen_in(run, s, name, chosen))
+        self._page.move(lambda _, s: navigation.chosen_in(run, s, name, chosen))
 
     def _on_state(self, name: str, event: Any) -> None:
         if event.new != self._states.get(name):
@@ -225,7 +226,7 @@ class Shown:
     def _keep_state(self, name: str, state: Any) -> None:
         page = self._page
         self._telling[name] -= 1
-        if kept_state(page.sight, name) == state:
+        if page.sight.own_state(name) == state:
             return
         was, page.sight = page.sight, page.sight.remember(name, state or {})
         text = page.sight.view_state(name)

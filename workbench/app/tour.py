@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.app.library import Entry
-from workbench.state import Sight
-from workbench.views.kernels import table
-from workbench.views.reading import Run
+from workbench.queries.kernel_table import table
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 
 #: The sample model that the tour shows; its weights are trained when it is built.
 MODEL = "digits-cnn"

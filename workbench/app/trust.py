@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from workbench import edits, own_pass
+from workbench.model import edits, user_pass
 
 #: A pass of a person's own: its text, or the file or module that has it.
 Code = tuple[str, str]
@@ -25,7 +25,7 @@ def names_code(model: str) -> bool:
 def foreign(edit: Any) -> list[dict[str, Any]]:
     """The inserted passes of an edit that are none of ours."""
     inserted = edits.checked(edit)["insert"]
-    return [item for item in inserted if own_pass.of_ours(item) is None]
+    return [item for item in inserted if user_pass.of_ours(item) is None]
 
 
 def code_of(edit: Any) -> set[Code]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from core_compiler.errors import UserError
 from workbench.app import run_entry
 from workbench.app.trash import KEPT
-from workbench.models import FILES
+from workbench.model.models import FILES
 
 #: Files that can be dropped on the page, and how large one may be (bytes).
 KINDS = (".run", ".npz", *FILES)

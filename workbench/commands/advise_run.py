@@ -8,8 +8,8 @@ from textwrap import wrap
 from typing import Any
 
 from core_compiler.runtime.memory import show_bytes
-from workbench import units
 from workbench.commands.printing import emit, painter, printable
+from workbench.support import units
 
 #: Letters of a line of text.
 WIDTH = 96
@@ -21,8 +21,8 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> None:
-    from workbench.findings import listed
-    from workbench.views.reading import Run
+    from workbench.advice.findings import listed
+    from workbench.queries.run import Run
 
     opened = Run(Path(arguments.recording))
     try:

@@ -28,7 +28,7 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> int:
-    from workbench import first_bad_pass
+    from workbench.model import first_bad_pass
 
     allowed = first_bad_pass.tolerance(arguments.tolerance)
     if subject.is_recording(arguments.model):
@@ -52,7 +52,7 @@ def run(arguments) -> int:
 def _recorded(arguments):
     """The options of a recorded compile, and its model, imported again."""
     from core_compiler.record import Recording
-    from workbench import memory_need, models, recorded_model
+    from workbench.model import memory_need, models, recorded_model
 
     with Recording.open(arguments.model) as opened:
         meta = opened.meta()

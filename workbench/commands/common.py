@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.errors import UserError
+from workbench.model.arguments import pairs, threads
 
 #: What is compiled for where nobody says it.
 TARGET = "cpu"
@@ -155,7 +156,7 @@ COMPILE_ONLY = (
 
 def spec(arguments):
     """What the arguments name (a ``models.Spec``); UserError says what is wrong with it."""
-    from workbench import models
+    from workbench.model import models
 
     sizes = {name: getattr(arguments, name) for name in ("width", "depth", "batch", "seed")}
     for name, value in pairs(arguments.size, "--size").items():
@@ -167,7 +168,7 @@ def spec(arguments):
 
 def load(arguments):
     """The model that the arguments name, imported; refused before the import if it cannot fit."""
-    from workbench import memory_need, models
+    from workbench.model import memory_need, models
 
     wanted = spec(arguments)
     memory_need.before_import(wanted)
@@ -182,7 +183,7 @@ def options(arguments, check: bool = False, begins: tuple[str, Any] | None = Non
     from core_compiler import targets
     from core_compiler.compiler import Options
     from core_compiler.pipelines import build
-    from workbench import recorded_model
+    from workbench.model import recorded_model
 
     if arguments.pass_timeout is not None and not 0 < arguments.pass_timeout < inf:
         raise UserError(
@@ -206,7 +207,7 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
     """The compile's options as the recording tells them, with ``--insert`` given again."""
     from dataclasses import replace
 
-    from workbench import edits, own_pass, recorded_model
+    from workbench.model import edits, recorded_model, user_pass
 
     edit = edits.checked(meta.get("edit"))
     inserted = edit["insert"]
@@ -214,7 +215,7 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
     begins = recorded_model.level(meta), recorded_model.training(meta)
     found = options(arguments, begins=begins)
     own = [pass_ for _, pass_ in found.edit.insert]
-    ours = all(own_pass.of_ours(item) is not None for item in inserted)
+    ours = all(user_pass.of_ours(item) is not None for item in inserted)
     if not own and (ours or arguments.trust):
         own = [pass_ for _, pass_ in edits.from_json(edit).insert]
     if len(own) != len(inserted):
@@ -243,7 +244,7 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
 def pipeline_edit(arguments):
     """What the arguments change about the pipeline; UserError names a malformed one."""
     from core_compiler.pipelines import PipelineEdit
-    from workbench.edits import read_cuts
+    from workbench.model.edits import read_cuts
 
     settings: dict[str, dict[str, str]] = {}
     for text in arguments.set:
@@ -274,7 +275,7 @@ def pipeline_edit(arguments):
 def _own_pass(text: str) -> tuple[int | str, Any]:
     """(place, pass) of ``FILE.py:CLASS@PLACE``; without a place at the end of the meaning half."""
     from core_compiler.pipelines import labels, meaning
-    from workbench.user_code import load_pass
+    from workbench.model.user_code import load_pass
 
     name, at, place = text.rpartition("@")
     if not at or "/" in place:
@@ -282,15 +283,6 @@ def _own_pass(text: str) -> tuple[int | str, Any]:
     if place.isdecimal():
         return int(place), load_pass(name)
     return place if place.startswith(("after:", "before:")) else f"before:{place}", load_pass(name)
-
-
-def threads(arguments) -> int:
-    """``--threads``, checked; 0 means all."""
-    if arguments.threads < 0:
-        raise UserError(f"{arguments.threads} threads", "--threads", "give 0 (all) or more")
-    if arguments.threads > 4096:
-        raise UserError(f"{arguments.threads} threads", "--threads", "give 4096 at most")
-    return arguments.threads
 
 
 def seconds(arguments) -> float:
@@ -301,17 +293,6 @@ def seconds(arguments) -> float:
     if not 0 < given < inf:
         raise UserError(f"{given:g} s", "--seconds", "give a number of seconds above 0")
     return given
-
-
-def pairs(texts: list[str], option: str) -> dict[str, Any]:
-    """``NAME=VALUE`` texts as a dictionary, whole numbers as such; UserError names a wrong one."""
-    made: dict[str, Any] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise UserError(f"cannot read {text!r}", option, "write NAME=VALUE")
-        made[name] = int(value) if value.removeprefix("-").isdecimal() else value
-    return made
 
 
 #: Seconds after which work that goes on is told where there is no terminal, and again after each
@@ -406,13 +387,3 @@ def progress(enabled: bool | None = None, measures: bool = False):
                 print(f"\r{blank}\r", end="", file=sys.stderr, flush=True)
 
     return Progress()
-
-
-def require_execution(target: str) -> None:
-    """UserError (exit code 3) where this machine cannot execute for a target, before any work."""
-    from core_compiler import targets
-
-    missing = targets.target(target).available()
-    if missing:
-        fix = f"read the kernels with `workbench kernels MODEL -t {target}`, or choose -t cpu"
-        raise UserError(missing, f"target {target}", fix, CANNOT_HERE)

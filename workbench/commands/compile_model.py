@@ -41,13 +41,13 @@ def add_arguments(parser) -> None:
 def run(arguments) -> int:
     from core_compiler.debug.check import summary
     from core_compiler.ir.events import Observers
-    from workbench import failures
-    from workbench.numbers import Beside
+    from workbench.model import failures
+    from workbench.queries.numeric_results import Beside
 
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments, arguments.check)
     model = common.load(arguments)
-    from workbench import jobs
+    from workbench.model import jobs
 
     beside, executed = Beside(), _Executed()
     started = time.perf_counter()
@@ -97,7 +97,7 @@ class _Executed(Observer):
     told: dict[str, Any] | None = None
 
     def timings(self, timings, figures):
-        from workbench import intervals
+        from workbench.support import intervals
 
         samples = json.loads(figures["total_samples_us"])
         low, high = intervals.median(samples) or (None, None)
@@ -109,7 +109,7 @@ class _Executed(Observer):
 
 def _timed(found) -> str:
     from core_compiler.runtime.samples import executed_on
-    from workbench import intervals, units
+    from workbench.support import intervals, units
 
     sure = intervals.said(found["low_us"], found["high_us"])
     times = f"{found['samples']} time{'' if found['samples'] == 1 else 's'}"
@@ -162,7 +162,7 @@ def _beside(against) -> str:
 
 def _text(made, model, data, told) -> str:
     """``told``: failures that are said with what the import was compared with."""
-    from workbench import numbers
+    from workbench.queries import numeric_results
 
     checks = data["checks"]
     lines = [
@@ -176,7 +176,7 @@ def _text(made, model, data, told) -> str:
         *listed([r for r in data["failures"] if r not in told]),
     ]
     if data["against"]:
-        lines.append(numbers.against(data["against"]))
+        lines.append(numeric_results.against(data["against"]))
     if data["execution"]:
         lines.append(_timed(data["execution"]))
     if data["not_executed"]:

@@ -20,7 +20,7 @@ def add_arguments(parser) -> None:
 def run(arguments) -> int:
     from core_compiler.debug.which_pass import find
     from core_compiler.training.diverge import Difference
-    from workbench import training_runs
+    from workbench.training import runs as training_runs
 
     one, other = training_runs.read(arguments.a), training_runs.read(arguments.b)
     say = (
@@ -51,7 +51,7 @@ def run(arguments) -> int:
 def _remedy(found, one, other) -> list[str]:
     """What to do where both runs can be done again; of an op that is not known also what hashes
     the values of the one that cannot, so that its receipts say it here."""
-    from workbench import training_runs
+    from workbench.training import runs as training_runs
 
     runs = one, other
     if not all(training_runs.is_run(run.folder) for run in runs):

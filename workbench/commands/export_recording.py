@@ -93,8 +93,8 @@ def run(arguments) -> None:
 
 
 def _graphs(arguments) -> None:
-    from workbench import model_explorer
-    from workbench.views.reading import Run
+    from workbench.export import model_explorer
+    from workbench.queries.run import Run
 
     path = output(arguments.output, ".json")
     with subject.recording(arguments, execute=True) as opened, closing(Run(opened.path)) as run:
@@ -141,7 +141,7 @@ def _begun(arguments):
     """The compile that the arguments name, or that their recording tells of, before its first
     pass."""
     from core_compiler import compiler
-    from workbench import edits, memory_need, models, recorded_model
+    from workbench.model import edits, memory_need, models, recorded_model
 
     if not subject.is_recording(arguments.model):
         model, options = common.load(arguments), common.options(arguments)

@@ -18,7 +18,7 @@ from workbench.commands.printing import emit, table
 
 if TYPE_CHECKING:
     from core_compiler.record.tables import Table
-    from workbench.views.reading import Run
+    from workbench.queries.run import Run
 
 FORMATS = ("csv", "parquet")
 #: What lies in a folder of tables, and by which it is known as one.
@@ -66,7 +66,7 @@ def run(arguments) -> None:
 @contextmanager
 def _opened(arguments, execute: bool = True) -> Iterator[Run]:
     """The recording for the views; of one that grows a copy, so that all tables agree."""
-    from workbench.views.reading import Run
+    from workbench.queries.run import Run
 
     with subject.recording(arguments, execute) as opened, tempfile.TemporaryDirectory() as folder:
         path = opened.path
@@ -80,7 +80,7 @@ def _opened(arguments, execute: bool = True) -> Iterator[Run]:
 @contextmanager
 def _beside(arguments) -> Iterator[Run | None]:
     """The recording of ``--other``, if there is one."""
-    from workbench.views.reading import Run
+    from workbench.queries.run import Run
 
     if not arguments.other:
         yield None
@@ -90,7 +90,7 @@ def _beside(arguments) -> Iterator[Run | None]:
 
 
 def _list(arguments, run: Run, other: Run | None) -> None:
-    from workbench import tables
+    from workbench.export import tables
 
     found = tables.tables(run, other)
     data = {family: [each.to_json() for each in members] for family, members in found.items()}
@@ -100,8 +100,8 @@ def _list(arguments, run: Run, other: Run | None) -> None:
 
 def _one(arguments) -> None:
     from core_compiler.exporters.tables import write
-    from workbench import tables
     from workbench.commands.compile_model import output
+    from workbench.export import tables
 
     if not arguments.output:
         raise UserError("no file is named", "-o", "give FILE.csv or FILE.parquet")
@@ -173,7 +173,7 @@ def _ours(folder: Path) -> set[str]:
 
 def _write(run: Run, other: Run | None, folder: Path, ending: str) -> dict[str, Any]:
     from core_compiler.exporters.tables import write
-    from workbench import tables
+    from workbench.export import tables
 
     listed = []
     for family, members in tables.tables(run, other).items():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from core_compiler.errors import UserError
 from workbench.commands import common, subject
+from workbench.model.arguments import pairs, threads
 
 #: Addresses that only this machine reaches.
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -51,7 +52,7 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> None:
-    common.threads(arguments)
+    threads(arguments)
     if not arguments.no_auth:
         need_local(arguments.address, "compile, upload and delete",
                    "let people sign in (workbench serve), or say --no-auth")  # fmt: skip
@@ -74,7 +75,7 @@ def run(arguments) -> None:
 def _job(arguments) -> dict:
     """How the page's worker compiles the model."""
     sizes = {name: getattr(arguments, name) for name in ("width", "depth", "batch", "seed")}
-    sizes |= common.pairs(arguments.size, "--size")
+    sizes |= pairs(arguments.size, "--size")
     job = {
         "frontend": arguments.frontend,
         "target": arguments.target,

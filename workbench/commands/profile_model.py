@@ -10,6 +10,7 @@ from core_compiler.errors import CANNOT_HERE, UserError
 from workbench.commands import common
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit, number, table
+from workbench.model.arguments import require_execution
 
 
 def add_arguments(parser) -> None:
@@ -50,12 +51,12 @@ def run(arguments) -> None:
     seconds = common.seconds(arguments)
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
-    common.require_execution(arguments.target)
+    require_execution(arguments.target)
     model = common.load(arguments)
     from core_compiler.runtime import profiler
     from core_compiler.runtime.budget import TimeBudget
     from core_compiler.runtime.team import default_threads
-    from workbench import jobs
+    from workbench.model import jobs
 
     threads = options.threads or default_threads()
     progress = common.progress(measures=True)
@@ -112,7 +113,7 @@ def run(arguments) -> None:
 
 def _contender(model, name: str, threads: int, progress):
     """The model in another framework as a call without arguments, warmed up once."""
-    from workbench import peers
+    from workbench.model import peers
 
     progress.progress(f"prepare {name}", 0, 0)
     run = peers.peer(model, name, threads)

@@ -11,7 +11,7 @@ from workbench.commands import common, subject
 from workbench.commands.printing import emit, painter, printable
 
 if TYPE_CHECKING:
-    from workbench.reducing import Suspect
+    from workbench.model.reducing import Suspect
 
 
 def add_arguments(parser) -> None:
@@ -51,7 +51,7 @@ def run(arguments) -> int:
         raise UserError(
             f"{arguments.tolerance:g} is no error", "--tolerance", "give a number above 0"
         )
-    from workbench import reducing
+    from workbench.model import reducing
 
     progress = common.progress()
     suspect = _suspect(arguments, progress)
@@ -78,7 +78,7 @@ def _suspect(arguments, progress) -> Suspect:
     """What to reduce: of a recording the stage that is named, or the first whose check failed;
     else, and where a pass ended the compile, what bisecting finds."""
     from core_compiler import compiler
-    from workbench import first_bad_pass, recorded_model, reducing
+    from workbench.model import first_bad_pass, recorded_model, reducing
 
     number, names, alone = None, [], None
     notes: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ def _recorded(arguments):
     the passes that made its stages, and the one pass that ran (None: a pipeline did)."""
     from core_compiler.pipelines import PipelineEdit, Step
     from core_compiler.record import Recording
-    from workbench import models, recorded_model
+    from workbench.model import models, recorded_model
 
     with Recording.open(arguments.model) as opened:
         meta, stages = opened.meta(), opened.stages()

@@ -11,16 +11,17 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
-from workbench import peers
 from workbench.commands import common
 from workbench.commands.compile_model import exit_code, output
 from workbench.commands.printing import emit
+from workbench.model import peers
+from workbench.model.arguments import require_execution
 
 if TYPE_CHECKING:
     from core_compiler.compiler import Compilation
     from core_compiler.debug.metric import Distance
     from core_compiler.ir import Module
-    from workbench.models import Model
+    from workbench.model.models import Model
 
 
 def add_arguments(parser) -> None:
@@ -51,7 +52,7 @@ def run(arguments) -> int:
         raise UserError(f"{arguments.tolerance:g} is no error", "--tolerance", "give 0 or more")
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
-    common.require_execution(arguments.target)
+    require_execution(arguments.target)
     model = common.load(arguments)
     peer = None
     if arguments.against:
@@ -84,8 +85,8 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
     """The outputs, and what there is to say about them."""
     from core_compiler.ir.events import Observers
     from core_compiler.kernels.reference.digest import digest
-    from workbench import jobs
-    from workbench.numbers import Beside
+    from workbench.model import jobs
+    from workbench.queries.numeric_results import Beside
 
     beside = Beside()
     made = jobs.compile(
@@ -150,7 +151,7 @@ def compare(
     state that the call left: it is held to what the import makes of the inputs.
     """
     from core_compiler.debug import framework, metric, verdict, whole
-    from workbench import numbers
+    from workbench.queries import numeric_results
 
     theirs = peer(*_own(model.inputs))
     _need_same_form(ours, theirs, name)
@@ -174,7 +175,7 @@ def compare(
         if found.verdict == "differs" and beyond is None:
             output = model.imported.outputs[place]
             maker = whole.maker(model.imported.module, place)
-            beyond = numbers.beyond(
+            beyond = numeric_results.beyond(
                 framework.Beyond(output, *framework.described(maker), False, found)
             )
     verdicts = [j.verdict for j in judged]
@@ -185,7 +186,9 @@ def compare(
                 verdicts.append("differs")
                 where = framework.described(whole.maker(module, place))
                 name = framework.result_name(module, place)
-                beyond = beyond or numbers.beyond(framework.Beyond(name, *where, False, found))
+                beyond = beyond or numeric_results.beyond(
+                    framework.Beyond(name, *where, False, found)
+                )
     if values and (
         values["verdict"] == "differs" or all(j.kept or j.verdict in _SAYS for j in judged)
     ):  # what could not be compared has the bits of an import whose values could
@@ -240,7 +243,7 @@ def _need_same_form(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], na
 
 
 def _text(data, ours, model) -> str:
-    from workbench import numbers
+    from workbench.queries import numeric_results
 
     lines = [
         f"{data['model']} on {data['target']}: "
@@ -251,10 +254,12 @@ def _text(data, ours, model) -> str:
         + (f"; outputs not compared: {data['not_compared']}" if data["not_compared"] else "")
     ]
     if data["against"]:
-        lines.append(numbers.peer_line(numbers.peer(data) or {"name": data["against"]}))
+        lines.append(
+            numeric_results.peer_line(numeric_results.peer(data) or {"name": data["against"]})
+        )
         if data["values"]:
-            lines.append(numbers.against({**data["values"], "beyond": None}))
+            lines.append(numeric_results.against({**data["values"], "beyond": None}))
         if data["beyond"]:
-            lines += numbers.beyond_lines(data["beyond"])
+            lines += numeric_results.beyond_lines(data["beyond"])
     lines += [f"digest   {data['digest']}", f"identity {data['identity']}"]
     return "\n".join(lines)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from core_compiler.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
-from workbench.numbers import as_count, as_number, by_launch
+from workbench.queries.numeric_results import as_count, as_number, by_launch
 
 WHAT = {"source": "source", "llvm": "intermediate", "ptx": "intermediate",
         "assembly": "assembly", "sass": "assembly", "steps": ""}  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from core_compiler.errors import UserError
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
-from workbench.model_lines import NODES, Line, ModelLines, model_lines
+from workbench.queries.model_lines import NODES, Line, ModelLines, model_lines
 
 #: Longest text of a line in the table.
 WIDTH = 60

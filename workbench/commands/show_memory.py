@@ -6,7 +6,7 @@ from core_compiler.errors import UserError
 from core_compiler.runtime.memory import show_bytes
 from workbench.commands import subject
 from workbench.commands.printing import emit, printable, table
-from workbench.numbers import as_count
+from workbench.queries.numeric_results import as_count
 
 #: Rows and columns of the live-bytes curve.
 HEIGHT, WIDTH = 8, 72

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import numbers
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
+from workbench.queries import numeric_results
 
 
 def add_arguments(parser) -> None:
@@ -29,16 +29,16 @@ def run(arguments) -> None:
         arguments.check = True
     with subject.recording(arguments) as opened:
         figures = opened.figures()
-        rows = numbers.passes(opened.stages(), figures)
-        counts = numbers.verdicts(rows)
+        rows = numeric_results.passes(opened.stages(), figures)
+        counts = numeric_results.verdicts(rows)
         beside = opened.framework_values()
-        framework = numbers.framework(beside, figures)
-        if not any(counts.values()) and numbers.peer(figures) is None and framework is None:
+        framework = numeric_results.framework(beside, figures)
+        if not any(counts.values()) and numeric_results.peer(figures) is None and framework is None:
             raise UserError(
                 "no rewrite was checked", arguments.model,
                 "compile it with --check (--against torch: compare the import too)",
             )  # fmt: skip
-        changing = numbers.changing(rows)
+        changing = numeric_results.changing(rows)
         if arguments.stage is not None:
             stage = subject.find_stage(opened, arguments.stage)
         else:
@@ -46,22 +46,22 @@ def run(arguments) -> None:
         data = {
             "verdicts": counts,
             "first_pass_that_changed_bits": changing[0]["name"] if changing else None,
-            "peer": numbers.peer(figures),
+            "peer": numeric_results.peer(figures),
             "passes": [row for row in rows if row["verdicts"]],
             "pass": rows[stage]["name"],
-            "checks": numbers.checks(opened, stage),
-            "values": numbers.values(opened),
+            "checks": numeric_results.checks(opened, stage),
+            "values": numeric_results.values(opened),
             "findings": _findings(opened),
             "framework": framework,
-            "framework_values": numbers.framework_values(opened),
+            "framework_values": numeric_results.framework_values(opened),
         }
     emit(arguments, data, lambda: _text(data, arguments.top))
 
 
 def _findings(opened) -> list[dict[str, Any]]:
     """What the other surfaces list of this run's values."""
-    from workbench.findings import of_numbers
-    from workbench.views.reading import Run
+    from workbench.advice.findings import of_numbers
+    from workbench.queries.run import Run
 
     run = Run(opened.path)
     try:
@@ -79,9 +79,11 @@ def _text(data, top: int) -> str:
         kept = "every checked pass kept every bit"
         lines.append(f"first pass that changed bits: {printable(first)}" if first else kept)
     if data["peer"]:
-        lines.append(numbers.peer_line(data["peer"]))
+        lines.append(numeric_results.peer_line(data["peer"]))
     if data["framework"]:
-        lines.append(numbers.against({**data["framework"], "beyond": None}))  # a finding has it
+        lines.append(
+            numeric_results.against({**data["framework"], "beyond": None})
+        )  # a finding has it
     for each in data["findings"]:
         said = printable(f"{each['severity']}: {each['title']}")
         lines.append(f"{said} ({printable(each['detail'])})" if each["detail"] else said)

@@ -20,8 +20,8 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> None:
-    from workbench.op_timeline import timeline
-    from workbench.views.reading import Run
+    from workbench.queries.op_timeline import timeline
+    from workbench.queries.run import Run
 
     with subject.recording(arguments) as opened:
         op_id, where = find(opened, arguments.op)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from core_compiler.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
-from workbench.state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, Sight
 
 if TYPE_CHECKING:
-    from workbench.views.reading import Run
+    from workbench.queries.run import Run
 
 #: Longest text of a fact beside another (``--json`` has all of it).
 WIDEST = 24
@@ -64,7 +64,7 @@ def run(arguments) -> None:
         words = ELSEWHERE.get(arguments.view, "show RUN overview")
         raise UserError(f"{arguments.view} is shown as data only", "workbench show",
                         f"add --json, or take `workbench {words}`")  # fmt: skip
-    from workbench.views.reading import Run
+    from workbench.queries.run import Run
 
     with (
         subject.recording(arguments, execute=True) as opened,

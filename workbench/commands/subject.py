@@ -84,7 +84,7 @@ def is_recording(text: str) -> bool:
 
 
 def _compiled(arguments, execute: bool, folder: Path) -> Path:
-    from workbench import import_cache
+    from workbench.model import import_cache
 
     options = common.options(arguments, arguments.check)
     wanted = common.spec(arguments)
@@ -110,7 +110,7 @@ def _compiled(arguments, execute: bool, folder: Path) -> Path:
 
 def record(arguments, options, path: Path, execute: bool = False):
     """Compile the arguments' model into the recording ``path``."""
-    from workbench import jobs
+    from workbench.model import jobs
 
     return jobs.compile(
         common.load(arguments),

@@ -14,9 +14,8 @@ from core_compiler.kernels import CONTRACT_VERSION
 from workbench.commands import common
 from workbench.commands.compile_model import counted, listed, output
 from workbench.commands.printing import emit
+from workbench.model.arguments import TILINGS
 
-#: ``--tiling``: how loops are cut; the bits do not depend on it.
-TILINGS = {"default": "default", "alternate": "small"}
 #: Examples of a batch where nobody says how many.
 BATCH = 8
 
@@ -143,7 +142,8 @@ def run(arguments) -> int:
 def _run(arguments) -> int:
     from core_compiler.training.fit import fit, share_out
     from core_compiler.training.loss_scale import SCALE, SKIPPED
-    from workbench import training_against, training_runs
+    from workbench.commands import training_checks
+    from workbench.training import runs
 
     if arguments.every < 0:
         raise UserError(f"--every {arguments.every}", "train", "give 1 or more, or leave it out")
@@ -151,21 +151,21 @@ def _run(arguments) -> int:
         raise UserError(f"--workers {arguments.workers}", "train", "give 1 or more")
     share_out(arguments.shards, arguments.workers)
     if arguments.against:
-        return training_against.run(arguments)
+        return training_checks.run(arguments)
     if (arguments.every or arguments.resume) and not arguments.folder:
         raise UserError("there is no folder for checkpoints", "train", "give --folder DIR")
     path = output(arguments.output) if arguments.output else None
-    plan = training_runs.plan(arguments)
+    plan = runs.plan(arguments)
     plan.check_folder(arguments.resume)  # before an older recording of the name is replaced
     if arguments.resume:
-        training_runs.check_resumed(arguments)
+        runs.check_resumed(arguments)
     resumed = path is not None and arguments.resume and path.exists()
     edit = common.pipeline_edit(arguments)
-    step, data = training_runs.make(
+    step, data = runs.make(
         arguments, edit, common.progress(), finish=path is None or resumed
     )  # fmt: skip
     if arguments.check:
-        checked = training_against.checked(arguments, step, data, path)
+        checked = training_checks.checked(arguments, step, data, path)
         if checked["failures"]:
             emit(arguments, checked, lambda: _text(checked))
             return 1
@@ -176,7 +176,7 @@ def _run(arguments) -> int:
             receipts=plan.receipts, leaves=plan.leaves, ops_every=plan.ops_every,
             inject=plan.inject, watch=_watch(arguments),
             workers=arguments.workers, scheduler=arguments.scheduler, observer=recorder,
-            begun=partial(training_runs.save, arguments, edit) if plan.folder else None,
+            begun=partial(runs.save, arguments, edit) if plan.folder else None,
         )  # fmt: skip
     seconds = sorted(history.seconds)
     found = {

@@ -19,9 +19,9 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> int:
     from core_compiler.training.replay import mismatch
-    from workbench import training_runs
+    from workbench.training import runs
 
-    held = training_runs.read(arguments.receipt, target=arguments.target)
+    held = runs.read(arguments.receipt, target=arguments.target)
     known = held.book.receipts
     if not known:
         raise UserError("there is no receipt yet", str(held.folder), "train first")

@@ -23,7 +23,7 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> None:
-    from workbench import report
+    from workbench.export import report
 
     if not 0 <= arguments.max_size * 1e6 < inf:
         raise UserError(f"{arguments.max_size:g} MB is no size", "--max-size",

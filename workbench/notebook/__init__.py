@@ -12,7 +12,7 @@ from core_compiler.compiler import Compilation
 from core_compiler.training.step import TrainingStep
 from workbench.notebook.panes import Pane
 from workbench.notebook.session import SHOWN, Workbench
-from workbench.state import VIEWS
+from workbench.state.view_state import VIEWS
 
 __all__ = ["Pane", "Workbench", "show"]
 

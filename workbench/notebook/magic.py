@@ -27,7 +27,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 import core_compiler as cc
 from core_compiler.errors import UserError, nearest
-from workbench.state import VIEWS
+from workbench.state.view_state import VIEWS
 
 _WHERE = "%%workbench"
 

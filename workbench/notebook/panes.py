@@ -12,10 +12,11 @@ import ipywidgets
 from core_compiler.compiler import Compilation
 from core_compiler.errors import UserError
 from widgets.notebook_host import widget
-from workbench import moves, views
-from workbench.modules import standalone_text
-from workbench.showing import Message
-from workbench.state import PRESETS, VIEWS
+from workbench import views
+from workbench.state.view_state import PRESETS, VIEWS
+from workbench.ui import navigation
+from workbench.ui.browser_modules import standalone_text
+from workbench.ui.updates import Message
 from workbench.views.passes import check
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Controls:
 
     def _step(self, by: int) -> None:
         owner = self._owner
-        owner.move(lambda: moves.step(owner.run, owner.sight, {"what": "changed", "by": by}))
+        owner.move(lambda: navigation.step(owner.run, owner.sight, {"what": "changed", "by": by}))
 
     def _on_stage(self, change: Mapping[str, Any]) -> None:
         if not self._quiet and change["new"] is not None:
@@ -150,7 +151,7 @@ class Controls:
             return
         sight = self._owner.sight
         for name in self._able():
-            sight = moves.two(sight, {"view": name, "on": change["new"]})
+            sight = navigation.two(sight, {"view": name, "on": change["new"]})
         self._owner.move(lambda: sight)
 
     def _able(self) -> list[str]:

@@ -11,7 +11,7 @@ from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Op
 from core_compiler.record.recorder import Recorder
 from workbench.app.library import Library, file_of, stem_of
-from workbench.views.reading import Run
+from workbench.queries.run import Run
 
 
 class Written(Run):

@@ -19,14 +19,15 @@ from core_compiler.ir import Op
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.pipelines import PipelineEdit
 from core_compiler.training.step import TrainingStep
-from workbench import editing, edits, moves, views
+from workbench import views
+from workbench.model import edits, pipeline_editor
 from workbench.notebook import recordings
 from workbench.notebook.panes import FRAME, Controls, Pane, can_time
-from workbench.showing import Message, Showing, held, unexpected
-from workbench.state import VIEWS, Sight
-from workbench.views import pipeline
-from workbench.views.links import linked
-from workbench.views.reading import Run
+from workbench.queries.links import linked
+from workbench.queries.run import Run
+from workbench.state.view_state import VIEWS, Sight
+from workbench.ui import navigation
+from workbench.ui.updates import Message, Showing, held, unexpected
 
 #: What is shown of compilations (by their ``id``: a workbench keeps its compilation), so that a
 #: second ``show()`` shares the selection of the first.
@@ -149,7 +150,7 @@ class Workbench:
             old.close()
         sight = self.sight
         for name in shown:
-            sight = moves.two(sight, {"view": name, "on": True})
+            sight = navigation.two(sight, {"view": name, "on": True})
         self._go(sight)
 
     def _shown_pass(self) -> str:
@@ -277,13 +278,13 @@ class Workbench:
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
-        if moves.known(name):
-            self.move(lambda: moves.move(name, self.run, self.sight, command))
+        if navigation.known(name):
+            self.move(lambda: navigation.move(name, self.run, self.sight, command))
         elif name == "rerun":
             self._rerun(command)
         elif name == "bisect":  # what is kept, and the command that looks
             asked = {**command, "view": "bisect"}
-            self.move(lambda: moves.move("show", self.run, self.sight, asked))
+            self.move(lambda: navigation.move("show", self.run, self.sight, asked))
 
     def _rerun(self, command: Mapping[str, Any]) -> None:
         """The draft of the pipeline view, compiled here; the view is told what was wrong."""
@@ -292,8 +293,8 @@ class Workbench:
         self._tell_editing({**told, "state": "running"})
         told |= {"state": "failed", "kept": None}
         try:
-            on = pipeline.ground(self.run)
-            draft = editing.clean(command.get("draft"), on.base)
+            on = pipeline_editor.ground_of(self.run)
+            draft = pipeline_editor.clean(command.get("draft"), on.base)
             on.check(draft)
             self.rerun(
                 edits.from_json(draft["edit"]), check=draft["check"], target=draft["target"],
@@ -315,7 +316,7 @@ class Workbench:
     def chosen(self, view: str, selection: Mapping[str, Any]) -> None:
         """What a view of `widgets` says is selected."""
         self._showing.hear(view, selection)
-        self.move(lambda: moves.chosen_in(self.run, self.sight, view, dict(selection)))
+        self.move(lambda: navigation.chosen_in(self.run, self.sight, view, dict(selection)))
 
     def remember(self, view: str, state: Mapping[str, Any]) -> None:
         """What the person set in a view."""
@@ -325,7 +326,7 @@ class Workbench:
         try:
             with self.run.lock:
                 sight = move()
-        except (moves.Nowhere, UserError) as error:
+        except (navigation.Nowhere, UserError) as error:
             told = str(error)
         except Exception as error:
             told = unexpected(error)["what"]

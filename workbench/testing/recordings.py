@@ -171,6 +171,6 @@ def _record(compilation: Compilation, path: Path, test: str, failure: str) -> No
 
 
 def _report(path: Path) -> None:
-    from workbench import report
+    from workbench.export import report
 
     report.write(path, path.with_suffix(".html"))

@@ -1,6 +1,6 @@
 """What each view shows, as plain data: one file a view, a function of the recording and the sight.
 
-`workbench.state.VIEWS` lists them.  A view's module has
+`workbench.state.view_state.VIEWS` lists them.  A view's module has
 
 ``key(run, sight)``              what its data depend on, hashable;
 ``data(run, sight)``             what its browser module draws: JSON-able data with NumPy arrays;
@@ -22,7 +22,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeVar
 
-from workbench.state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, Sight
 
 T = TypeVar("T")
 

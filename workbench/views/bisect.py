@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import first_bad_pass, recorded_model
-from workbench.numbers import said
-from workbench.showing import kept_state
-from workbench.state import Sight
-from workbench.views.reading import Run
+from workbench.model import first_bad_pass, recorded_model
+from workbench.queries.numeric_results import said
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 
 #: Longest line of a module's text, and lines of it, that are sent.
 MAX_LINES, MAX_LINE = 400, 2_000
@@ -26,7 +25,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     (else what was found last), with the places in this recording; ``recorded``: the checks that
     failed while it was made; ``problem``: why it cannot be compiled again; ``itself``: what is
     said where the recording stands for its model; ``command``."""
-    state = kept_state(sight, "bisect")
+    state = sight.own_state("bisect")
     result = _result(run, state)
     shown = result or {}
     return {

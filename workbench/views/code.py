@@ -8,13 +8,12 @@ from typing import Any
 
 from core_compiler.ir import Op
 from core_compiler.record.reader import Kernel
-from workbench.model_lines import ModelLines
-from workbench.state import Sight
+from workbench.queries.kernel_table import table
+from workbench.queries.links import launches, linked
+from workbench.queries.model_lines import ModelLines, traced
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import Empty, missing
-from workbench.views.kernels import table
-from workbench.views.links import launches, linked
-from workbench.views.reading import Run
-from workbench.views.source import traced
 
 #: What a kernel's texts are called where its facts do not say, and how they are highlighted.
 _TITLES = {"source": "Generated source", "intermediate": "LLVM IR", "assembly": "Assembly"}

@@ -11,16 +11,17 @@ import numpy as np
 
 from core_compiler.errors import UserError
 from core_compiler.record.reader import Kernel, Stage
-from workbench import edits, intervals, numbers
-from workbench.glossary import GLOSSARY
-from workbench.numbers import said
-from workbench.state import Sight
-from workbench.views import contracts, executions
-from workbench.views.kernels import GPU_FACTS
-from workbench.views.links import linked
-from workbench.views.pairs import Launched, Pair, launched, pairs
-from workbench.views.reading import Run
-from workbench.views.work import roofs
+from workbench.model import edits
+from workbench.queries import contracts, executions, numeric_results
+from workbench.queries.kernel_table import GPU_FACTS
+from workbench.queries.links import linked
+from workbench.queries.numeric_results import said
+from workbench.queries.pairs import Launched, Pair, launched, pairs
+from workbench.queries.run import Run
+from workbench.queries.work import roofs
+from workbench.state.glossary import GLOSSARY
+from workbench.state.view_state import Sight
+from workbench.support import intervals
 
 #: Pairs of launches beyond this many are counted, not listed.
 MAX_PAIRS = 2_000
@@ -78,7 +79,7 @@ def _wrong(run: Run) -> str:
         count = sum(s.verdicts["failed"] for s in failed)
         return f"{count} failed check{'' if count == 1 else 's'}, first in {failed[0].pass_name}"
     figures = run.figures()
-    told = numbers.framework((), figures)
+    told = numeric_results.framework((), figures)
     if told is not None and told["beyond"]:
         return f"the import differs from {told['framework']} at {told['beyond']['node']}"
     if figures.get("verdict") == "differs":
@@ -147,7 +148,9 @@ def _checks(run: Run) -> str:
     counts: Counter[str] = Counter()
     for stage in run.stages():
         counts.update(stage.verdicts)
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in numbers.ORDER if counts[verdict])
+    return ", ".join(
+        f"{counts[verdict]} {verdict}" for verdict in numeric_results.ORDER if counts[verdict]
+    )
 
 
 # -- figures --------------------------------------------------------------------------------------
@@ -198,7 +201,7 @@ _NEITHER = frozenset({
     "launches", "kernels", "ops imported", "ops at the end", "arithmetic", "rewrites", "inputs",
     "outputs", "checks within tolerance", "unchecked rewrites", "lower bound",
 })  # fmt: skip
-#: Section, name (`workbench.glossary` has the unit and what it is), how it is read.
+#: Section, name (`workbench.state.glossary` has the unit and what it is), how it is read.
 _FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("speed", "time per execution", _of("timing", "total_ms")),
     ("speed", "fastest execution", _of("timing", "total_min_ms")),

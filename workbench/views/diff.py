@@ -11,9 +11,9 @@ import numpy as np
 
 from core_compiler.ir.line_diff import AlignedLines
 from core_compiler.ir.unified import patch
-from workbench.state import Sight
-from workbench.views.links import linked
-from workbench.views.reading import Run
+from workbench.queries.links import linked
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 
 KINDS = ("equal", "changed", "added", "removed")
 _KIND = {"same": "equal", "changed": "changed", "added": "added", "removed": "removed",

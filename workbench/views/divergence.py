@@ -12,11 +12,13 @@ from core_compiler.errors import UserError
 from core_compiler.training import receipts
 from core_compiler.training.diverge import Parting, part
 from core_compiler.training.receipts import Book
-from workbench import divergences, edits, own_pass, training_runs
-from workbench.state import Sight
-from workbench.views import contracts, training
-from workbench.views.links import kernel_by_name
-from workbench.views.reading import Run
+from workbench.model import divergences, edits, user_pass
+from workbench.queries import contracts, training_run
+from workbench.queries.links import kernel_by_name
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.training import runs
+from workbench.views import training
 
 #: Receipts of a run beyond this many bytes are read by the command only: it takes seconds.
 MOST = 16 << 20
@@ -37,7 +39,7 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     where it was found, and what to select of this recording; ``command``."""
     training.need(run)
     a = training.about(run)
-    if other is None or not training.is_training(other):
+    if other is None or not training_run.is_training(other):
         refused = "" if other is None else f"{other.path.name} is no training run"
         return {"a": a, "b": None, "refused": refused}
     b = training.about(other)
@@ -45,7 +47,7 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
         "a": a, "b": b, "refused": "", "together": training.together(run, other),
         "part": None, "compared": 0, "problem": None, "result": None,
         "pipelines": a["identity"] != b["identity"],
-        "again": all(training_runs.is_run(f) for f in map(_folder, (run, other)) if f is not None),
+        "again": all(runs.is_run(f) for f in map(_folder, (run, other)) if f is not None),
         "command": _command(a["folder"], b["folder"]) if a["folder"] and b["folder"] else "",
     }  # fmt: skip
     try:
@@ -83,10 +85,10 @@ def _need_one_contract(run: Run, other: Run) -> None:
 
 def code_of(run: Run) -> list[str]:
     """What code of a person's the folder of a run names, for the worker to run."""
-    held = training_runs.arguments_of(_folder(run) or Path())
+    held = runs.arguments_of(_folder(run) or Path())
     model = str(held.get("task") or held.get("model", ""))
     items = edits.checked(held.get("pipeline"))["insert"]
-    foreign = [edits.name_of(item) for item in items if own_pass.of_ours(item) is None]
+    foreign = [edits.name_of(item) for item in items if user_pass.of_ours(item) is None]
     return [*([model] if ":" in model else []), *foreign]
 
 

@@ -92,7 +92,7 @@ function walked(picture, nodes, start = 0) {
 
 // -- figures ------------------------------------------------------------------------------------
 
-/** What a figure of a view means and how it is measured; GLOSSARY is workbench/glossary.py's table. */
+/** What a figure of a view means and how it is measured; GLOSSARY is workbench/state/glossary.py's table. */
 const explain = (view, name) => GLOSSARY[view]?.[name]?.[2] ?? '';
 
 /** Columns of a view: `[name, kind]` with the label, the unit and the tooltip of the glossary, as

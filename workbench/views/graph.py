@@ -18,13 +18,13 @@ from core_compiler.ir.diff import ModuleDiff
 from core_compiler.ops.base import definition
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.training.phases import PHASES
-from workbench.state import Sight
-from workbench.views import joint
-from workbench.views.graph_overlays import overlays
-from workbench.views.joint import written
-from workbench.views.links import linked
-from workbench.views.op_facts import FOLDED, TEXTS, OpFacts
-from workbench.views.reading import Run
+from workbench.queries import joint
+from workbench.queries.graph_overlays import overlays
+from workbench.queries.joint import written
+from workbench.queries.links import linked
+from workbench.queries.op_facts import FOLDED, TEXTS, OpFacts
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 
 SAME, ADDED, REMOVED, CHANGED, MOVED = range(5)
 HOLDERS = ("core.group", LAUNCH)

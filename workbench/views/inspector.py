@@ -12,15 +12,11 @@ from core_compiler.ir.origin import FrontendNode
 from core_compiler.ir.text import print_attribute, print_op
 from core_compiler.record.history import HistoryStep
 from core_compiler.record.reader import RecordedRewrite, Stage
-from workbench import units
-from workbench.op_timeline import timeline
-from workbench.state import Sight
-from workbench.views import joint_rows, kernel_rows
-from workbench.views.kernels import launches, table
-from workbench.views.links import FEEDS, LAUNCH, Linked, linked, writers
-from workbench.views.passes import values
-from workbench.views.reading import Run
-from workbench.views.rows import (
+from workbench.queries import joint_rows, kernel_rows
+from workbench.queries.kernel_table import launches, table
+from workbench.queries.links import FEEDS, LAUNCH, Linked, linked, writers
+from workbench.queries.op_timeline import timeline
+from workbench.queries.rows import (
     MAX_LISTED,
     TIMES,
     as_fact,
@@ -31,6 +27,10 @@ from workbench.views.rows import (
     short_path,
     short_type,
 )
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.support import units
+from workbench.views.passes import values
 
 #: Lines of the model's source shown around the line an op came from.
 CONTEXT = 2

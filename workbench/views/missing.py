@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import editing, edits, recorded_model
+from workbench.model import edits, pipeline_editor, recorded_model
+from workbench.queries.run import Run
 from workbench.views import Empty
-from workbench.views.reading import Run
 
 
 def command(run: Run, *options: str) -> str:
     """The command that compiles the recording's model as it was, with more ``options``."""
     meta = run.meta()
-    known = compiled_as(run) if run.version.stages else meta
+    known = recorded_model.compiled_as(run) if run.version.stages else meta
     try:
-        draft = editing.recorded(meta, False)
+        draft = pipeline_editor.recorded(meta, False)
     except UserError:  # what it says of its edit makes no sense
-        draft = editing.recorded({}, False)
+        draft = pipeline_editor.recorded({}, False)
     words = edits.compiling(known, draft["edit"], draft["target"], draft["timeout"])
     return f"{shlex.join([*words, *options])} -o FILE.run"
-
-
-def compiled_as(run: Run) -> dict[str, Any]:
-    """What a recording says of itself, with the model as it is compiled again: that which it names,
-    or the recording itself."""
-    meta = run.meta()
-    wanted = recorded_model.spec_of(meta, run.path)
-    return {**meta, "spec": wanted.text, "kind": wanted.kind, "sizes": dict(wanted.sizes)}
 
 
 def stages(run: Run) -> Empty:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from workbench import numbers
-from workbench.numbers import Row
-from workbench.state import Sight
+from workbench.queries import numeric_results
+from workbench.queries.links import follow, outermost
+from workbench.queries.numeric_results import Row
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import missing
-from workbench.views.links import follow, outermost
-from workbench.views.reading import Run
 
 #: Rows of a table that are sent at the most; the view says how many there are.
 MAX_CHECKS, MAX_VALUES = 1_000, 2_000
@@ -32,22 +32,22 @@ def key(run: Run, sight: Sight) -> tuple:
 def data(run: Run, sight: Sight) -> dict[str, Any]:
     """``passes`` with their checks and errors, ``first`` of them that changed bits; ``checks`` of
     the shown ``stage``, ``values`` with statistics; ``framework``: how the import compares with the
-    framework, ``beside``: each of its values (`workbench.numbers` says what rows have); ``grows``:
-    more passes may come."""
+    framework, ``beside``: each of its values (`workbench.queries.numeric_results` says what rows
+    have); ``grows``: more passes may come."""
     rows, found = _passes(run), values(run)
-    counts = numbers.verdicts(rows)
-    peer = numbers.peer(run.figures())
+    counts = numeric_results.verdicts(rows)
+    peer = numeric_results.peer(run.figures())
     beside = framework(run)
     if not any(counts.values()) and not found and peer is None and not beside:
         raise missing.checks(run)
     stage = run.stage_number(sight.stage)
     checks = _checks(run, stage)
-    changing = numbers.changing(rows)
+    changing = numeric_results.changing(rows)
     listed = sorted({v["stage"] for v in found})
     return {
         "stage": stage, "name": rows[stage]["name"] if rows else "", "passes": rows,
         "counts": counts, "first": changing[0] if changing else None,
-        "peer": peer and numbers.sent([peer], "error")[0],
+        "peer": peer and numeric_results.sent([peer], "error")[0],
         "digest": str(run.figures().get("digest", "")),
         "grows": run.status == "recording",
         "checks": checks[:MAX_CHECKS], "checks_total": len(checks),
@@ -76,7 +76,9 @@ def _passes(run: Run) -> list[Row]:
     version = run.version.stages, run.version.checks, run.version.figures
     return run.kept(
         ("numerics passes", version),
-        lambda: numbers.sent(numbers.passes(run.stages(), run.figures()), "worst", "accumulated"),
+        lambda: numeric_results.sent(
+            numeric_results.passes(run.stages(), run.figures()), "worst", "accumulated"
+        ),
     )
 
 
@@ -85,8 +87,8 @@ def _checks(run: Run, stage: int) -> list[Row]:
         return []
 
     def make() -> list[Row]:
-        rows = numbers.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
-        return numbers.sent(rows, "error", "absolute", "old", "new")
+        rows = numeric_results.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
+        return numeric_results.sent(rows, "error", "absolute", "old", "new")
 
     return run.kept(("numerics checks", stage, run.version.checks), make)
 
@@ -95,7 +97,7 @@ def values(run: Run) -> list[Row]:
     """Statistics, those with NaN or Inf first, else in program order."""
 
     def make() -> list[Row]:
-        rows = numbers.values(run.recording, place=run.kept_place)
+        rows = numeric_results.values(run.recording, place=run.kept_place)
         for row in rows:
             row["bins"] = _drawn(row["bins"])
         return sorted(rows, key=lambda r: (not r["nan"], not r["inf"]))
@@ -107,9 +109,9 @@ def framework(run: Run) -> list[Row]:
     """The values of the import beside those of the framework, those that differ most first."""
 
     def make() -> list[Row]:
-        rows = numbers.framework_values(run.recording, run.kept_place)
+        rows = numeric_results.framework_values(run.recording, run.kept_place)
         rows.sort(key=lambda r: -(math.inf if r["error"] is None else r["error"]))
-        return numbers.sent(rows, "error", "absolute", "theirs", "ours")
+        return numeric_results.sent(rows, "error", "absolute", "theirs", "ours")
 
     return run.kept(("numerics framework", run.version.figures), make)
 
@@ -120,11 +122,11 @@ def _compared(run: Run, rows: list[Row]) -> Row | None:
     lines."""
     if not rows:
         return None
-    told = numbers.framework((), run.figures()) or {"verdict": numbers.NOT_JUDGED}
+    told = numeric_results.framework((), run.figures()) or {"verdict": numeric_results.NOT_JUDGED}
     return {
-        "name": rows[0]["framework"], **numbers.differing(rows),
+        "name": rows[0]["framework"], **numeric_results.differing(rows),
         "left_out": told.get("left_out", 0), "verdict": told["verdict"].replace("_", " "),
-        "beyond": numbers.beyond_lines(told["beyond"]) if told.get("beyond") else [],
+        "beyond": numeric_results.beyond_lines(told["beyond"]) if told.get("beyond") else [],
     }  # fmt: skip
 
 
@@ -136,4 +138,4 @@ def _drawn(bins: list[int]) -> str:
 
 def _left_out(run: Run) -> int:
     figures = run.figures()
-    return sum(int(n) for name, n in figures.items() if name.startswith(numbers.LEFT_OUT))
+    return sum(int(n) for name, n in figures.items() if name.startswith(numeric_results.LEFT_OUT))

@@ -1,5 +1,6 @@
 """The overview: the figures of a run, how the passes got there, and findings, worst first: what
-went wrong, and the advice of ``workbench.advice`` (together those of ``workbench.findings``)."""
+went wrong, and the advice of ``workbench.advice`` (together those of
+``workbench.advice.findings``)."""
 
 from __future__ import annotations
 
@@ -10,14 +11,15 @@ from typing import Any
 
 from core_compiler.record.reader import Stage
 from core_compiler.runtime.samples import executed_on
-from workbench import numbers, units
 from workbench.advice import advise
-from workbench.findings import problems
-from workbench.state import Sight
-from workbench.views import contracts, executions, joint, training
-from workbench.views.kernels import table
-from workbench.views.reading import Run
-from workbench.views.work import work
+from workbench.advice.findings import problems
+from workbench.queries import contracts, executions, joint, numeric_results, training_run
+from workbench.queries.kernel_table import table
+from workbench.queries.run import Run
+from workbench.queries.work import work
+from workbench.state.view_state import Sight
+from workbench.support import units
+from workbench.views import training
 
 #: Findings beyond this many are counted, not listed.
 MAX_FINDINGS = 60
@@ -66,7 +68,7 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
 def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """``advice``: the hazards of the recording, as data."""
     rows = [asdict(found) for found in advise(run)[:MAX_FINDINGS]]
-    return [{**row, "cost": row["cost"] and numbers.sent([row["cost"]], "value")[0]}
+    return [{**row, "cost": row["cost"] and numeric_results.sent([row["cost"]], "value")[0]}
             for row in rows]  # fmt: skip
 
 
@@ -130,25 +132,25 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
     if accumulated:
         hint = "outputs against the import"
-        first = numbers.changing(numbers.passes(stages, figures))
+        first = numeric_results.changing(numeric_results.passes(stages, figures))
         if first:
             hint += f"; the first pass that changed bits is {first[0]['name']}"
         wrong = any(s.verdicts.get("failed") for s in stages)
         yield {**_figure("end-to-end error", accumulated[-1], "relative", hint, "numerics"),
                "bad": wrong}  # fmt: skip
     if "worst_relative_error" in figures:
-        verdict = str(figures.get("verdict", numbers.NOT_JUDGED)).replace("_", " ")
+        verdict = str(figures.get("verdict", numeric_results.NOT_JUDGED)).replace("_", " ")
         yield {**_figure("error against peer", figures["worst_relative_error"], "relative",
                          f"{figures.get('against', '')}: {verdict}", "numerics"),
                "bad": verdict == "differs"}  # fmt: skip
-    if numbers.FRAMEWORK in figures:
-        told = numbers.framework((), figures) or {}
+    if numeric_results.FRAMEWORK in figures:
+        told = numeric_results.framework((), figures) or {}
         beyond = told["beyond"]
         where = f", first at {beyond['node']}" if beyond else ""
         yield {**_figure("import against its framework", None, "",
                          f"{told['framework']}, node by node{where}", "numerics"),
                "text": told["verdict"].replace("_", " "), "bad": bool(beyond)}  # fmt: skip
-    if training.is_training(run):  # the recording went on after the compile
+    if training_run.is_training(run):  # the recording went on after the compile
         yield _figure("compile time", sum(s.seconds for s in stages), "s", "all passes", "")
     else:
         yield _figure("compile time", figures.get("compile_seconds") or run.meta().get("seconds"),
@@ -218,5 +220,5 @@ def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str
         number = None if value is None else float(value)
     except (TypeError, ValueError):
         number = None
-    known = None if number is None or math.isnan(number) else numbers.said(number)
+    known = None if number is None or math.isnan(number) else numeric_results.said(number)
     return {"label": label, "value": known, "unit": unit, "hint": hint, "view": view}

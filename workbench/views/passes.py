@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.record.reader import Stage
-from workbench.numbers import said
-from workbench.state import Sight
-from workbench.views.reading import Run
+from workbench.queries.numeric_results import said
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 
 #: At most this many rewrites of a stage are listed; the rail says how many there are.
 MAX_REWRITES = 2000

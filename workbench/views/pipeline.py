@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.errors import UserError
-from workbench import editing, edits, recorded_model
-from workbench.state import Sight
+from workbench.model import edits, pipeline_editor, recorded_model
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import missing
 from workbench.views.passes import check, values
-from workbench.views.reading import Run
 
 
 def key(run: Run, sight: Sight, other: Run | None) -> tuple:
@@ -28,8 +28,8 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     meta = run.meta()
     fixed = ""
     try:
-        on = ground(run)
-        shown = editing.shown(on, on.base, missing.compiled_as(run))
+        on = pipeline_editor.ground_of(run)
+        shown = pipeline_editor.shown(on, on.base, recorded_model.compiled_as(run))
     except UserError as problem:
         fixed, shown = f"{problem.what}; {problem.fix}", _as_recorded(run)
     return {
@@ -51,24 +51,18 @@ def answer(
     run: Run, sight: Sight, request: Mapping[str, Any], other: Run | None = None
 ) -> dict[str, Any]:  # fmt: skip
     """The draft after a gesture (``request["done"]``), or why it is ``refused``."""
-    on, meta = ground(run), missing.compiled_as(run)
+    on, meta = pipeline_editor.ground_of(run), recorded_model.compiled_as(run)
     draft, refused = on.base, None
     try:
-        draft = editing.clean(request.get("draft"), on.base)
-        draft = editing.change(on, draft, dict(request.get("done") or {}))
-        return editing.shown(on, draft, meta)
+        draft = pipeline_editor.clean(request.get("draft"), on.base)
+        draft = pipeline_editor.change(on, draft, dict(request.get("done") or {}))
+        return pipeline_editor.shown(on, draft, meta)
     except UserError as problem:
         refused = problem.to_json()["error"]
     try:
-        return {**editing.shown(on, draft, meta), "refused": refused}
+        return {**pipeline_editor.shown(on, draft, meta), "refused": refused}
     except UserError:  # a link to a draft that an older version made
-        return {**editing.shown(on, on.base, meta), "refused": refused}
-
-
-def ground(run: Run) -> editing.Ground:
-    """What edits of a recording's pipeline stand on; UserError where they cannot be made."""
-    executed = bool({"digest", "not_executed"} & run.figures("run").keys())
-    return editing.ground(run.meta(), executed)
+        return {**pipeline_editor.shown(on, on.base, meta), "refused": refused}
 
 
 def said(run: Run) -> str:

@@ -18,13 +18,13 @@ from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
 from core_compiler.record.reader import RecordedRewrite
-from workbench.numbers import said
-from workbench.state import Sight
+from workbench.queries.links import FEEDS, LAUNCH, follow, linked
+from workbench.queries.numeric_results import said
+from workbench.queries.rows import short_path, short_type
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import missing
 from workbench.views.inspector import check_text
-from workbench.views.links import FEEDS, LAUNCH, follow, linked
-from workbench.views.reading import Run
-from workbench.views.rows import short_path, short_type
 
 #: Rewrites listed, ops drawn or printed of one side, neighbours offered, ops found by a name.
 MAX_ROWS, MAX_OPS, MAX_NEIGHBOURS, MAX_FOUND = 3000, 60, 12, 12

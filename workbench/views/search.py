@@ -1,5 +1,5 @@
 """Search over the page: passes, kernels, and ops of the shown stage, in the graph's own syntax
-(:mod:`workbench.views.op_search`)."""
+(:mod:`workbench.queries.op_search`)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from core_compiler.training.phases import PHASES
-from workbench.state import Sight
-from workbench.views import graph, joint, op_search
-from workbench.views.kernels import launches
-from workbench.views.op_facts import FOLDED, OpFacts
-from workbench.views.op_search import Term
-from workbench.views.reading import Run
-from workbench.views.rows import short_path
+from workbench.queries import joint, op_search
+from workbench.queries.kernel_table import launches
+from workbench.queries.op_facts import FOLDED, OpFacts
+from workbench.queries.op_search import Term
+from workbench.queries.rows import short_path
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.views import graph
 
 #: Most hits that are told; of passes and of kernels so many, that ops have room.
 MAX_HITS, MAX_OTHERS = 40, 10

@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from workbench.model_lines import NODES, Line, ModelLines, Place, model_lines
-from workbench.numbers import said
-from workbench.state import Sight
+from workbench.queries.links import dearest_launch, linked, writer_of
+from workbench.queries.model_lines import NODES, Line, ModelLines, Place, traced
+from workbench.queries.numeric_results import said
+from workbench.queries.rows import short_path
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import Empty
-from workbench.views.links import dearest_launch, linked, writer_of
-from workbench.views.reading import Run
-from workbench.views.rows import short_path
 
 #: How many of the hottest lines are listed.
 HOTTEST = 10
-
-
-def traced(run: Run) -> ModelLines:
-    """What each line costs, once for each state of the recording."""
-    version = run.version
-    known = version.stages, version.checks, version.kernels, version.timings
-    return run.kept(("model lines", known), lambda: model_lines(run.recording))
 
 
 def key(run: Run, sight: Sight) -> tuple:

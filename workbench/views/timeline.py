@@ -11,12 +11,12 @@ from core_compiler.exporters.trace import told, trace
 from core_compiler.ops import REGISTRY
 from core_compiler.record.reader import Kernel, Timing
 from core_compiler.record.timeline import Timeline, live_bytes, timeline
-from workbench import glossary
-from workbench.state import Sight
+from workbench.queries.links import follow, kernel_by_name, launches, outermost, writer_of
+from workbench.queries.run import Run
+from workbench.queries.work import Work, roofs, work
+from workbench.state import glossary
+from workbench.state.view_state import Sight
 from workbench.views import missing
-from workbench.views.links import follow, kernel_by_name, launches, outermost, writer_of
-from workbench.views.reading import Run
-from workbench.views.work import Work, roofs, work
 
 #: What kernels do mostly, in the order of their colours.
 CATEGORIES = ("contraction", "reduction", "elementwise", "data movement")

@@ -10,9 +10,11 @@ from typing import Any
 
 from core_compiler.ir.events import IterationRecord
 from core_compiler.training.telling import KEY
-from workbench.state import Sight
-from workbench.views import Empty, contracts, missing
-from workbench.views.reading import Run
+from workbench.queries import contracts
+from workbench.queries.run import Run
+from workbench.queries.training_run import is_training, not_finite
+from workbench.state.view_state import Sight
+from workbench.views import Empty, missing
 
 #: Iterations of one answer: some 2 MB.
 PAGE = 20_000
@@ -72,10 +74,6 @@ def whole(run: Run) -> dict[str, Any]:
     return {**data(run, Sight(), None), "rows": columns(run.iterations().values())}
 
 
-def is_training(run: Run) -> bool:
-    return run.meta().get("mode") == "training"
-
-
 def need(run: Run) -> None:
     """`Empty`, with what to do, where ``run`` has no iterations."""
     if run.version.iterations:
@@ -122,25 +120,6 @@ def about(run: Run) -> dict[str, Any]:
         "digest": str(run.figures().get("state_digest", "")),
         "not_finite": not_finite(run),
     }  # fmt: skip
-
-
-def not_finite(run: Run) -> dict[str, Any] | None:
-    """The iteration whose loss ended a training run, the first op that made such numbers (``op``,
-    "" where it is not known), and the ``sight`` that shows it; None where all losses are finite."""
-    figures = run.figures()
-    iteration = figures.get("not_finite/iteration")
-    if run.status != "failed" or not isinstance(iteration, int):
-        return None
-    stage, place = figures.get("not_finite/stage"), figures.get("not_finite/place")
-    found: dict[str, Any] = {"iteration": iteration, "op": "",
-                             "sight": {"panes": ["training", "graph"]}}  # fmt: skip
-    if isinstance(stage, int) and isinstance(place, int) and 0 <= stage < run.version.stages:
-        ops = run.index(stage).module.main.body.ops
-        if 0 <= place < len(ops):
-            found |= {"op": str(figures.get("not_finite/op", "")),
-                      "sight": {"stage": stage, "op": run.op_id(ops[place]),
-                                "panes": ["graph", "source"]}}  # fmt: skip
-    return found
 
 
 def identity(run: Run) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.state import Sight
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import bisect
-from workbench.views.reading import Run
 
 
 def key(run: Run, sight: Sight, other: Run) -> tuple:

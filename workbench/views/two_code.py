@@ -12,10 +12,10 @@ from typing import Any
 from core_compiler.ir.line_diff import ADDED, CHANGED, REMOVED, SAME, AlignedLines
 from core_compiler.ir.unified import patch
 from core_compiler.record.reader import Kernel
-from workbench.state import Sight
+from workbench.queries.pairs import pairs
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import Empty, code, diff, missing
-from workbench.views.pairs import pairs
-from workbench.views.reading import Run
 
 #: Kernels of B that are shown beside one of A, the dearest first.
 MAX_PARTNERS = 8

@@ -9,11 +9,12 @@ from typing import Any
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.diff import GUESSED, Match, ModuleDiff
 from core_compiler.ir.line_diff import AlignedLines
-from workbench.state import Sight
-from workbench.views import Empty, diff, matching, missing
-from workbench.views.links import linked
-from workbench.views.matching import Same
-from workbench.views.reading import Run
+from workbench.queries import matching
+from workbench.queries.links import linked
+from workbench.queries.matching import Same
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.views import Empty, diff, missing
 
 #: Ops of a stage beyond which nothing is compared: each line of both is printed, some 0.1 ms an op.
 MAX_OPS = 100_000

@@ -15,11 +15,12 @@ from core_compiler.ir.diff import GUESSED
 from core_compiler.ir.text import print_attribute
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.training.phases import PHASES
-from workbench.state import Sight
-from workbench.views import graph, graph_overlays, joint, matching, two_diff
+from workbench.queries import graph_overlays, joint, matching
+from workbench.queries.op_facts import FOLDED, TEXTS, OpFacts
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.views import graph, two_diff
 from workbench.views.graph import ADDED, CHANGED, MOVED, REMOVED, SAME, Node
-from workbench.views.op_facts import FOLDED, TEXTS, OpFacts
-from workbench.views.reading import Run
 
 #: What the statuses of the schema are called here.
 STATUSES = {"removed": "only in A", "added": "only in B", "changed": "differs",

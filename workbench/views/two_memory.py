@@ -10,12 +10,13 @@ import numpy as np
 
 from core_compiler.ir.diff import GUESSED, RECORDED
 from core_compiler.record.reader import Buffer
-from workbench.state import Sight
-from workbench.views import compare, matching, memory, missing
-from workbench.views.links import written_by
-from workbench.views.matching import Same
-from workbench.views.pairs import pairs
-from workbench.views.reading import Run
+from workbench.queries import matching
+from workbench.queries.links import written_by
+from workbench.queries.matching import Same
+from workbench.queries.pairs import pairs
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.views import compare, memory, missing
 
 
 def key(run: Run, sight: Sight, other: Run) -> tuple:

@@ -14,12 +14,12 @@ import numpy as np
 from core_compiler.debug.check import differing
 from core_compiler.ir.diff import GUESSED
 from core_compiler.ir.events import TensorStats
-from workbench import numbers
-from workbench.numbers import Row
-from workbench.state import Sight
-from workbench.views import Empty, contracts, matching, missing, numerics
-from workbench.views.matching import Same
-from workbench.views.reading import Run
+from workbench.queries import contracts, matching, numeric_results
+from workbench.queries.matching import Same
+from workbench.queries.numeric_results import Row
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.views import Empty, missing, numerics
 
 #: Rows that are sent at the most: those that differ before the others.
 MAX_ROWS = 2_000
@@ -210,7 +210,7 @@ def _elements(one: TensorStats, two: TensorStats) -> Row | None:
     apart = np.abs(np.subtract(x, y, out=np.zeros_like(x), where=finite))
     steps = None
     if getattr(one.value.type, "dtype").is_float:  # noqa: B009 (what has statistics has one)
-        places = [numbers.places(each).astype(np.float64) for each in (a, b)]
+        places = [numeric_results.places(each).astype(np.float64) for each in (a, b)]
         steps = int(np.max(np.abs(places[0] - places[1]), where=finite, initial=0.0))
     unequal = int(np.count_nonzero(differing(a, b)))
     return {"exact": True, "differs": unequal > 0, "unequal": unequal,

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from workbench.state import Sight
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import compare, overview
-from workbench.views.reading import Run
 
 #: Kernels that are listed, those first that take the longest in either.
 MAX_KERNELS = 8

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.numbers import said
-from workbench.state import Sight
+from workbench.queries.numeric_results import said
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import compare, missing
-from workbench.views.reading import Run
 
 Row = dict[str, Any]
 

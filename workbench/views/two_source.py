@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
-from workbench.model_lines import NODES, Line, ModelLines, Place
-from workbench.state import Sight
+from workbench.queries.model_lines import NODES, Line, ModelLines, Place, traced
+from workbench.queries.rows import short_path
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import compare, missing, source
-from workbench.views.reading import Run
-from workbench.views.rows import short_path
 
 #: Lines of a file beyond which they are the same by their numbers alone.
 MAX_LINES = 20_000
@@ -42,7 +42,7 @@ def lines(run: Run, other: Run) -> dict[str, Any]:
     """``rows`` and ``nodes`` as :func:`data` has them."""
     sides = []
     for each, letter in ((run, "A"), (other, "B")):
-        found = source.traced(each)
+        found = traced(each)
         if not found.lines:
             raise missing.of_two(each, letter, "lines of the model")
         sides.append(found)

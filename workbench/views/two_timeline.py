@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.state import Sight
+from workbench.queries.pairs import Launched, Pair, pairs
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import compare, missing, timeline
-from workbench.views.pairs import Launched, Pair, pairs
-from workbench.views.reading import Run
 
 
 def key(run: Run, sight: Sight, other: Run) -> tuple:

@@ -24,7 +24,7 @@ import pytest
 from tests.late_browser import without_ready
 from tests.workbench import two_targets as two_targets_network
 from tests.workbench.two_targets import TwoTargets
-from workbench.views.reading import Run
+from workbench.queries.run import Run
 
 T = TypeVar("T")
 #: How long anything on the page may take on a loaded machine (milliseconds).
@@ -43,7 +43,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small convolutional model: compiled with checks, executed, everything recorded."""
     pytest.importorskip("torch", reason="the sample models need torch")
     from core_compiler.compiler import Options
-    from workbench import jobs, models
+    from workbench.model import jobs, models
 
     path = tmp_path_factory.mktemp("recordings") / "digits-cnn.run"
     model = models.load(models.spec("digits-cnn", None, width=0.25))
@@ -98,7 +98,7 @@ def both(two_targets: TwoTargets) -> Iterator[tuple[Run, Run]]:
 @pytest.fixture(scope="session")
 def training_runs(tmp_path_factory: pytest.TempPathFactory) -> TrainingRuns:
     pytest.importorskip("torch", reason="the sample models need torch")
-    from workbench.cli import main
+    from workbench.commands.cli import main
 
     folder, op, at = tmp_path_factory.mktemp("training"), "", 3
     for name in ("a", "b"):

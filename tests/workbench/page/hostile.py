@@ -9,10 +9,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from workbench import divergences, first_bad_pass
-from workbench.state import Sight
+from workbench.model import divergences, first_bad_pass
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import divergence
-from workbench.views.reading import Run
 
 #: Runs, or leaves an element, where it becomes HTML; or where a link is made of it.
 ATTACK = (

@@ -42,7 +42,7 @@ def make(folder: Path, training: Path) -> Recordings:
     from core_compiler.compiler import Options
     from core_compiler.pipelines import PipelineEdit
     from tests.debug.planted import QuickGelu
-    from workbench import jobs, models
+    from workbench.model import jobs, models
 
     def record(name: str, model: str, width: float, options: Options, execute: bool) -> Path:
         path = folder / f"{name}.run"

@@ -12,8 +12,8 @@ from tests import accessibility
 from tests.accessibility import findings
 from tests.workbench.page.conftest import of_the_tour
 from tests.workbench.page.test_serve_team import Team
-from workbench import report
-from workbench.state import VIEWS
+from workbench.export import report
+from workbench.state.view_state import VIEWS
 
 pytestmark = [pytest.mark.playwright, pytest.mark.slow]
 

@@ -13,8 +13,8 @@ from tests.workbench.page.conftest import Server, Tab
 from workbench.app.neighbours import Neighbours
 from workbench.app.rerun import origin
 from workbench.app.workspace import Workspace
-from workbench.state import Sight
-from workbench.views.reading import Run
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 
 COMPILE = '#cw-bar button:text-is("Compile…")'
 MODEL = "#cw-start input[aria-label='Model or recording']"

@@ -13,7 +13,7 @@ from tests.debug import planted
 from tests.workbench.conftest import MODEL
 from tests.workbench.test_cli_reduce import run_alone
 from tests.workbench.test_recorded_model import STOOD_IN, from_python
-from workbench.cli import main
+from workbench.commands.cli import main
 
 VIEW = "#cw-view-bisect"
 

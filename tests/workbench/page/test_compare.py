@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from widgets.encode import finite
-from workbench.state import Sight
+from workbench.queries.kernel_table import table
+from workbench.queries.pairs import Launched, paired, pairs
+from workbench.queries.work import Work
+from workbench.state.view_state import Sight
 from workbench.views import compare
-from workbench.views.kernels import table
-from workbench.views.pairs import Launched, paired, pairs
-from workbench.views.work import Work
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow
@@ -272,7 +272,7 @@ def test_which_side_is_wrong_stands_first(two_targets, tmp_path, server, tab):
 
 
 def test_more_checks_that_kept_every_bit_are_better(two_targets):
-    from workbench.views.reading import Run
+    from workbench.queries.run import Run
 
     run = Run(two_targets.cpu)
     rows = {row["name"]: row for row in compare.data(run, Sight(), run)["figures"]}

@@ -12,7 +12,7 @@ import pytest
 
 from core_compiler.errors import UserError
 from tests.workbench.page.conftest import until
-from workbench import worker
+from workbench.app import worker
 from workbench.app.compiles import MAX_ENDED, Compile, Compiles, Limits
 
 

@@ -17,13 +17,15 @@ from core_compiler.record.resumed import Resumed
 from tests.training.test_commands import OWN_PASS
 from tests.workbench.page.conftest import WORDS
 from widgets.encode import finite
-from workbench import divergences, kept_results, training_runs, worker
+from workbench.app import worker
 from workbench.app.library import Library
 from workbench.app.workspace import Workspace
-from workbench.cli import main
-from workbench.state import Sight
+from workbench.commands.cli import main
+from workbench.model import divergences, kept_results
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.training import runs as training_runs
 from workbench.views import divergence
-from workbench.views.reading import Run
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow
@@ -75,7 +77,7 @@ def found(training_runs):
 
 @pytest.mark.slow
 def test_receipts_say_where_they_part_without_computing(copies, training_runs, monkeypatch):
-    monkeypatch.setattr("workbench.training_runs.make", None)
+    monkeypatch.setattr("workbench.training.runs.make", None)
     data = told(copies)
     assert data["problem"] is None and data["result"] is None
     part = data["part"]

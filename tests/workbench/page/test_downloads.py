@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from core_compiler.record import Recording
-from workbench.state import VIEWS, Sight
+from workbench.queries.run import Run
+from workbench.state.view_state import VIEWS, Sight
 from workbench.views import rewrites
-from workbench.views.reading import Run
 
 pytestmark = pytest.mark.playwright
 

@@ -13,9 +13,9 @@ from core_compiler.compiler import Options
 from core_compiler.errors import UserError
 from core_compiler.record import Recording
 from tests.workbench.page.conftest import Server, Tab, until
-from workbench import jobs, models
 from workbench.app.workspace import Workspace
-from workbench.views.reading import Run
+from workbench.model import jobs, models
+from workbench.queries.run import Run
 
 BUTTON = '#cw-bar button:text-is("Execute")'
 FACT = "#cw-view-kernels [data-fact={}]"
@@ -126,7 +126,7 @@ def test_an_execution_goes_on_when_the_page_is_loaded_again(server: Server, chec
 
 
 def test_two_executions_with_other_bits_are_a_finding(tmp_path, recording):
-    from workbench.findings import problems
+    from workbench.advice.findings import problems
 
     path = Path(shutil.copy(recording, tmp_path / "x.run"))
     with sqlite3.connect(path) as db:

@@ -10,10 +10,10 @@ import pytest
 import core_compiler as cc
 from core_compiler.record.reader import Recording
 from tests.passes.programs import program
-from workbench.model_lines import NODES
-from workbench.state import Sight
+from workbench.queries.model_lines import NODES
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import graph, source
-from workbench.views.reading import Run
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow

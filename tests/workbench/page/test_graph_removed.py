@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.passes.programs import program
 from tests.workbench.page.test_numerics import record
-from workbench.state import Sight
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import graph
-from workbench.views.reading import Run
 
 
 def test_a_removed_op_is_itself_where_it_is_drawn_and_what_it_became_after_that(tmp_path):

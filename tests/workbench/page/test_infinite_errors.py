@@ -22,9 +22,9 @@ from widgets.encode import finite
 from workbench import views
 from workbench.app.library import Library
 from workbench.app.runs import facts
-from workbench.state import Sight
-from workbench.tables import find
-from workbench.views.reading import Run
+from workbench.export.tables import find
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 
 VIEW = "#cw-view-numerics"
 KEPT = Rule("relu(x) => max(x, 0)", op("relu", "x"),

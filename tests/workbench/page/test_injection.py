@@ -14,9 +14,9 @@ import pytest
 from core_compiler.record import Recording
 from tests.workbench.page import hostile
 from tests.workbench.page.conftest import Server, of_the_tour
-from workbench import report
 from workbench.app.library import Library
-from workbench.state import VIEWS
+from workbench.export import report
+from workbench.state.view_state import VIEWS
 
 pytestmark = pytest.mark.playwright
 

@@ -9,12 +9,12 @@ import pytest
 
 from core_compiler.training.phases import BEFORE, EXCHANGE, FORWARD, PHASES
 from core_compiler.training.roles import Roles
-from workbench import op_timeline
-from workbench.cli import main
-from workbench.state import Sight
-from workbench.views import graph, inspector, joint, joint_rows, overview, search
-from workbench.views.links import LAUNCH
-from workbench.views.reading import Run
+from workbench.commands.cli import main
+from workbench.queries import joint, joint_rows, op_timeline
+from workbench.queries.links import LAUNCH
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.views import graph, inspector, overview, search
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow

@@ -15,10 +15,11 @@ import pytest
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
 from tests.workbench.two_targets import LINES, ROWS
-from workbench.state import Sight
+from workbench.queries import kernel_table
+from workbench.queries.run import Run
+from workbench.queries.work import roofs, work
+from workbench.state.view_state import Sight
 from workbench.views import Empty, code, inspector, kernels
-from workbench.views.reading import Run
-from workbench.views.work import roofs, work
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow
@@ -57,7 +58,7 @@ def test_predicted_times_are_under_the_measured_roofs(recording):
         seconds = max(t.flops / roofs["flops"], t.bytes / bandwidth(t.bytes))
         least[t.kernel] = least.get(t.kernel, 0.0) + 1e6 * seconds
     run = Run(recording)
-    rows = {r["name"]: r for r in kernels.table(run) if r["count"]}
+    rows = {r["name"]: r for r in kernel_table.table(run) if r["count"]}
     for name, row in rows.items():
         assert row["predicted_us"] == pytest.approx(least[name])
         assert row["ratio"] == pytest.approx(row["total_us"] / least[name])
@@ -90,7 +91,7 @@ def test_what_was_not_executed_is_predicted_by_the_machines_published_figures(cp
 
 
 def test_launch_shapes_cover_the_rows(cuda):
-    rows = {r["name"]: r for r in kernels.table(cuda)}
+    rows = {r["name"]: r for r in kernel_table.table(cuda)}
     (norm,) = [r for name, r in rows.items() if name.startswith("reduce_sum")]
     assert norm["grid"] == ROWS, "a block for each row"
     for kernel in cuda.kernels():
@@ -101,7 +102,7 @@ def test_launch_shapes_cover_the_rows(cuda):
 
 
 def test_rows_name_the_line_of_their_dearest_launch(cuda, two_targets):
-    places = {r["place"] for r in kernels.table(cuda)}
+    places = {r["place"] for r in kernel_table.table(cuda)}
     assert f"{two_targets.source}:{LINES['y = self.norm(x)']}" in places
 
 
@@ -113,7 +114,7 @@ def test_an_older_recording_has_the_roofs_it_kept(recording, tmp_path):
         database.execute("DELETE FROM figure WHERE name = 'limits'")
     database.close()
     new, old = Run(recording), Run(path)
-    for a, b in zip(kernels.table(new), kernels.table(old), strict=True):
+    for a, b in zip(kernel_table.table(new), kernel_table.table(old), strict=True):
         assert a["name"] == b["name"]
         if a["percent"]:
             assert b["percent"] == pytest.approx(a["percent"], abs=0.01)
@@ -149,7 +150,7 @@ def test_before_the_first_stage_there_is_nothing_to_predict(tmp_path):
     recorder = Recorder(path)
     recorder.begin({"model": "rows", "target": "cuda"})
     run = Run(path)
-    assert kernels.table(run) == [] == work(run)
+    assert kernel_table.table(run) == [] == work(run)
     assert roofs(run).name == "h200"
     with pytest.raises(Empty, match="generate_code"):
         kernels.data(run, Sight())
@@ -158,7 +159,7 @@ def test_before_the_first_stage_there_is_nothing_to_predict(tmp_path):
 
 
 def test_a_line_is_labelled_with_the_models_line(cuda):
-    row = next(r for r in kernels.table(cuda) if r["name"].startswith("reduce_sum"))
+    row = next(r for r in kernel_table.table(cuda) if r["name"].startswith("reduce_sum"))
     data = code.data(cuda, Sight(kernel=row["id"]))
     labels = {g["label"] for g in data["groups"] if g.get("label")}
     here = f"rows.py:{LINES['y = self.norm(x)']}"
@@ -189,7 +190,7 @@ def opened(server, tab):
 @pytest.mark.playwright
 def test_a_point_of_the_roofline_selects_its_kernel_everywhere(opened, cpu, two_targets):
     page = opened(two_targets.cpu, "&panes=kernels,code")
-    first, second = kernels.table(cpu)
+    first, second = kernel_table.table(cpu)
     page.wait(f"{VIEW} .point")
     assert page.locate(f"{VIEW} .point").count() == 2
     for row in (second, first):
@@ -214,7 +215,7 @@ def test_times_of_a_column_have_one_unit(server, tab, two_targets, tmp_path, fac
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE launch_time SET median = ? * (1 + launch)", (factor,))
     run = Run(path)
-    wanted = {row["id"]: row["total_us"] for row in kernels.table(run) if not row["core"]}
+    wanted = {row["id"]: row["total_us"] for row in kernel_table.table(run) if not row["core"]}
     run.close()
     page = tab(f"{server.url}?run={quote(str(path))}&panes=kernels")
     page.wait(f"{VIEW} tbody tr")
@@ -240,7 +241,7 @@ def test_table_roofline_or_both_stays_in_the_address_and_downloads(opened, cpu, 
     page.wait(f"{VIEW} .scroll", state="visible")
     assert page.locate(f"{VIEW} .chart").is_hidden()
     shown = page.locate(f"{VIEW} tbody tr").evaluate_all("rows => rows.map(r => r.dataset.kernel)")
-    wanted = sorted(kernels.table(cpu), key=lambda r: -r["ratio"])
+    wanted = sorted(kernel_table.table(cpu), key=lambda r: -r["ratio"])
     assert shown == [str(r["id"]) for r in wanted]
     page.locate(f'{VIEW} [data-mode="roofline"]').click()
     page.wait(f"{VIEW} .chart svg")
@@ -271,7 +272,7 @@ def test_a_gpus_kernels_say_what_they_need_and_why_nothing_was_measured(
     heads = page.locate(f"{VIEW} th").evaluate_all("all => all.map((th) => th.dataset.column)")
     assert {"predicted_us", "grid", "threads", "registers", "shared", "spilled"} <= set(heads)
     assert not {"total_us", "gflops", "percent"} & set(heads)
-    row = kernels.table(cuda)[0]
+    row = kernel_table.table(cuda)[0]
     cells = page.locate(f'{VIEW} tr[data-kernel="{row["id"]}"] td').all_inner_texts()
     found = dict(zip(heads, cells, strict=True))
     assert found["registers"] == f"{row['registers']:.0f}"

@@ -8,9 +8,9 @@ import pytest
 
 from core_compiler.record import Recording
 from tests.slow import slow_but
-from workbench.state import VIEWS, Sight
+from workbench.queries.run import Run
+from workbench.state.view_state import VIEWS, Sight
 from workbench.views import kernels, source
-from workbench.views.reading import Run
 
 pytestmark = pytest.mark.playwright
 

@@ -13,9 +13,10 @@ from core_compiler.passes.find_lifetimes import live_peak, values_alive
 from core_compiler.record.reader import Recording
 from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
-from workbench.state import Sight
+from workbench.queries import memory_plans
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import memory
-from workbench.views.reading import Run
 
 VIEW = "#cw-view-memory"
 
@@ -99,7 +100,7 @@ def test_after_the_plan_it_is_what_the_buffers_say(run, recording):
 
 
 def test_no_planner_is_below_the_bound_and_one_is_the_plan(run):
-    rows = memory.planners(run)
+    rows = memory_plans.planners(run)
     figures = run.figures("memory")
     assert all(r["bytes"] >= figures["lower_bound_bytes"] == r["bound"] for r in rows)
     (used,) = [r for r in rows if r["used"]]
@@ -181,7 +182,7 @@ def test_the_peak_by_pass_leads_to_the_stage_and_planners_stand_side_by_side(ope
     names = page.locate(f"{VIEW} .side [data-planner]").evaluate_all(
         "all => all.map(i => i.dataset.planner)"
     )
-    assert set(names) == {r["planner"] for r in memory.planners(run)}
+    assert set(names) == {r["planner"] for r in memory_plans.planners(run)}
     page.locate(f'{VIEW} [data-side="planners"]').click()
     page.wait(f"{VIEW} .side", state="hidden")
     assert not page.errors
@@ -195,9 +196,9 @@ def test_what_recomputation_offers_is_what_the_compile_chose(trained):
     step, path = trained
     run = Run(path)
     choice = step.compilation.facts["recompute"]
-    (chosen,) = [row for row in memory.again(run) if row["chosen"]]
+    (chosen,) = [row for row in memory_plans.again(run) if row["chosen"]]
     assert chosen["held"] == choice.plan.held and chosen["again"] == len(choice.plan.again) > 0
-    assert memory.again(run)[0]["part"] == 1.0
+    assert memory_plans.again(run)[0]["part"] == 1.0
     border = memory.data(run, Sight())["border"]
     saved = sum(b.size for b in run.buffers() if b.tier == "dram" and b.start < border < b.end)
     assert saved == choice.plan.saved
@@ -206,7 +207,7 @@ def test_what_recomputation_offers_is_what_the_compile_chose(trained):
 
 def test_what_does_not_train_has_no_border(run):
     assert "border" not in memory.data(run, Sight())
-    assert memory.again(run) == []
+    assert memory_plans.again(run) == []
 
 
 @pytest.mark.slow

@@ -17,10 +17,10 @@ from core_compiler.targets.cpu import CPU
 from tests.debug import faults
 from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
-from workbench.findings import problems
-from workbench.state import Sight
+from workbench.advice.findings import problems
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import Empty, numerics
-from workbench.views.reading import Run
 
 VIEW = "#cw-view-numerics"
 #: Inputs of which some have no logarithm.
@@ -39,7 +39,7 @@ def run(recording):
 def beside_torch(tmp_path_factory):
     """A recording whose import was compared with torch."""
     pytest.importorskip("torch", reason="the sample models need torch")
-    from workbench import jobs, models
+    from workbench.model import jobs, models
 
     path = tmp_path_factory.mktemp("beside") / "beside.run"
     model = models.load(models.spec("digits-mlp", None, width=0.25))

@@ -17,7 +17,7 @@ def graph_first(tmp_path_factory) -> Path:
     """A small model, read as a graph of ONNX: passes from ONNX to ONNX, the import, the rest."""
     pytest.importorskip("onnx", reason="onnx is not installed (extra: onnx)")
     pytest.importorskip("torch", reason="the sample models need torch")
-    from workbench import jobs, models
+    from workbench.model import jobs, models
 
     path = tmp_path_factory.mktemp("onnx_level") / "graph.run"
     model = models.load(models.spec("digits-cnn", "onnx-passes", width=0.25))

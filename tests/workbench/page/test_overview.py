@@ -14,10 +14,10 @@ from core_compiler.pipelines import PipelineEdit
 from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
-from workbench import worker
 from workbench.advice import advise
-from workbench.views.reading import Run
-from workbench.views.work import work
+from workbench.app import worker
+from workbench.queries.run import Run
+from workbench.queries.work import work
 
 FINDING = "#cw-view-overview [data-hazard='unfused chain']"
 EVIDENCE = "#cw-view-overview .evidence"

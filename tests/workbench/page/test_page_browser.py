@@ -10,9 +10,10 @@ import pytest
 from core_compiler import compiler
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
-from workbench import models, stops
-from workbench.state import VIEWS
-from workbench.views.reading import Run
+from workbench.model import models
+from workbench.queries import breakpoints
+from workbench.queries.run import Run
+from workbench.state.view_state import VIEWS
 
 pytestmark = pytest.mark.playwright
 
@@ -176,7 +177,7 @@ def test_the_changes_of_the_selected_op_are_walked_with_a_key(opened, recording)
     page.wait("#cw-inspector .head b")
     at = (0, -1)
     for key, by in (("h", 1), ("h", 1), ("H", -1)):  # what it became is selected, and followed
-        at = stops.nearest(stops.changes(run, int(page.query("op"))), at, by)
+        at = breakpoints.nearest(breakpoints.changes(run, int(page.query("op"))), at, by)
         page.press(key)
         page.stage(at[0])
         page.wait(f'#cw-rail .rewrite.on[data-rewrite="{at[1]}"]')

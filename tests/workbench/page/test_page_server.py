@@ -25,11 +25,11 @@ from core_compiler.record.recorder import Recorder
 from tests.workbench.page.conftest import run_apart
 from workbench.app.library import Library
 from workbench.app.workspace import Workspace
-from workbench.views.reading import Run
+from workbench.queries.run import Run
 
 
 def test_importing_the_page_does_not_import_panel():
-    code = "import sys, workbench.app, workbench.cli; sys.exit('panel' in sys.modules)"
+    code = "import sys, workbench.app, workbench.commands.cli; sys.exit('panel' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -374,8 +374,8 @@ def test_the_library_lists_recordings_newest_first(tmp_path, recording):
 
 def _worker(job, **more):
     return subprocess.Popen(
-        [sys.executable, "-m", "workbench.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, **more,
+        [sys.executable, "-m", "workbench.app.worker"], text=True, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more,
     ), json.dumps(job) if isinstance(job, dict) else job  # fmt: skip
 
 

@@ -12,8 +12,9 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench import own_pass, url_text
-from workbench.state import VIEWS, Sight
+from workbench.model import user_pass
+from workbench.state import url_text
+from workbench.state.view_state import VIEWS, Sight
 
 numbers = st.none() | st.integers(0, 10**9)
 sights = st.builds(
@@ -69,7 +70,7 @@ def test_a_sight_that_says_nothing_has_an_empty_query():
 
 
 def test_a_link_carries_a_whole_pass():
-    code = Path(own_pass.__file__).read_text()
+    code = Path(user_pass.__file__).read_text()
     assert len(code) > 5000
     text = json.dumps({"draft": {"code": code}})
     sight = Sight(run="a.run", views=(("pipeline", text),))

@@ -14,9 +14,11 @@ from core_compiler.record.reader import Recording
 from tests.passes import loops
 from tests.passes.programs import program
 from widgets.encode import pack
-from workbench import expressions
-from workbench.glossary import GLOSSARY
-from workbench.state import Sight
+from workbench.queries.links import linked
+from workbench.queries.run import Run
+from workbench.state.glossary import GLOSSARY
+from workbench.state.view_state import Sight
+from workbench.support import user_regex
 from workbench.views import (
     code,
     diff,
@@ -28,8 +30,6 @@ from workbench.views import (
     passes,
     search,
 )
-from workbench.views.links import linked
-from workbench.views.reading import Run
 
 
 @pytest.fixture(scope="module")
@@ -257,9 +257,9 @@ def test_search_says_how_much_there_is(run, monkeypatch):
 
 
 def test_an_expression_that_never_ends_is_stopped(monkeypatch):
-    monkeypatch.setattr(expressions, "PATIENCE", 0.3)
+    monkeypatch.setattr(user_regex, "PATIENCE", 0.3)
     with pytest.raises(UserError, match="takes too long"):
-        expressions.places("(a+)+$", ["a" * 60 + "b"])
+        user_regex.places("(a+)+$", ["a" * 60 + "b"])
 
 
 def test_a_module_and_a_patch_are_sent_in_parts(run, file, monkeypatch):

@@ -14,12 +14,12 @@ from core_compiler.errors import UserError
 from core_compiler.pipelines import build
 from core_compiler.record.reader import Recording
 from core_compiler.targets.cpu import CPU
-from workbench import own_pass, worker
-from workbench.app import rerun
+from workbench.app import rerun, worker
 from workbench.app.workspace import Distrust, Workspace
-from workbench.state import Sight
+from workbench.model import user_pass
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import Empty, pipeline
-from workbench.views.reading import Run
 
 VIEW = "#cw-view-pipeline "
 MINUS = "\N{MINUS SIGN}"
@@ -84,7 +84,7 @@ def test_the_rows_are_the_recorded_stages_with_what_they_did(run, recording):
 
 def test_what_a_recording_was_made_with_is_the_draft_to_go_on_with(tmp_path, run):
     edit = {"skip": ["recompose"], "limits": {"eliminate_dead_code#2": 5},
-            "insert": [{"place": "before:decompose", "code": own_pass.TEMPLATE}]}  # fmt: skip
+            "insert": [{"place": "before:decompose", "code": user_pass.TEMPLATE}]}  # fmt: skip
     path = compiled(tmp_path / "edited.run", edit=edit, target_options={"tiles": "default"})
     other = Run(path)
     made = pipeline.data(other, Sight(), run)
@@ -94,7 +94,7 @@ def test_what_a_recording_was_made_with_is_the_draft_to_go_on_with(tmp_path, run
     )
     rows = {row["label"]: row for row in made["shown"]["rows"]}
     assert rows["recompose"]["skipped"] and "recompose" not in made["did"]
-    assert rows["own_pass"]["code"] == own_pass.TEMPLATE and "own_pass" in made["did"]
+    assert rows["own_pass"]["code"] == user_pass.TEMPLATE and "own_pass" in made["did"]
     assert made["did"]["eliminate_dead_code#2"]["rewrites"] == 5
     assert made["other"]["did"] == pipeline.did(run) and "recompose" in made["other"]["did"]
     asked = {
@@ -148,7 +148,7 @@ def test_a_recording_without_stages_says_what_to_do(tmp_path):
 
 
 def test_on_a_public_address_a_pass_of_ones_own_needs_allow_code(tmp_path):
-    draft = {"edit": inserted(own_pass.TEMPLATE)}
+    draft = {"edit": inserted(user_pass.TEMPLATE)}
     public = Workspace(local=False, root=tmp_path)
     with pytest.raises(UserError, match="own is off on this address; start the server with"):
         public.job("digits-cnn", draft)

@@ -16,8 +16,8 @@ from core_compiler.compiler import Options
 from core_compiler.errors import UserError
 from core_compiler.record import Recording
 from tests.workbench.page.conftest import PATIENCE
-from workbench import report
-from workbench.state import VIEWS
+from workbench.export import report
+from workbench.state.view_state import VIEWS
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def test_the_file_names_nothing_outside_and_no_text_of_the_model_becomes_markup(
 @pytest.mark.slow
 def test_the_report_of_a_full_resnet50_is_below_ten_megabytes(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the sample models need torch")
-    from workbench import jobs, models
+    from workbench.model import jobs, models
 
     path = tmp_path / "resnet50.run"
     model = models.load(models.spec("resnet50", None))

@@ -21,12 +21,12 @@ from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
 from tests.workbench.two_blocks import network
 from widgets.encode import finite
-from workbench import moves
-from workbench.state import Sight
+from workbench.queries.kernel_table import table
+from workbench.queries.links import launches
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.ui import navigation
 from workbench.views import inspector, rewrites
-from workbench.views.kernels import table
-from workbench.views.links import launches
-from workbench.views.reading import Run
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow
@@ -158,18 +158,18 @@ def test_links_open_a_view_beside_another_and_what_makes_no_sense_changes_nothin
     both = Sight(panes=("graph", "diff"))
 
     def panes(sight: Sight, **go) -> tuple[str, ...]:
-        return moves.follow(run, sight, {"go": go}).panes
+        return navigation.follow(run, sight, {"go": go}).panes
 
     assert panes(both, open="rewrites") == ("graph", "rewrites")
     assert panes(both, open="rewrites", beside="diff") == ("diff", "rewrites")
     assert panes(both, open="diff") == both.panes
     assert panes(Sight(), open="rewrites") == ("rewrites",)
     assert panes(both, open="no view") == panes(both, open=7) == both.panes
-    shown = moves.show(run, Sight(panes=("source",)), {"view": "code", "beside": "source"})
+    shown = navigation.show(run, Sight(panes=("source",)), {"view": "code", "beside": "source"})
     assert shown.panes == ("source", "code")
-    kept = moves.follow(run, both, {"go": {"state": {"rewrites": {"why": {}}, "nothing": {}}}})
+    kept = navigation.follow(run, both, {"go": {"state": {"rewrites": {"why": {}}, "nothing": {}}}})
     assert kept.views == (("rewrites", '{"why":{}}'),)
-    assert moves.follow(run, both, {"go": {"state": "rewrites"}}) == both
+    assert navigation.follow(run, both, {"go": {"state": "rewrites"}}) == both
 
 
 # -- in a browser ---------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class Leak(Pass):
 def wrong(tmp_path_factory) -> Path:
     """The network with a pass that changes its numbers."""
     pytest.importorskip("torch", reason="the network is written in torch")
-    from workbench import jobs
+    from workbench.model import jobs
 
     folder = tmp_path_factory.mktemp("wrong")
     model = network(folder)

@@ -27,8 +27,8 @@ from workbench import app
 from workbench.app import run_entry
 from workbench.app.access import Access
 from workbench.app.library import Library
-from workbench.cli import main
-from workbench.state import VIEWS
+from workbench.commands.cli import main
+from workbench.state.view_state import VIEWS
 
 USERS = {"alice": "wonder", "bob": "builder", "carol": "sings"}
 RUNS = "#cw-start .runs"
@@ -39,7 +39,16 @@ class Team:
 
     def __init__(self, root, *words: str):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, "-m", "workbench.cli", "serve", "--port", "0", "--store", root]
+        command = [
+            sys.executable,
+            "-m",
+            "workbench.commands.cli",
+            "serve",
+            "--port",
+            "0",
+            "--store",
+            root,
+        ]
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
         self.process = subprocess.Popen([*command, *words], stdout=subprocess.PIPE, text=True,
                                         stderr=self.log, env=environment)  # fmt: skip

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from workbench.app.commands import search_for
-from workbench.showing import Showing
-from workbench.state import VIEWS, Sight
+from workbench.queries.run import Run
+from workbench.state.view_state import VIEWS, Sight
+from workbench.ui.updates import Showing
 from workbench.views import passes, search
-from workbench.views.reading import Run
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -17,11 +17,11 @@ from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
 from tests.workbench.two_blocks import LINES
 from widgets.encode import finite
-from workbench.model_lines import NODES, model_lines
-from workbench.state import Sight
+from workbench.queries.kernel_table import table
+from workbench.queries.model_lines import NODES, model_lines, traced
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import code, source
-from workbench.views.kernels import table
-from workbench.views.reading import Run
 
 VIEW = "#cw-view-source"
 
@@ -43,7 +43,7 @@ def opened(server, tab, two_blocks):
 def bare(tmp_path_factory) -> Path:
     """A recording without source texts and without times, of a model read from ONNX."""
     pytest.importorskip("torch", reason="the sample models need torch")
-    from workbench import jobs, models
+    from workbench.model import jobs, models
 
     path = tmp_path_factory.mktemp("bare") / "mlp.run"
     model = models.load(models.spec("digits-mlp", "onnx", width=0.25))
@@ -103,7 +103,7 @@ def test_a_line_selects_an_op_that_marks_the_line(run):
 
 
 def test_a_kernel_marks_the_line_that_takes_most_of_its_dearest_launch(run):
-    found = source.traced(run)
+    found = traced(run)
     for row in table(run):
         if not row["count"]:
             continue
@@ -230,13 +230,13 @@ def test_a_call_shows_what_is_below_it_and_leads_there(opened, run, two_blocks):
     page = opened("&panes=source")
     call = f'{VIEW} tr.calls[data-line="{LINES["y = self.first(x)"]}"]'
     page.wait(call)
-    below = source.traced(run).lines[two_blocks.source, LINES["y = self.first(x)"]]
+    below = traced(run).lines[two_blocks.source, LINES["y = self.first(x)"]]
     assert below.own.flops == 0 < below.total.flops
     page.locate(call).click()
     page.wait_query("op", str(below.op))
     page.wait(f"{call[:-1]}].on")  # the cursor stays at the call
     page.locate(call).dblclick()
-    node = source.traced(run).nodes[source.traced(run).nodes_of(below.op)[0]]
+    node = traced(run).nodes[traced(run).nodes_of(below.op)[0]]
     page.wait(f'{VIEW} tr.on[data-line="{node.place[1]}"]')
     page.press("ArrowLeft")
     page.wait(f"{call[:-1]}].on")

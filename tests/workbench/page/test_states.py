@@ -13,7 +13,7 @@ from tests import accessibility
 from tests.accessibility import findings
 from tests.widgets.snapshots import assert_alike
 from tests.workbench.page import states
-from workbench.state import VIEWS
+from workbench.state.view_state import VIEWS
 
 pytestmark = [pytest.mark.playwright, pytest.mark.slow]
 

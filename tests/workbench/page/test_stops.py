@@ -8,9 +8,10 @@ import sqlite3
 import pytest
 
 from core_compiler.record.recorder import Recorder
-from workbench import moves, stops
-from workbench.state import Sight
-from workbench.views.reading import Run
+from workbench.queries import breakpoints
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.ui import navigation
 
 
 @pytest.fixture(scope="module")
@@ -20,13 +21,13 @@ def run(recording):
     made.close()
 
 
-def walked(run: Run, sight: Sight, by: int = 1) -> list[stops.Place]:
+def walked(run: Run, sight: Sight, by: int = 1) -> list[breakpoints.Place]:
     """Where ``r`` leads again and again."""
     found = []
     while True:
         try:
-            sight = moves.step(run, sight, {"what": "stop", "by": by})
-        except moves.Nowhere:
+            sight = navigation.step(run, sight, {"what": "stop", "by": by})
+        except navigation.Nowhere:
             return found
         found.append((sight.stage, -1 if sight.rewrite is None else sight.rewrite))
 
@@ -53,7 +54,7 @@ def test_an_op_stops_where_it_or_what_became_of_it_changes(run):
     first = next(s for s in run.stages() if s.rewrites)
     op = run.op_id(run.rewrites(first.index)[0].rewrite.old[0])
     places = walked(run, Sight(stage=0, stops=(f"op:{op}",)))
-    assert places == stops.changes(run, op) and places[0] == (first.index, 0)
+    assert places == breakpoints.changes(run, op) and places[0] == (first.index, 0)
     followed = {op}
     for stage, number in places:
         if number >= 0:
@@ -66,10 +67,10 @@ def test_an_op_stops_where_it_or_what_became_of_it_changes(run):
 def test_the_changes_of_the_selected_op_are_walked(run):
     first = next(s for s in run.stages() if s.rewrites)
     op = run.op_id(run.rewrites(first.index)[0].rewrite.old[0])
-    sight = moves.step(run, Sight(stage=0, op=op), {"what": "op", "by": 1})
+    sight = navigation.step(run, Sight(stage=0, op=op), {"what": "op", "by": 1})
     assert (sight.stage, sight.rewrite) == (first.index, 0)
-    with pytest.raises(moves.Nowhere, match="Select an op"):
-        moves.step(run, Sight(stage=0), {"what": "op", "by": 1})
+    with pytest.raises(navigation.Nowhere, match="Select an op"):
+        navigation.step(run, Sight(stage=0), {"what": "op", "by": 1})
 
 
 def test_failed_checks_are_walked_in_order_those_of_a_stage_itself_too(recording, tmp_path):
@@ -94,12 +95,12 @@ def test_failed_checks_are_walked_in_order_those_of_a_stage_itself_too(recording
     for begin in (Sight(), Sight(stage=0)):
         sight, found = begin, []
         for _ in range(3):
-            sight = moves.step(failing, sight, {"what": "failing", "by": 1})
+            sight = navigation.step(failing, sight, {"what": "failing", "by": 1})
             found.append((sight.stage, sight.rewrite))
         assert found == [(first, one), (first, two), (last, None)]
         assert sight.panes != ("overview",)
-        with pytest.raises(moves.Nowhere, match="No failed check"):
-            moves.step(failing, sight, {"what": "failing", "by": 1})
+        with pytest.raises(navigation.Nowhere, match="No failed check"):
+            navigation.step(failing, sight, {"what": "failing", "by": 1})
     failing.close()
 
 
@@ -109,25 +110,25 @@ def test_failed_checks_are_walked_in_order_those_of_a_stage_itself_too(recording
 def test_what_is_no_breakpoint_changes_nothing(run, text):
     kept = Sight(stage=2, stops=("pass:a",))
     if text and text != "op:999999999":  # of another recording, perhaps
-        assert not stops.known(text)
-        assert moves.stop(run, kept, {"text": text}) == kept
+        assert not breakpoints.known(text)
+        assert navigation.stop(run, kept, {"text": text}) == kept
     assert walked(run, Sight(stage=0, stops=(text,))) == []
 
 
 def test_a_breakpoint_set_again_is_taken_away(run):
     sight = Sight(stage=2, panes=("graph",))
-    there = moves.stop(run, sight, {"what": "here"})
+    there = navigation.stop(run, sight, {"what": "here"})
     assert there.stops == (f"pass:{run.stages()[2].pass_name}",)
-    assert moves.stop(run, there, {"what": "here"}) == sight
-    with pytest.raises(moves.Nowhere, match="Select an op"):
-        moves.stop(run, sight, {"what": "op"})
+    assert navigation.stop(run, there, {"what": "here"}) == sight
+    with pytest.raises(navigation.Nowhere, match="Select an op"):
+        navigation.stop(run, sight, {"what": "op"})
 
 
 def test_without_a_pass_there_is_nothing_to_stop_at(tmp_path):
     Recorder(tmp_path / "new.run").begin({"model": "x", "target": "cpu"})
     begun = Run(tmp_path / "new.run")
-    with pytest.raises(moves.Nowhere, match="no pass yet"):
-        moves.stop(begun, Sight(), {"what": "here"})
+    with pytest.raises(navigation.Nowhere, match="no pass yet"):
+        navigation.stop(begun, Sight(), {"what": "here"})
     begun.close()
 
 

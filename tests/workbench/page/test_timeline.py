@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from core_compiler.record.reader import Recording
-from workbench.state import Sight
+from workbench.queries.links import linked
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import Empty, compare, timeline, two_timeline
-from workbench.views.links import linked
-from workbench.views.reading import Run
 
 VIEW = "#cw-view-timeline"
 

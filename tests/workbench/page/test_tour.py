@@ -8,8 +8,8 @@ import pytest
 
 from tests.workbench.page.conftest import of_the_tour
 from workbench.app import tour
-from workbench.state import Sight
-from workbench.views.reading import Run
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 
 pytestmark = pytest.mark.playwright
 

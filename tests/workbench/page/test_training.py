@@ -18,11 +18,11 @@ from core_compiler.record import Recorder, Recording
 from core_compiler.record.resumed import Resumed
 from tests.workbench.page.tasks import a_task
 from widgets.encode import finite
-from workbench import report
-from workbench.cli import main
-from workbench.state import Sight
+from workbench.commands.cli import main
+from workbench.export import report
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import Empty, overview, pipeline, training
-from workbench.views.reading import Run
 
 VIEW = "#cw-view-training"
 IDENTITY = "1d" * 32

@@ -10,14 +10,14 @@ import pytest
 from core_compiler import compiler
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
-from workbench import own_pass
 from workbench.app import rerun
 from workbench.app.workspace import Distrust, Workspace
-from workbench.state import Sight
+from workbench.model import user_pass
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import missing, pipeline
-from workbench.views.reading import Run
 
-OWN = {"insert": [{"place": "after:recompose", "code": own_pass.TEMPLATE}]}
+OWN = {"insert": [{"place": "after:recompose", "code": user_pass.TEMPLATE}]}
 
 
 def compiled(path: Path, **meta) -> Path:
@@ -109,7 +109,7 @@ def test_the_code_of_a_link_is_asked_about_that_of_ones_own_hand_is_not(workspac
     with pytest.raises(Distrust, match="this link contains custom pass code"):
         rerun.job(workspace, made_here, {"draft": linked}, "ann")
     assert rerun.job(workspace, made_here, {"draft": linked, "trust": True}, "ann")
-    typed = own_pass.TEMPLATE.replace("core.relu", "core.neg")
+    typed = user_pass.TEMPLATE.replace("core.relu", "core.neg")
     made = does(linked, do="code", label="own_pass", code=typed)
     assert rerun.job(workspace, made_here, {"draft": made}, "ann")["edit"]["insert"]
     with pytest.raises(Distrust):

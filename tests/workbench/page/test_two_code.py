@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from widgets.encode import finite
-from workbench import worker
-from workbench.state import Sight
+from workbench.app import worker
+from workbench.queries.pairs import pairs
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import Empty, code, two_code
-from workbench.views.pairs import pairs
-from workbench.views.reading import Run
 
 VIEW = "#cw-view-code "
 

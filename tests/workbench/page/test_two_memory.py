@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 from core_compiler.record.reader import Recording
-from workbench.state import Sight
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import memory, two_memory
-from workbench.views.reading import Run
 
 VIEW = "#cw-view-memory"
 

@@ -16,9 +16,9 @@ from core_compiler.record.recorder import Recorder
 from tests.passes.programs import inputs, program
 from widgets.encode import finite
 from workbench import views
-from workbench.state import Sight
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
 from workbench.views import Empty, two_numerics
-from workbench.views.reading import Run
 
 VIEW = "#cw-view-numerics"
 

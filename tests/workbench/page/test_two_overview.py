@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
-from workbench import first_bad_pass
-from workbench.state import Sight
+from workbench.model import first_bad_pass
+from workbench.state.view_state import Sight
 from workbench.views import bisect, compare, overview, two_bisect, two_overview
 
 VIEW = "#cw-view-overview"

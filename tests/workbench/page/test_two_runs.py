@@ -13,13 +13,15 @@ import pytest
 
 from tests.workbench.test_two_graph import ones, recorded, twos
 from widgets.encode import finite
-from workbench import moves, views
-from workbench.showing import Showing, kept_state
-from workbench.state import VIEWS, Sight
+from workbench import views
+from workbench.queries import kernel_table
+from workbench.queries.run import Run
+from workbench.state.view_state import VIEWS, Sight
+from workbench.ui import navigation
+from workbench.ui.updates import Showing
 from workbench.views import (
     Empty,
     graph,
-    kernels,
     memory,
     source,
     two_diff,
@@ -30,7 +32,6 @@ from workbench.views import (
     two_source,
     two_timeline,
 )
-from workbench.views.reading import Run
 
 ABLE = [name for name, view in VIEWS.items() if view.two]
 
@@ -42,18 +43,18 @@ def test_a_view_shows_two_where_somebody_asked_for_it(both):
     _, cuda = both
     sight = Sight(panes=("kernels",), other="cuda.run")
     assert views.beside("kernels", sight, cuda) is None
-    asked = moves.two(sight, {"view": "kernels", "on": True})
+    asked = navigation.two(sight, {"view": "kernels", "on": True})
     assert views.beside("kernels", asked, cuda) is cuda
     assert views.beside("memory", asked, cuda) is None, "each view for itself"
     assert views.beside("kernels", asked, None) is None
     assert Sight.parse(asked.query()) == asked, "a link opens the same"
-    assert moves.two(asked, {"view": "kernels", "on": False}) == sight
-    assert moves.two(sight, {"view": "training", "on": True}) == sight, "it cannot show two"
+    assert navigation.two(asked, {"view": "kernels", "on": False}) == sight
+    assert navigation.two(sight, {"view": "training", "on": True}) == sight, "it cannot show two"
 
 
 def test_what_a_view_remembers_of_its_own_does_not_turn_the_switch():
     sight = Sight().with_two("memory", True).remember("memory", {"tier": "weights"})
-    assert sight.shows_two("memory") and kept_state(sight, "memory") == {"tier": "weights"}
+    assert sight.shows_two("memory") and sight.own_state("memory") == {"tier": "weights"}
     assert not sight.with_two("memory", False).shows_two("memory")
     assert Sight().remember("memory", {}).query() == ""
     assert not Sight().with_view("memory", '["ab"]').shows_two("memory")
@@ -157,7 +158,7 @@ def test_kernels_have_both_sides_as_their_own_tables_do(both):
     data = two_kernels.data(cpu, Sight(), cuda)
     json.dumps(finite(data), allow_nan=False)
     for side, run in (("a", cpu), ("b", cuda)):
-        table = {row["name"]: row for row in kernels.table(run) if row["count"]}
+        table = {row["name"]: row for row in kernel_table.table(run) if row["count"]}
         sides = [row[side] for row in data["kernels"] if row[side]]
         assert sum(each["count"] for each in sides) == sum(r["count"] for r in table.values())
         assert sum(each["share"] for each in sides) == pytest.approx(1)

@@ -1,7 +1,7 @@
 /**
  * Regular expressions that a person typed or a link carries. The matcher can take exponential time
  * for a few characters and cannot be stopped from within, so it runs in a worker, which can
- * (workbench/expressions.py is the same for the server).
+ * (workbench/support/user_regex.py is the same for the server).
  */
 
 /** How long the expressions of a query may take (milliseconds). */

@@ -1,5 +1,5 @@
 /**
- * Search over a stage (workbench/views/op_search.py is the same where no graph is drawn): words, "words with spaces", /regular expressions/, each in all fields or in
+ * Search over a stage (workbench/queries/op_search.py is the same where no graph is drawn): words, "words with spaces", /regular expressions/, each in all fields or in
  * one: `kind:`, `shape:`, `dtype:`, `attr:`, `line:`, `name:`, `scope:`, `phase:`.
  */
 

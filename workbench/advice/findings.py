@@ -1,0 +1,186 @@
+"""Findings about a run: the one list that every surface shows.
+
+The overview, `workbench show`, `advise` and `numerics`, the tables and the report all read it here,
+so none of them can say that there is nothing where another counts something.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from core_compiler.record.reader import RecordedRewrite, Stage
+from workbench.advice import advise
+from workbench.advice.finding import ERROR, NOTE, WARNING, Finding
+from workbench.queries import executions, numeric_results, training_run
+from workbench.queries.run import Run
+
+#: The hazards of values.
+NUMERIC = frozenset({"precision loss", "cancellation"})
+#: Titles of checks of the import, by what was checked.
+_OF_IMPORT = {
+    "translation": "A translation of the import is wrong",
+    "function": "An elementary function errs by more than the contract states",
+}
+
+
+def listed(run: Run) -> list[Finding]:
+    """Problems and hazards together, the worst first."""
+    return sorted([*problems(run), *advise(run)], key=lambda each: each.rank)
+
+
+def of_numbers(run: Run) -> list[Finding]:
+    """Those of :func:`listed` that are about the values of a run, not about time and memory."""
+    return [each for each in listed(run) if not each.hazard or each.hazard in NUMERIC]
+
+
+def problems(run: Run) -> list[Finding]:
+    """What went wrong or was not done, the worst first; known at once, also while a run grows."""
+    found = [*_ending(run), *_import(run), *_failed(run), *_executions(run), *_diagnostics(run),
+             *_numbers(run), *_unchecked(run)]  # fmt: skip
+    return sorted(found, key=lambda each: each.rank)
+
+
+def _ending(run: Run) -> Iterator[Finding]:
+    message = str(run.meta().get("message", ""))
+    last = {"stage": max(0, run.version.stages - 1), "panes": ["graph", "diff"]}
+    what, kept, again = "compile", "The stages before it are kept.", "compile again"
+    if run.version.iterations:
+        last = {"panes": ["training", "graph"]}
+        what, kept, again = "training run", "Its iterations are kept.", "resume it"
+    spoiled = _not_finite(run)
+    if spoiled is not None:
+        yield spoiled
+    elif run.status == "failed":
+        look = not training_run.is_training(run)
+        yield Finding(ERROR, f"The {what} failed", message, last, look=look)
+    elif run.status == "cancelled":
+        yield Finding(WARNING, f"The {what} was cancelled", kept, last)
+    elif run.status == "interrupted":
+        yield Finding(WARNING, f"The {what} ended without finishing",
+                      f"Its process is gone. What it finished is kept; {again}.", last)  # fmt: skip
+
+
+def _not_finite(run: Run) -> Finding | None:
+    """The loss that ended a training run, with a link to the op that first made it so."""
+    found = training_run.not_finite(run)
+    if found is None:
+        return None
+    told = "The state before the iteration is kept."
+    if found["op"]:
+        told = (f"{found['op']} is the first op to produce a non-finite value from finite inputs. "
+                f"{told}")  # fmt: skip
+    return Finding(ERROR, f"The loss of iteration {found['iteration']} is not finite", told,
+                   found["sight"])  # fmt: skip
+
+
+def _import(run: Run) -> Iterator[Finding]:
+    """The first node of the import that is not what the framework computes."""
+    told = numeric_results.framework((), run.figures())
+    if told is not None and told["beyond"]:
+        first, *lines = numeric_results.beyond_lines(told["beyond"])
+        title = f"The import differs from {told['framework']}: {first.partition(': ')[2]}"
+        sight = {"stage": 0, "panes": ["numerics", "graph"]}
+        yield Finding(ERROR, title, ". ".join(line.strip() for line in lines), sight)
+
+
+def _failed(run: Run) -> Iterator[Finding]:
+    for stage in run.stages():
+        if not stage.verdicts.get("failed"):
+            continue
+        by_rule: dict[str, list[RecordedRewrite]] = {}
+        for step in run.rewrites(stage.index):
+            if step.check is not None and step.check.verdict == "failed":
+                by_rule.setdefault(step.rewrite.rule, []).append(step)
+        yield from (_of_rule(stage, steps) for steps in by_rule.values())
+        for result in run.recording.checks(stage.index):
+            if result.rewrite is None and result.verdict == "failed":
+                title, said = f"{stage.pass_name} changes the result", result.note
+                if stage.index:
+                    said = f"error {result.worst_error:.2g}. {said}"
+                else:
+                    title = _OF_IMPORT.get(result.kind, title)
+                yield Finding(ERROR, title, said,
+                              {"stage": stage.index, "panes": ["graph", "diff"]},
+                              look=True)  # fmt: skip
+
+
+def _of_rule(stage: Stage, steps: list[RecordedRewrite]) -> Finding:
+    """The rewrites of one rule whose checks failed in a pass: one finding, which shows the worst of
+    them (the first, where all are as bad)."""
+
+    def error(step: RecordedRewrite) -> float:
+        found = math.nan if step.check is None else step.check.worst_error
+        return math.inf if math.isnan(found) else found
+
+    worst = max(steps, key=error)
+    assert worst.check is not None
+    where = f"element {list(worst.check.index)}" if worst.check.index else ""
+    title = f"Rewrite {worst.number} of {stage.pass_name} changes the result"
+    if len(steps) > 1:
+        title = f"{len(steps)} rewrites of {stage.pass_name} change the result"
+        where = f"rewrite {worst.number}, {where}".removesuffix(", ")
+    said = worst.check.note or f"{worst.rewrite.rule}: relative error {worst.check.worst_error:.2g}"
+    return Finding(ERROR, title, f"{said}. Worst at {where}." if where else f"{said}.",
+                   {"stage": stage.index, "rewrite": worst.number, "panes": ["graph", "diff"]},
+                   look=True)  # fmt: skip
+
+
+def _executions(run: Run) -> Iterator[Finding]:
+    """One program on the same inputs gives the same bits, whenever and wherever it is executed."""
+    if (pair := executions.differing(run)) is not None:
+        later, first = pair
+        where = " and ".join(dict.fromkeys(str(e["machine"] or "this machine") for e in pair))
+        yield Finding(ERROR, "Two executions of this program gave different bits",
+                      f"The outputs' digest was {first['digest'][:16]} in execution {first['id']} "
+                      f"and {later['digest'][:16]} in execution {later['id']}, on {where}.",
+                      {"panes": ["kernels", "code"]})  # fmt: skip
+
+
+def _diagnostics(run: Run) -> Iterator[Finding]:
+    for stage, found in run.diagnostics():
+        if found.severity not in (ERROR, WARNING):
+            continue
+        sight: dict[str, Any] = {"stage": stage, "panes": ["graph", "diff"]}
+        if found.op is not None:
+            sight["op"] = run.op_id(found.op)
+        where = f"{run.stages()[stage].pass_name} {found.where}"
+        yield Finding(found.severity, found.message, where, sight)  # fmt: skip
+
+
+def _numbers(run: Run) -> Iterator[Finding]:
+    """The first value with NaN, and the first with Inf: those after them mostly inherit theirs."""
+    for column, severity, what in (("nan", ERROR, "NaN"), ("inf", NOTE, "Inf")):
+        found = run.recording.query(
+            f"SELECT value, stage, {column}, count(*) OVER (PARTITION BY stage) FROM tensor_stats"
+            f" WHERE {column} > 0 ORDER BY id LIMIT 1"
+        ).rows
+        for value, stage, elements, values in found:
+            sight: dict[str, Any] = {"stage": stage, "panes": ["numerics", "graph"]}
+            maker = next(iter(run.recording.makers(value)), None)
+            if maker is not None:
+                sight["op"] = maker
+            name = run.recording.value(value).name or value
+            yield Finding(severity, f"Value %{name} has {elements:,} {what}",
+                          f"on the example inputs{_more(values - 1)}", sight)  # fmt: skip
+
+
+def _more(count: int) -> str:
+    return f", and {count:,} more {'value has' if count == 1 else 'values have'}" if count else ""
+
+
+def _unchecked(run: Run) -> Iterator[Finding]:
+    if run.live or training_run.is_training(run):
+        return
+    checked = sum(sum(s.verdicts.values()) for s in run.stages())
+    unchecked = [s for s in run.stages() if s.verdicts.get("unchecked")]
+    if not checked:
+        yield Finding(NOTE, "No rewrite was checked on real tensors",
+                      "Compile with 'check every rewrite' (--check) to have each one checked.",
+                      {})  # fmt: skip
+    elif unchecked:
+        count = sum(s.verdicts["unchecked"] for s in unchecked)
+        yield Finding(NOTE, f"{count} of {checked} rewrites were not checked",
+                      "in " + ", ".join(s.pass_name for s in unchecked[:4]),
+                      {"stage": unchecked[0].index, "panes": ["graph", "diff"]})  # fmt: skip

@@ -1,0 +1,332 @@
+"""``python -m workbench.app.worker``: one compile in a process of its own, from a JSON job on
+stdin, or a search: for where two training runs differ, for the first bad pass of a compile.
+
+A compile's job says ``model``, ``out`` (the recording to write) and optionally ``frontend``,
+``target``, ``sizes``, ``check``, ``against`` (compare the import's values with the framework's),
+``execute``, ``threads``, ``trust``, ``edit`` (see ``workbench.model.edits``; the code of inserted
+passes runs here), ``target_options``, ``pass_timeout`` (seconds), ``append`` (a recording: its
+program is compiled again, executed, and timed into it; nothing is written to ``out``), ``hold``:
+wait before each pass for a command, a JSON object on a further line
+(:mod:`workbench.model.stepping`).  With ``diverge``, the folders of two runs, it also says for
+which ``recording`` and under which ``key`` the result is kept (see
+``workbench.model.divergences``). With ``bisect`` (``recording``, its ``identity``, ``tolerance``,
+``inputs``: an ``.npz`` or "") a compile's job looks for its first bad pass instead, and keeps that
+(``workbench.model.first_bad_pass``).
+
+Each line on stdout is a JSON object:
+``{"progress": {"what", "done", "total"}}``, ``{"paused": ...}`` of a compile that waits, at last
+``{"done": path}`` or ``{"error": {"what", "where", "fix"}}``.
+``$COMPILER_WORKBENCH_JOB_MEMORY``: how many bytes of address space it may take; ``..._SECONDS``:
+how long it may last; ``..._BOUND``: it ends when nobody reads its lines any more.
+SIGINT (or SIGTERM) stops it; the recording keeps the stages that are finished.
+Exit codes as the command line's: 0, 2 and 3 for errors of the input or the machine, 130 stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.ir.events import Observer
+from workbench.model.stepping import Hold
+
+#: Exit code of a compile that was stopped.
+STOPPED = 130
+#: Seconds of processor time, bytes of memory, that are as good as no limit.
+NO_LIMIT, NO_MEMORY = 10**9, 1 << 60
+#: How much longer than it may this lasts by itself (seconds): the server stops it, if it still can.
+LATE = 60.0
+#: How long it may take to stop before it is killed (seconds).
+PATIENCE = 15.0
+_FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "against", "execute",
+           "threads", "trust", "edit", "target_options", "pass_timeout", "hold",
+           "bisect", "append"}  # fmt: skip
+_DIVERGE = {"model", "out", "diverge", "recording", "other", "key"}
+
+
+class _Lines(Observer):
+    """Tells progress on stdout: what is begun, and at most ten times a second how far it is."""
+
+    def __init__(self) -> None:
+        self._last, self._what = 0.0, ""
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if what != self._what or done == total or now - self._last >= 0.1:
+            self._last, self._what = now, what
+            _say({"progress": {"what": what, "done": done, "total": total}})
+
+
+def main() -> int:
+    """Run the job on stdin; returns the exit code."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        _give_way()
+        _keep_to_limits()
+        sys.stdout = sys.stderr  # what a person's own code prints is no line of ours
+        lines = _stdin()
+        job = _read_job(next(lines, ""))
+        if "diverge" in job:
+            _diverge(job)
+        elif "bisect" in job:
+            _bisect(job)
+        elif "append" in job:
+            _execute(job)
+        else:
+            _run(job, lines)
+    except UserError as error:
+        _say(error.to_json())
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say({"cancelled": True})
+        return STOPPED
+    except MemoryError:
+        _say(UserError("out of memory", "compile", "use a smaller model or batch", 3).to_json())
+        return 3
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(place.filename)}:{place.lineno} in {place.name}"
+        fix = "a bug of the compiler: please report it with the recording"
+        _say(UserError(f"{type(error).__name__}: {error}", where, fix).to_json())
+        return 1
+    _say({"done": job["out"]})
+    return 0
+
+
+def _read_job(text: str) -> dict[str, Any]:
+    try:
+        job = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"the job is no JSON ({error})", "stdin", "send one JSON object") from None
+    if isinstance(job, dict) and job.keys() == _DIVERGE:
+        return job
+    if not isinstance(job, dict) or not {"model", "out"} <= job.keys() <= _FIELDS:
+        fix = f"give model and out, and nothing but {', '.join(sorted(_FIELDS))}"
+        raise UserError("the job is not complete", "stdin", fix)
+    return job
+
+
+def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
+    lines = _Lines()
+    from core_compiler.compiler import Cancelled
+    from workbench.model import jobs
+
+    model, options = _model(job, lines)
+    try:
+        jobs.compile(
+            model, job.get("target") or "cpu", options, path=job["out"], observer=lines,
+            execute=bool(job.get("execute")), against=_home(model) if job.get("against") else "",
+            cancelled=lambda: _stopped,
+            hold=_hold(commands) if job.get("hold") else None,
+        )  # fmt: skip
+    except Cancelled:
+        raise KeyboardInterrupt from None
+
+
+def _execute(job: Mapping[str, Any]) -> None:
+    lines = _Lines()
+    from core_compiler.compiler import Cancelled
+    from workbench.model import jobs
+
+    model, options = _model(job, lines)
+    try:
+        jobs.execute(model, job.get("target") or "cpu", options, job["append"], observer=lines,
+                     cancelled=lambda: _stopped)  # fmt: skip
+    except Cancelled:
+        raise KeyboardInterrupt from None
+
+
+def _home(model: Any) -> str:
+    """The framework that has the nodes of a model; UserError where none has."""
+    from workbench.model import peers
+
+    home = peers.HOME.get(model.spec.frontend)
+    if home is None:
+        raise UserError(
+            f"a model read by {model.spec.frontend} is not compared value by value",
+            model.name,
+            "open it without comparing",
+        )
+    return home
+
+
+def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
+    """The model of a job, imported, and the options that it is compiled with."""
+    lines.progress(f"importing {job['model']}", 0, 0)
+    from core_compiler.compiler import Options
+    from core_compiler.pipelines import build
+    from core_compiler.targets import target
+    from workbench.model import edits, models, recorded_model
+
+    wanted = models.spec(
+        job["model"], job.get("frontend"), bool(job.get("trust")), **(job.get("sizes") or {})
+    )
+    edit, chosen = edits.from_json(job.get("edit")), dict(job.get("target_options") or {})
+    level, training = recorded_model.begins(wanted)
+    # what is wrong is said at once
+    build(target(job.get("target") or "cpu"), chosen, edit, level, training)
+    model = models.load(wanted)
+    options = Options(
+        check=bool(job.get("check")), threads=int(job.get("threads") or 0), edit=edit,
+        target=chosen, pass_timeout=job.get("pass_timeout"),
+    )  # fmt: skip
+    return model, options
+
+
+def _stdin() -> Iterator[str]:
+    """The lines of stdin.  Read without Python's own buffer: a thread that waits in it when the
+    interpreter ends would bring the process down."""
+    rest = b""
+    while part := os.read(0, 1 << 16):
+        *lines, rest = (rest + part).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _hold(lines: Iterable[str]) -> Hold:
+    """Waits for the commands on the further lines of stdin; after the last nobody is there."""
+    commands: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+
+    def read() -> None:
+        for line in lines:
+            with suppress(ValueError):
+                command = json.loads(line)
+                if isinstance(command, dict):
+                    commands.put(command)
+        commands.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return Hold(commands, _say, lambda: _stopped)
+
+
+def _diverge(job: Mapping[str, Any]) -> None:
+    lines = _Lines()
+    lines.progress("reading the receipts", 0, 0)
+    from pathlib import Path
+
+    from core_compiler.debug.which_pass import find
+    from workbench.model import divergences
+    from workbench.training import runs
+
+    a, b = (runs.read(folder, lines) for folder in job["diverge"])
+    found = find(a, b, lambda text: lines.progress(text, 0, 0))
+    if found is not None:
+        divergences.RESULTS.keep(Path(job["recording"]), job["key"], found.to_json())
+
+
+def _bisect(job: Mapping[str, Any]) -> None:
+    lines = _Lines()
+    from dataclasses import replace
+    from pathlib import Path
+
+    from workbench.model import first_bad_pass, reducing
+
+    model, options = _model(job, lines)
+    if not options.pass_timeout:
+        options = replace(options, pass_timeout=reducing.PASS_SECONDS)
+    asked = job["bisect"]
+    recording, file = Path(asked["recording"]), str(asked["inputs"])
+    inputs = first_bad_pass.read_inputs(Path(file), model) if file else model.inputs
+    search = first_bad_pass.Search(
+        model, job.get("target") or "cpu", options, inputs, asked["tolerance"]
+    )
+    result, made, found = search.run(lines.progress)
+    key = first_bad_pass.key_of(asked["identity"], asked["tolerance"], file)
+    result |= {"inputs": file, "reduced": None}
+    first_bad_pass.RESULTS.keep(recording, key, result)
+    if found is None:
+        return
+    lines.progress("reduce the program", 0, 0)
+    result["reduced"] = first_bad_pass.reduced(search, made, found, lines.progress)
+    first_bad_pass.RESULTS.keep(recording, key, result)
+
+
+#: Whether a signal to stop has come.  Python drops an exception that is raised in a destructor: the
+#: compile asks for this too.
+_stopped = False
+
+
+def _interrupt(*_: object) -> None:
+    """Stop at the first signal; a second one must not disturb the recording's end."""
+    global _stopped
+    if not _stopped:
+        _stopped = True
+        raise KeyboardInterrupt
+
+
+def _give_way() -> None:
+    """Run a little below the page, which should stay quick meanwhile."""
+    if hasattr(os, "nice"):
+        os.nice(5)
+
+
+def _keep_to_limits() -> None:
+    """Take no more memory than the server allows (bytes), no more time (seconds), and end with the
+    server where it says so."""
+    memory, seconds, bound = (
+        float(os.environ.get(f"COMPILER_WORKBENCH_JOB_{name}") or 0)
+        for name in ("MEMORY", "SECONDS", "BOUND")
+    )
+    if memory or seconds:
+        from core_compiler.apart import hold_to
+
+        cores = os.cpu_count() or 1
+        hold_to(int(memory) or NO_MEMORY, int((seconds + LATE) * cores) if seconds else NO_LIMIT)
+    if seconds or bound:
+        after = seconds + LATE if seconds else None
+        threading.Thread(target=_end_in_time, args=(after, bool(bound)), daemon=True).start()
+
+
+def _end_in_time(seconds: float | None, bound: bool) -> None:
+    """Stop this process after so many seconds, or (``bound``) when nobody reads what it says any
+    more: the server has gone, however that happened."""
+    began = time.monotonic()
+    while seconds is None or time.monotonic() - began < seconds:
+        if bound and _unread(sys.__stdout__):
+            break
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(PATIENCE)
+    if hasattr(os, "killpg"):
+        os.killpg(os.getpgrp(), signal.SIGKILL)  # it leads its group: what it started goes too
+    os._exit(STOPPED)
+
+
+def _unread(pipe: Any) -> bool:
+    """Whether the reading end of a pipe is closed."""
+    if not hasattr(select, "poll"):
+        return False
+    watch = select.poll()
+    watch.register(pipe.fileno(), 0)  # errors are told unasked
+    return any(what & select.POLLERR for _, what in watch.poll(0))
+
+
+_answers = sys.stdout
+
+
+def _say(line: Mapping[str, Any]) -> None:
+    global _answers
+    try:
+        print(json.dumps(line), file=_answers, flush=True)
+    except BrokenPipeError:
+        # The page that started us is gone; the recording is what counts.
+        _answers = open(os.devnull, "w")  # noqa: SIM115
+
+
+if __name__ == "__main__":
+    sys.exit(main())

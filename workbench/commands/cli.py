@@ -1,0 +1,246 @@
+"""The command line: ``workbench COMMAND ...``; every command also speaks JSON.
+
+Exit codes: 0 done, 1 the answer is no (a check failed, a comparison is off), 2 bad input, 3 this
+machine cannot do it, 70 a bug of ours (with its traceback), 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from core_compiler import __version__
+from core_compiler.errors import BAD_INPUT, CANNOT_HERE, STOPPED, UserError, nearest
+from workbench.commands.printing import OutputLost, printable, say
+
+#: Command -> (module, one line).  A module has ``add_arguments(parser)`` and ``run(arguments)``,
+#: which answers the exit code or None.  Only the module of the command asked for is imported.
+COMMANDS = {
+    "open": ("open_page", "open a model, a model file or a recording in the page"),
+    "serve": ("serve_team", "the page for several people, who sign in"),
+    "compile": ("compile_model", "compile and record"),
+    "run": ("run_model", "execute, and compare with a framework"),
+    "train": ("train_model", "train with the compiled step; the bits depend on no machine"),
+    "verify": ("verify_receipts", "do an iteration of a training run again and compare its hashes"),
+    "diverge": ("diverge_runs", "find where two training runs part: iteration, op, element"),
+    "profile": ("profile_model", "time every kernel, beside other frameworks"),
+    "passes": ("show_passes", "what each pass did"),
+    "diff": ("show_diff", "the IR before and after a pass"),
+    "op": ("show_op", "one op's life through the passes"),
+    "why-not": ("ask_why_not", "why two ops were not fused, or a rule was not applied to one"),
+    "advise": ("advise_run", "hazards of a run: what each costs, what shows it, what to try"),
+    "memory": ("show_memory", "buffers, offsets, lifetimes, the peak"),
+    "lines": ("show_lines", "what each line of the model costs"),
+    "numerics": ("show_numerics", "which pass changed the numbers; statistics of values"),
+    "kernels": ("show_kernels", "kernels with sources, machine code and timings"),
+    "bisect": ("bisect_model", "find the pass and the rewrite that changed the numbers"),
+    "reduce": ("reduce_model", "shrink what fails to a reproducer that runs alone"),
+    "show": ("show_view", "what a view of the page shows, as data"),
+    "query": ("query_recording", "ask a recording in SQL"),
+    "export": ("export_recording", "a recording as one file to share, or a stage as text"),
+    "report": ("write_report", "a recording as one HTML file with the page's views, offline"),
+    "runs": ("list_runs", "the library of runs: search, tags, notes, the trash"),
+    "models": ("list_models", "the sample models"),
+    "targets": ("list_targets", "the installed targets, and the ops they know"),
+    "coverage": ("show_coverage", "which ops of the frameworks are translated"),
+    "doctor": ("check_machine", "what this machine has, lacks, and what to do about it"),
+}
+
+#: A bug of ours (``EX_SOFTWARE`` of sysexits.h).
+BUG = 70
+_OURS = ("core_compiler", "workbench", "widgets", "sample_models")
+#: Seconds in which a second Ctrl-C (an impatient hand) does not disturb what the first one ends.
+GRACE = 2.0
+#: What the system refuses and no other input would change: the machine's fault.
+_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENOMEM}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code.  A user's mistake is one line, never a traceback."""
+    # The IR is a large graph that lives on: collecting often finds nothing and costs its size.
+    gc.set_threshold(50_000, 20, 20)
+    if arguments is None:  # this process is ours: where native code ends it, say what called it
+        with suppress(AttributeError, OSError, ValueError):  # no standard error to write to
+            faulthandler.enable()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command = next((w for w in words if not w.startswith("-")), None)
+    wants_json = "--json" in words
+    parsed = None
+    with _CtrlC() as ctrl_c:
+        try:
+            parsed = build_parser(command).parse_args(words)
+            parsed.command_line = words
+            if parsed.command is None:
+                raise _Usage("no command is given")
+            module = importlib.import_module(f"workbench.commands.{COMMANDS[parsed.command][0]}")
+            return module.run(parsed) or 0
+        except OutputLost as lost:
+            return _lost(lost)
+        except _Usage as error:
+            return report(_usage(str(error), command), wants_json)
+        except UserError as error:
+            told = error.exit_code == STOPPED or ctrl_c.pressed is None
+            return report(error if told else _stopped(parsed), wants_json)
+        except MemoryError:
+            full = UserError("out of memory", "", "use a smaller model or batch", CANNOT_HERE)
+            return report(full, wants_json)
+        except KeyboardInterrupt:
+            return report(_stopped(parsed), wants_json)
+        except Exception as error:
+            if ctrl_c.pressed:  # a library made something else of the interrupt
+                return report(_stopped(parsed), wants_json)
+            missing = (getattr(error, "name", None) or "").partition(".")[0]
+            if isinstance(error, ModuleNotFoundError) and missing not in _OURS:
+                return report(_not_installed(missing), wants_json)
+            if isinstance(error, OSError) and error.strerror:
+                return report(_refused(error), wants_json)
+            return report(_bug(error), wants_json)
+
+
+def report(error: UserError, as_json: bool) -> int:
+    """Tell a mistake on one line (or as JSON on standard output); returns its exit code."""
+    if as_json:
+        try:
+            say(json.dumps(_as_json(error)))
+        except OutputLost as lost:
+            return _lost(lost) or error.exit_code
+    else:
+        print(f"workbench: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+    return error.exit_code
+
+
+def _as_json(error: UserError) -> dict:
+    """A mistake; of a checked compile that a pass ended also its ``failures``, as of one that came
+    to its end."""
+    finding = getattr(error, "finding", None)
+    if finding is None:
+        return error.to_json()
+    from workbench.model import failures
+
+    return {**error.to_json(), "failures": [failures.of_finding(finding)]}
+
+
+def _usage(message: str, command: str | None) -> UserError:
+    where = f"workbench {command}" if command in COMMANDS else "workbench"
+    fix = f"see {where} --help"
+    if command is not None and command not in COMMANDS:
+        message, fix = f"no command is called {command!r}", nearest(command, COMMANDS, fix)
+    return UserError(message, where, fix)
+
+
+def _stopped(parsed) -> UserError:
+    """What Ctrl-C left."""
+    output = getattr(parsed, "output", None)
+    kept = output is not None and Path(output).exists()
+    return UserError(
+        "stopped", str(output) if kept else "",
+        "what was recorded is kept" if kept else "nothing was recorded", STOPPED,
+    )  # fmt: skip
+
+
+def _refused(error: OSError, where: str = "") -> UserError:
+    """An error of the system: a full disk, a folder that cannot be written."""
+    machine = error.errno in _MACHINE
+    return UserError(
+        error.strerror or str(error), str(error.filename or where),
+        "make room on the disk, or choose another place" if machine else "check the path",
+        CANNOT_HERE if machine else BAD_INPUT,
+    )  # fmt: skip
+
+
+def _not_installed(package: str) -> UserError:
+    """A package of an extra that is not there."""
+    fix = "pip install 'compiler-workbench[all]' (`workbench doctor` says what is missing)"
+    return UserError(f"{package} is not installed", "", fix, CANNOT_HERE)
+
+
+def _bug(error: Exception) -> UserError:
+    """An exception that nobody expected: its traceback is printed, and one line names it."""
+    import traceback
+
+    traceback.print_exception(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return UserError(
+        f"{type(error).__name__}: {error}"[:300],
+        f"{Path(place.filename).name}:{place.lineno} in {place.name}",
+        "this is a bug of ours: please report it with the traceback", BUG,
+    )  # fmt: skip
+
+
+def _lost(lost: OutputLost) -> int:
+    """Standard output takes nothing more: a full disk is told, a reader that has gone is not."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0 if lost.error.errno == errno.EPIPE else report(_refused(lost.error, "output"), False)
+
+
+class _CtrlC:
+    """While a command runs: Ctrl-C raises KeyboardInterrupt once, and ``pressed`` remembers it."""
+
+    def __init__(self) -> None:
+        self.pressed: float | None = None
+        self._set = False
+
+    def __enter__(self) -> _CtrlC:
+        handler = signal.getsignal(signal.SIGINT)
+        main = threading.current_thread() is threading.main_thread()
+        if main and handler is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._stop)
+            self._set = True
+        return self
+
+    def __exit__(self, *_) -> None:
+        # Once pressed, what the interpreter does at its end is not to be disturbed either: it sets
+        # back a handler of Python's, and the next press would kill it, but not this.
+        if self._set:
+            after = signal.default_int_handler if self.pressed is None else signal.SIG_IGN
+            signal.signal(signal.SIGINT, after)
+
+    def _stop(self, *_) -> None:
+        now = time.monotonic()
+        if self.pressed is None or now - self.pressed > GRACE:
+            self.pressed = now
+            raise KeyboardInterrupt
+
+
+class _Usage(Exception):
+    """argparse found a mistake."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        raise _Usage(" ".join(message.split()))
+
+
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands; the arguments of ``command`` alone are filled in."""
+    parser = _Parser(
+        prog="workbench",
+        description="Compile ML models step by step, and see into it.",
+        epilog="exit codes: 0 done, 1 the answer is no, 2 bad input, 3 this machine cannot, "
+        "70 a bug, 130 stopped",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"workbench {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    for name, (module, line) in COMMANDS.items():
+        sub = commands.add_parser(name, help=line, description=line, allow_abbrev=False)
+        sub.add_argument("--json", action="store_true", help="print JSON instead of text")
+        if name == command:
+            importlib.import_module(f"workbench.commands.{module}").add_arguments(sub)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

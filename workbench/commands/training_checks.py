@@ -1,0 +1,149 @@
+"""What ``workbench train`` says of its step: ``--check`` of the compile, ``--against`` of a run
+beside the model's own framework."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from core_compiler.errors import UserError
+from workbench.commands import common
+from workbench.commands.compile_model import counted, exit_code, listed
+from workbench.commands.printing import emit, table
+from workbench.queries import numeric_results
+from workbench.training import runs
+
+if TYPE_CHECKING:
+    from core_compiler.debug.framework import Compared
+
+#: What of a run is kept: nothing of one that is compared.
+_KEEPING = ("folder", "output", "resume", "inject", "scheduler")
+_PLURAL = {"start": "values at the start", "loss": "losses", "gradient": "gradients",
+           "parameter": "parameters", "buffer": "buffers"}  # fmt: skip
+
+
+def checked(arguments: Namespace, step: Any, data: Any, path: Path | None) -> dict[str, Any]:
+    """What checking the compile, and two iterations of the step, says; with failures it is recorded
+    at once."""
+    from core_compiler.debug.carried import check_carried
+    from core_compiler.debug.check import summary
+    from workbench.model import failures
+
+    made = step.compilation.finish()
+    told = {"model": arguments.model, "target": arguments.target, "checks": summary(made.checks),
+            "failures": failures.rows(made), "loss": []}  # fmt: skip
+    if not told["failures"]:
+        batches = [data.batch(i, arguments.batch, arguments.seed) for i in range(2)]
+        wrong = check_carried(step, batches)
+        told["failures"] += failures.of_step(wrong) if wrong else []
+        told["checks"]["failed" if wrong else "bitwise"] += 1
+    if told["failures"] and path is not None:
+        made.record(path)
+        told["recording"] = str(path)
+    return told
+
+
+def run(arguments: Namespace) -> int:
+    """Train the same batches with the step and in torch, and print what differs."""
+    from core_compiler.debug.against_torch import compare
+
+    given = [name for name in _KEEPING if getattr(arguments, name)]
+    if given or arguments.workers > 1:
+        raise UserError(f"--{given[0] if given else 'workers'} does not go with --against", "train",
+                        "leave it out: nothing of the run is kept")  # fmt: skip
+    if arguments.iterations < 1:
+        raise UserError(f"--iterations {arguments.iterations}", "train", "give 1 or more")
+    edit, progress = common.pipeline_edit(arguments), common.progress()
+    step, model, data, notes, drawing = runs.make_beside(arguments, edit, progress)
+    found = {"model": arguments.model, "target": arguments.target, "against": arguments.against,
+             "iterations": arguments.iterations, "notes": notes}  # fmt: skip
+    if arguments.check:
+        told = checked(arguments, step, data, None)
+        found |= {name: told[name] for name in ("checks", "failures")}
+    places = range(arguments.iterations)
+    batches = [data.batch(i, arguments.batch, arguments.seed) for i in places]
+    made = compare(step, model, batches, progress.progress)
+    node = None
+    if drawing is not None:  # whose dropout is off in the step
+        beyond = _nodes_beside(drawing, step.compilation.options.training, batches[0]).beyond
+        node = None if beyond is None else numeric_results.beyond(beyond)
+    kinds = dict.fromkeys(row.kind for row in made.rows)
+    notes += made.notes
+    found |= {
+        "verdict": "differs" if node is not None else made.verdict,
+        "beyond": node,
+        "compared": {kind: sum(row.kind == kind for row in made.rows) for kind in kinds},
+        "worst": {kind: _worst([row for row in made.rows if row.kind == kind]) for kind in kinds},
+        "first": None if made.first is None else _row(made.first),
+        "rows": [_row(row) for row in made.rows],
+    }
+    emit(arguments, found, lambda: _text(found))
+    return 1 if found.get("failures") else exit_code(found["verdict"])
+
+
+def _nodes_beside(model: Any, training: Any, batch: Sequence[np.ndarray]) -> Compared:
+    """Each op of a torch module that trains, on the inputs of a batch, beside torch's own: what it
+    draws too, by its distribution."""
+    import torch
+
+    from core_compiler.debug.framework import Compared, compare
+    from core_compiler.frontends.pytorch import import_module
+    from core_compiler.training import losses
+
+    if not model.training:
+        model.train()
+    if not isinstance(losses.loss(training.loss), losses.Own):
+        batch = batch[:-1]  # the targets
+    given = [torch.from_numpy(np.array(a)) for a in batch]
+    made = import_module(model, given, name=type(model).__name__, training=True)
+    if made.nodes is None:
+        return Compared()
+    return compare(made.module, [*batch, *made.state], made.nodes, len(batch))
+
+
+def _worst(rows: Sequence[Any]) -> dict[str, Any]:
+    """The row that is nearest to its bound, or farthest beyond it."""
+    said = [row for row in rows if row.verdict != "not_compared"] or rows
+    return _row(max(said, key=lambda row: row.error / row.allowed if row.allowed else row.error))
+
+
+def _row(row: Any) -> dict[str, Any]:
+    """A compared value as plain values."""
+    plain = {name: numeric_results.as_number(v) if isinstance(v, float) else v
+             for name, v in asdict(row).items()}  # fmt: skip
+    return {**plain, "element": list(row.element), "line": row.line or None}
+
+
+def _text(data: dict[str, Any]) -> str:
+    many = ", ".join(f"{n} {kind if n == 1 else _PLURAL[kind]}"
+                     for kind, n in data["compared"].items())  # fmt: skip
+    said = f"{data['model']} on {data['target']} against torch, {data['iterations']} iterations"
+    lines = [f"{said}: {data['verdict']} ({many})", *data["notes"]]
+    if "checks" in data:
+        lines += [counted(data["checks"]), *listed(data["failures"])]
+    rows = [(kind, r["name"], _short(r["error"]), _short(r["theirs"]), _short(r["allowed"]))
+            for kind, r in data["worst"].items()]  # fmt: skip
+    lines += ["", table(("worst", "of", "error", "torch's own", "allowed"), rows)]
+    if data["beyond"] is not None:
+        lines += ["", *numeric_results.beyond_lines(data["beyond"])]
+    if data["first"] is not None:
+        r = data["first"]
+        at = f" at {r['element']}" if r["element"] else ""
+        line = f", read in {r['line']}" if r["line"] else ""
+        values = f"is {_short(r['got'])}, torch in f64 has {_short(r['want'])}"
+        bound = f"error {_short(r['error'])}, allowed {_short(r['allowed'])}{line}"
+        lines += ["", f"differs: {r['kind']} {r['name']}{at} {values} ({bound})"]
+        more = sum(row["verdict"] == "differs" for row in data["rows"]) - 1
+        lines += [f"and {more} more (--json has all)"] if more else []
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "infinite"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

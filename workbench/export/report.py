@@ -1,0 +1,318 @@
+"""A recording as one HTML file: the page's own views, without a server and without a network.
+
+What the server would derive for each stage, kernel and selected op is derived once and lies in the
+file, compressed; `report.js` stands in the server's place.  What needs a live compiler (editing the
+pipeline, why-not questions, comparing) says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core_compiler.errors import UserError
+from core_compiler.ir import Op
+from widgets.encode import finite, pack
+from widgets.static_host import POLICY, script_safe
+from workbench import views
+from workbench.queries import joint, links
+from workbench.queries.run import Run
+from workbench.state.view_state import PRESETS, VIEWS, Sight
+from workbench.ui import browser_modules
+from workbench.ui.navigation import rewrite as choose_rewrite
+from workbench.ui.page_frame import frame
+from workbench.ui.prefetch import packed
+from workbench.ui.updates import Message, instead
+from workbench.views import bisect, code, diff, graph, inspector, memory, passes, training
+
+WORKBENCH = Path(__file__).parents[1]
+#: Views that show a stage: their data are kept for each; those of a kernel; all others once.
+PER_STAGE = ("graph", "diff", "rewrites", "numerics", "source")
+PER_KERNEL = ("code",)
+#: Views that are of no use without a server.
+LEFT_OUT = ("compare", "divergence")
+SHOWN = tuple(name for name in VIEWS if name not in LEFT_OUT)
+#: Ops whose facts lie together in the file.
+BLOCK = 64
+#: Ops of the model's function, over all stages, that can be selected; those of later stages first.
+MAX_OPS = 20_000
+_FIXED = "This is a report. Open the recording in the workbench to edit its pipeline."
+_TRY = "this is a report: open the recording in the workbench, or copy the command"
+
+
+@dataclass
+class Report:
+    """What a report holds: ``boot`` (small, JSON), ``chunks`` (compressed, by name) and what had to
+    be left out to keep within the size."""
+
+    boot: dict[str, Any] = field(default_factory=dict)
+    chunks: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    def put(self, name: str, text: str, blob: bytes = b"") -> None:
+        raw = text.encode("utf-8")
+        content = struct.pack("<I", len(raw)) + raw + blob
+        squeezed = zlib.compress(content, 9, wbits=-15)
+        self.chunks[name] = base64.b64encode(squeezed).decode("ascii")
+
+    def put_json(self, name: str, value: Any) -> None:
+        self.put(name, json.dumps(finite(value), separators=(",", ":"), allow_nan=False))
+
+
+def write(recording: str | Path, path: str | Path, *, max_bytes: int = 10_000_000) -> Report:
+    """Write the report of a recording to ``path``.
+
+    Where it would be larger than ``max_bytes``, machine code of the kernels that take least time is
+    left out first; the report and ``left_out`` say which.  UserError where it still is too large.
+    """
+    run = Run(recording)
+    try:
+        with run.lock:
+            if not run.version.stages:
+                raise UserError("nothing was compiled", str(recording), "give another recording")
+            made = _derive(run)
+        text = _page(run, made)
+        for kernel in reversed(_kernels_by_time(run)):
+            if len(text) <= max_bytes:
+                break
+            made.chunks.pop(f"code/{kernel}", None)
+            made.left_out.append(str(kernel))
+            text = _page(run, made)
+    finally:
+        run.close()
+    if len(text) > max_bytes:
+        raise UserError(
+            f"the report would have {len(text):,} bytes", str(path),
+            f"allow more than {max_bytes:,} with --max-size",
+        )  # fmt: skip
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise UserError(f"cannot be written: {problem.strerror}", str(path),
+                        "choose another place") from None  # fmt: skip
+    return made
+
+
+def _kernels_by_time(run: Run) -> list[int]:
+    from workbench.queries.kernel_table import table
+
+    return [row["id"] for row in table(run)]
+
+
+# -- what is derived ------------------------------------------------------------------------------
+
+
+def _derive(run: Run) -> Report:
+    made = Report()
+    stages = [stage.index for stage in run.stages()]
+    base = Sight(run=run.path.name)
+    messages: dict[str, Message] = {}
+    for name in SHOWN:
+        for key, sight in _sights(run, base, name, stages):
+            try:
+                _put_view(run, made, name, f"{name}{key}", sight)
+            except Exception as error:
+                messages[f"{name}{key}"] = instead(name, error)
+    for stage in stages:
+        _put_stage(run, made, base.with_(stage=stage))
+    ops = _ops(run, stages)
+    places = _places(run, stages)
+    for first in range(0, len(ops), BLOCK):
+        block = ops[first : first + BLOCK]
+        facts = {str(op): _op_facts(run, base, op, home, places) for op, home in block}
+        made.put_json(f"ops/{first // BLOCK}", facts)
+    meta = run.meta()
+    detail = [meta.get("target"), meta.get("mode"), run.path.name, "report"]
+    made.boot = {
+        "run": {"model": str(meta.get("model", run.path.stem)), "path": run.path.name,
+                "detail": " · ".join(str(d) for d in detail if d), "fixed": True},
+        "views": [{"name": n, "title": VIEWS[n].title, "key": VIEWS[n].key} for n in SHOWN],
+        "presets": [[k, title, panes] for k, (title, panes) in PRESETS.items()],
+        "wide": [n for n in SHOWN if VIEWS[n].wide],
+        "per_stage": PER_STAGE, "per_kernel": PER_KERNEL, "messages": messages,
+        "rail": passes.data(run, base), "first": run.stage_number(None),
+        "ops": [op for op, _ in ops], "block": BLOCK,
+        "named": [[k.id, k.name] for k in run.kernels()],
+        "kernels": {str(k.id): links.dearest_launch(run, k.id) for k in run.kernels()},
+        "kernel": code.chosen(run, base),
+        "buffers": {str(b.id): links.writer_of(run, b.id) for b in run.buffers()},
+        "peaks": _answers(run), "title": f"{meta.get('model', run.path.stem)} - report",
+    }  # fmt: skip
+    return made
+
+
+def _sights(run: Run, base: Sight, name: str, stages: list[int]) -> Iterator[tuple[str, Sight]]:
+    """The keys of a view's data, each with a sight that shows it."""
+    if name in PER_STAGE:
+        yield from ((f"/{stage}", base.with_(stage=stage)) for stage in stages)
+    elif name in PER_KERNEL:
+        yield from ((f"/{k.id}", base.with_(kernel=k.id)) for k in run.kernels())
+        if not run.kernels():
+            yield "/null", base
+    else:
+        yield "", base
+
+
+def _put_view(run: Run, made: Report, name: str, key: str, sight: Sight) -> None:
+    if name == "pipeline":
+        data = {**views.data(name, run, sight), "fixed": _FIXED}
+        made.put(key, *pack(data))
+        return
+    if name == "overview":
+        made.put(key, *pack({**views.data(name, run, sight), "advice": _advice(run)}))
+        return
+    if name == "training":
+        made.put(key, *pack({**training.whole(run), "alone": True}))
+        return
+    if name == "bisect":  # whoever reads it has the recording elsewhere
+        there = {"path": run.path.name, "command": bisect.command(run, run.path.name)}
+        made.put(key, *pack({**views.data(name, run, sight), **there}))
+        return
+    if name == "diff":  # whole: there is nobody to ask for further lines
+        rows = diff.lines(run, run.stage_number(sight.stage))
+        made.put_json(f"lines/{key.rpartition('/')[2]}", rows)
+    made.put(key, *packed(name, sight, run))
+
+
+def _advice(run: Run) -> list[dict[str, Any]]:
+    """The advice without what only a server can do: there is a reason where a button would be."""
+    found = views.answer("overview", run, Sight(), {"kind": "advice"})
+    for offer in (offer for each in found for offer in each["tries"] if offer["draft"]):
+        offer |= {"draft": None, "reason": offer["reason"] or _TRY}
+    return found
+
+
+def _put_stage(run: Run, made: Report, sight: Sight) -> None:
+    """What the rail and the inspector say of a stage, and each of its rewrites."""
+    stage = run.stage_number(sight.stage)
+    rewrites = []
+    for number in range(len(run.rewrites(stage)) if stage else 0):
+        there = choose_rewrite(run, sight, {"index": number})
+        shown = views.module("rewrites").selection(run, there)
+        told = inspector.data(run, sight.with_(rewrite=number))
+        rewrites.append({"op": there.op, "detail": shown.get("detail"),
+                         "sections": told["sections"][:-1]})  # fmt: skip
+    made.put_json(f"stage/{stage}", {
+        "detail": passes.detail(run, sight), "inspector": inspector.data(run, sight),
+        "rewrites": rewrites,
+    })  # fmt: skip
+
+
+def _ops(run: Run, stages: list[int]) -> list[tuple[int, int]]:
+    """``(op, stage)``: the ops of the model's function that can be selected, each with the first
+    stage that has it (of a training step: that has it and its gradient, where there is one)."""
+    found: dict[int, int] = {}
+    linked = joint.first_linked(run)
+    for stage in reversed(stages):
+        for op in _walk(run.index(stage).module.main.body.ops):
+            if stage >= linked or run.op_id(op) not in found:
+                found[run.op_id(op)] = stage
+        if len(found) > MAX_OPS:
+            break
+    return sorted(found.items())
+
+
+def _walk(ops: Iterable[Op]) -> Iterator[Op]:
+    for op in ops:
+        yield op
+        for region in op.regions:
+            yield from _walk(region.ops)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """The ops of a stage, and the scopes that the graph draws in place of some."""
+
+    index: int
+    ops: Mapping[int, Op]
+    holders: Mapping[int, str]
+
+
+def _places(run: Run, stages: list[int]) -> list[_Stage]:
+    return [_Stage(s, run.index(s).ops, graph.holders(run, s)) for s in stages]
+
+
+def _op_facts(run: Run, base: Sight, op: int, home: int, places: list[_Stage]) -> dict[str, Any]:
+    """What the views show when an op is selected: ``at`` (from which stage on it is which op or
+    scope), ``kernel``, ``buffer``, ``marks`` (by view), ``sections`` (of the inspector)."""
+    at: list[tuple[int, Any]] = []
+    history = run.op_history(op)
+    for place in places:
+        near = (op,) if op in place.ops else links.among(run, place.ops, place.index, history)
+        shown = (near[0], place.holders.get(near[0])) if near else (None, None)
+        if not at or at[-1][1] != shown:
+            at.append((place.index, shown))
+    sight = base.with_(stage=home, op=op)
+    found = links.linked(run, sight)
+    marks = {
+        name: views.module(name).selection(run, sight)
+        for name in SHOWN
+        if name not in ("graph", "diff", "rewrites", "pipeline")
+        and hasattr(views.module(name), "selection")
+    }
+    told = inspector.data(run, sight)
+    return {"at": at, "kernel": found.kernel, "buffer": found.buffer, "marks": marks,
+            "title": told["title"], "sections": told["sections"][:-1]}  # fmt: skip
+
+
+def _answers(run: Run) -> dict[str, Any]:
+    """What the memory view asks for."""
+    if not run.buffers():
+        return {}
+    base = Sight()
+    return {kind: memory.answer(run, base, {"kind": kind}) for kind in ("passes", "planners")}
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+def _page(run: Run, made: Report) -> str:
+    names = ("bar", "passes", "inspector", *SHOWN)
+    shared = browser_modules.shared_text()
+    scripts = [_script("shared", "module", shared)]
+    for name in names:
+        text = browser_modules.module_text(name)
+        plain = text.startswith(shared)
+        scripts.append(_script(name, "plain" if plain else "module", text.removeprefix(shared)))
+    boot = json.dumps(finite({**made.boot, "left_out": made.left_out}), allow_nan=False)
+    chunks = "\n".join(
+        f'<script type="text/plain" data-chunk="{html.escape(name)}">{text}</script>'
+        for name, text in made.chunks.items()
+    )
+    style = browser_modules.palette() + (WORKBENCH / "app" / "page.css").read_text(encoding="utf-8")
+    body = frame(lambda name: f'<div data-component="{name}"></div>', SHOWN)
+    kept, report = (
+        (WORKBENCH / name).read_text(encoding="utf-8")
+        for name in ("app/kept.js", "export/report.js")
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<title>{html.escape(str(made.boot['title']))}</title><style>{style}</style>"
+        f"<script>{script_safe(kept)}</script></head>\n"
+        f'<body><div id="cw-loading" role="status">Opening the report …</div>\n{body}\n'
+        f'<script type="application/json" id="boot">{_json_safe(boot)}</script>\n'
+        f"{''.join(scripts)}\n{chunks}\n"
+        f'<script type="module">{script_safe(report)}</script></body></html>\n'
+    )
+
+
+def _script(name: str, kind: str, text: str) -> str:
+    return f'<script type="text/plain" data-{kind}="{name}">{script_safe(text)}</script>\n'
+
+
+def _json_safe(text: str) -> str:
+    return text.replace("<", "\\u003c")
+
+
+def facts(made: Report, path: Path) -> Mapping[str, Any]:
+    """What the command prints."""
+    return {"file": str(path), "bytes": path.stat().st_size, "views": list(SHOWN),
+            "left_out": made.left_out}  # fmt: skip

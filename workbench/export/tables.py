@@ -1,0 +1,327 @@
+"""The tables that the page shows, as tables to be written: every row, no limit, units in the names.
+
+Each is made by the functions that its view is made by.  The schema's own tables are
+`Recording.tables`; names differ, so that one name means one table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core_compiler.errors import UserError, nearest
+from core_compiler.record.tables import BOOLEAN, INTEGER, REAL, TEXT, Column, Table
+from workbench.advice import advise
+from workbench.advice.findings import problems
+from workbench.queries import kernel_table, memory_plans, numeric_results
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.views import (
+    Empty,
+    memory,
+    overview,
+    passes,
+    pipeline,
+    rewrites,
+    source,
+    timeline,
+)
+
+Row = Mapping[str, Any]
+_KINDS = {"i": INTEGER, "r": REAL, "t": TEXT, "b": BOOLEAN}
+#: Iterations that are read at once.
+_PAGE = 20_000
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table of the page: its ``view``, what a row is, and the columns as ``name:kind`` or
+    ``name:kind=key``; ``rows`` makes dictionaries in which the view's data have these keys."""
+
+    view: str
+    what: str
+    columns: str
+    rows: Callable[[Run], Iterable[Row]]
+
+    def table(self, name: str, run: Run) -> Table:
+        columns, keys = [], []
+        for text in self.columns.split():
+            column, _, kind = text.partition(":")
+            kind, _, key = kind.partition("=")
+            columns.append(Column(column, _KINDS[kind]))
+            keys.append(key or column)
+
+        def rows() -> Iterator[tuple]:
+            try:
+                for row in self.rows(run):
+                    yield tuple(map(_cell, columns, (row.get(key) for key in keys)))
+            except Empty:
+                return
+
+        return Table(name, self.what, tuple(columns), rows)
+
+
+def tables(run: Run, other: Run | None = None) -> dict[str, list[Table]]:
+    """All tables of a recording in two families: ``page`` and ``schema``; of two recordings
+    ``compare`` as well."""
+    found = {"page": [shown.table(name, run) for name, shown in PAGE.items()],
+             "schema": run.recording.tables()}  # fmt: skip
+    if other is not None:
+        from workbench.export import pair_tables
+
+        found["compare"] = pair_tables.tables(run, other)
+    return found
+
+
+def find(run: Run, name: str, other: Run | None = None) -> Table:
+    """The table of a name; UserError names the near ones, or all."""
+    every = {table.name: table for family in tables(run, other).values() for table in family}
+    if name not in every:
+        if other is None and name.startswith("two_"):
+            raise UserError(f"{name} is a table of two recordings", "--table", "give --other RUN")
+        fix = nearest(name, every, f"tables: {', '.join(every)}")
+        raise UserError(f"no table is called {name!r}", "--table", fix)
+    return every[name]
+
+
+def _cell(column: Column, value: Any) -> Any:
+    """A value of a view's data as a cell: lists as JSON, arrays' numbers as Python's."""
+    if value is None:
+        return None
+    if column.kind == TEXT:
+        return value if isinstance(value, str) else json.dumps(value)
+    return {INTEGER: int, REAL: float, BOOLEAN: bool}[column.kind](value)
+
+
+# -- the passes -----------------------------------------------------------------------------------
+
+
+def _passes(run: Run) -> Iterator[Row]:
+    found = numeric_results.passes(run.stages(), run.figures())
+    for row, number in zip(passes.data(run, Sight())["stages"], found, strict=True):
+        counts = {v: number["verdicts"].get(v, 0) for v in numeric_results.ORDER}
+        yield {**row, **number, **(counts if number["verdicts"] else {})}
+
+
+def _rewrites(run: Run) -> Iterator[Row]:
+    for stage in run.stages():
+        for step in run.recording.rewrites(stage.index):
+            yield {"stage": stage.index, "pass": stage.pass_name, **rewrites.row(run, step)}
+
+
+def _checks(run: Run) -> Iterator[Row]:
+    for stage in run.stages():
+        if stage.verdicts:
+            for row in numeric_results.checks(run.recording, stage.index, place=run.kept_place):
+                yield {"stage": stage.index, "pass": stage.pass_name, **row}
+
+
+def _pipeline(run: Run) -> Iterator[Row]:
+    for at, row in enumerate(pipeline.data(run, Sight(), None)["shown"]["rows"]):
+        yield {**row, "position": at}
+
+
+# -- the run --------------------------------------------------------------------------------------
+
+
+def _figures(run: Run) -> Iterable[Row]:
+    return overview.data(run, Sight())["figures"]
+
+
+def _findings(run: Run) -> Iterator[Row]:
+    for each in problems(run):
+        yield vars(each)
+
+
+def _advice(run: Run) -> Iterator[Row]:
+    for each in advise(run):
+        cost = {} if each.cost is None else {f"cost_{k}": v for k, v in vars(each.cost).items()}
+        tries = [{"sentence": t.sentence, "edit": t.words, "command": t.command}
+                 for t in each.tries]  # fmt: skip
+        evidence = [fact.text for fact in each.evidence]
+        yield {**vars(each), **cost, "evidence": evidence, "tries": tries}
+
+
+def _phases(run: Run) -> Iterable[Row]:
+    return overview.data(run, Sight())["phases"]
+
+
+def _iterations(run: Run) -> Iterator[Row]:
+    at, rows = run.recording.iterations(0, _PAGE)
+    while rows:
+        for row in rows:
+            yield {name: getattr(row, name) for name in (
+                "number", "loss", "seconds", "root", "rate", "loss_scale", "skipped")}  # fmt: skip
+        at, rows = run.recording.iterations(at, _PAGE)
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+def _launches(run: Run) -> Iterator[Row]:
+    found = timeline.data(run, Sight())
+    columns, names = found["launches"], found["kernels"]
+    categories = [found["categories"][at] for at in names["category"]]
+    for at, kernel in enumerate(columns["kernel"].tolist()):
+        yield {
+            "launch": at, "kernel": names["name"][kernel], "category": categories[kernel],
+            "op": None if columns["op"][at] < 0 else columns["op"][at],
+            "place": found["places"][columns["place"][at]],
+            **{name: _measured(columns[name][at]) for name in ("median", "min", "p95")},
+            "flops": columns["flops"][at], "bytes": columns["bytes"][at],
+            "percent": found["percent"][at] if "percent" in found else None,
+        }  # fmt: skip
+
+
+def _measured(value: float) -> float | None:
+    """The timeline says NaN of what was not measured."""
+    return None if value != value else value
+
+
+def _spans(run: Run) -> Iterator[Row]:
+    found = timeline.data(run, Sight())
+    columns, launches, names = found["spans"], found["launches"], found["kernels"]["name"]
+    for at, launch in enumerate(columns["launch"].tolist()):
+        yield {
+            "launch": launch, "kernel": names[launches["kernel"][launch]],
+            "lane": found["lanes"][columns["lane"][at]], "start": columns["start"][at],
+            "duration": columns["duration"][at], "recorded": found["recorded"],
+        }  # fmt: skip
+
+
+def _samples(run: Run) -> Iterator[Row]:
+    for timing in run.timings():
+        for repeat, us in enumerate(timing.samples_us.tolist()):
+            yield {"launch": timing.launch, "kernel": timing.kernel, "repeat": repeat, "us": us}
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def _buffers(run: Run) -> Iterator[Row]:
+    found = memory.data(run, Sight())
+    columns = found["buffers"]
+    for at, key in enumerate(columns["key"].tolist()):
+        yield {
+            **{name: columns[name][at] for name in columns}, "id": key,
+            "tier": found["tiers"][columns["tier"][at]]["name"],
+            "kind": found["categories"][columns["category"][at]],
+            "op": None if columns["op"][at] < 0 else columns["op"][at],
+        }  # fmt: skip
+
+
+# -- the model's lines ----------------------------------------------------------------------------
+
+
+def _lines(of_nodes: bool) -> Callable[[Run], Iterator[Row]]:
+    def rows(run: Run) -> Iterator[Row]:
+        for file in source.data(run, Sight(stage=max(0, run.version.stages - 1)))["files"]:
+            if (file["path"] == source.NODES) != of_nodes:
+                continue
+            texts = (file["text"] or "").split("\n")
+            for row in file["rows"]:
+                whole = texts[row["line"] - 1] if 0 < row["line"] <= len(texts) else ""
+                check = {f"check_{name}": v for name, v in row.get("check", {}).items()}
+                text = row["text"] if of_nodes else whole.strip() or row["text"]
+                yield {**row, **check, "file": file["path"], "text": text}
+
+    return rows
+
+
+def _values(run: Run) -> Iterable[Row]:
+    return numeric_results.values(run.recording, place=run.kept_place)
+
+
+def _framework_values(run: Run) -> Iterable[Row]:
+    return numeric_results.framework_values(run.recording, run.kept_place)
+
+
+_AMOUNTS = (
+    "own_us:r=us own_bytes:r=bytes own_flop:r=flops with_calls_us:r=all_us"
+    " with_calls_bytes:r=all_bytes with_calls_flop:r=all_flops ops_at_import:i=import"
+    " ops_at_end:i=now check_verdict:t check_worst_error:r=check_error checks:i=check_count"
+    " check_stage:i check_rewrite:i op:i kernel:i"
+)
+
+#: The tables of the page by name, in the order of the views.
+PAGE: Mapping[str, Shown] = {
+    "figures": Shown("overview", "a figure of the run", "label:t value:r unit:t text:t hint:t",
+                     _figures),
+    "findings": Shown("overview", "something to look at, worst first",
+                      "severity:t title:t detail:t sight:t", _findings),
+    "advice": Shown(
+        "overview", "a hazard, the most severe first, then by cost (lists are JSON)",
+        "severity:t hazard:t title:t detail:t cost:r=cost_value cost_unit:t cost_estimated:b"
+        " cost_how:t cost_part:r evidence:t tries:t sight:t", _advice),
+    "phases": Shown("overview", "a phase of a training step",
+                    "phase:t stage:i ops:i launches:i time_us:r=us", _phases),
+    "passes": Shown(
+        "rail", "a pass: ops after it, what it changed, its checks",
+        "stage:i=index pass:t=name summary:t half:t changed:b exact:b ops:i ops_change:i=change"
+        " rewrites:i time_s:r=seconds bitwise:i within:i failed:i unchecked:i worst_error:r=worst"
+        " accumulated_error:r=accumulated", _passes),
+    "rewrites": Shown(
+        "rewrites", "one rule application",
+        "stage:i pass:t rewrite:i=n rule:t time_us:r=us verdict:t error:r ops_before:i=before"
+        " ops_after:i=after note:t name:t place:t scope:t", _rewrites),
+    "lines": Shown("source", "a line of the model's source, with what it costs",
+                   f"file:t line:i text:t {_AMOUNTS}", _lines(False)),
+    "nodes": Shown("source", "a node of the imported graph, with what it costs",
+                   f"number:i=line name:t=text kind:t scope:t {_AMOUNTS}", _lines(True)),
+    "kernels": Shown(
+        "kernels", "a kernel, the most expensive first",
+        "id:i name:t launches:i=count core:b cached:b compile_s:r=compile_seconds"
+        " schedule_steps:i=steps place:t op:i median_us:r min_us:r=min_us p95_us:r total_us:r"
+        " share:r predicted_us:r predicted_share:r times_predicted:r=ratio"
+        " percent_of_limit:r=percent bound:t work_flop:r=flops moved_bytes:r=bytes"
+        " flop_per_byte:r=intensity gflop_per_s:r=gflops gb_per_s:r=gbytes_per_s"
+        " threads_per_block:r=threads registers_per_thread:r=registers"
+        " shared_bytes:r=shared spilled_bytes:r=spilled occupancy:r occupancy_limit:t",
+        kernel_table.table),
+    "launches": Shown(
+        "timeline", "a launch of one execution, in program order",
+        "launch:i kernel:t category:t op:i place:t median_us:r=median min_us:r=min p95_us:r=p95"
+        " work_flop:r=flops moved_bytes:r=bytes percent_of_limit:r=percent", _launches),
+    "spans": Shown(
+        "timeline", "a launch on a thread or stream in one execution (recorded false: laid end to"
+        " end)", "launch:i kernel:t lane:t start_us:r=start duration_us:r=duration recorded:b",
+        _spans),
+    "samples": Shown("timeline", "one timed repeat of a launch",
+                     "launch:i kernel:t repeat:i time_us:r=us", _samples),
+    "buffers": Shown(
+        "memory", "a placed buffer; alive from step `first` to before step `end`",
+        "id:i name:t tier:t kind:t offset_bytes:i=offset size_bytes:i=size"
+        " unpadded_bytes:i=unpadded first:i=start end:i op:i type:t what:t place:t", _buffers),
+    "peaks": Shown("memory", "the most bytes alive after a pass",
+                   "stage:i pass:t peak_bytes:i=bytes op:i changed:b", memory.passes),
+    "planners": Shown("memory", "the arena that a planner needs for the recorded buffers",
+                      "planner:t arena_bytes:i=bytes lower_bound_bytes:i=bound time_ms:r=ms used:b",
+                      memory_plans.planners),
+    "recomputations": Shown(
+        "memory", "a plan of what a training step computes again",
+        "held_bytes:i=held part_of_saved:r=part extra_work:r=extra extra_work_bound:r=bound"
+        " peak_bytes:i=peak launches_again:i=again chosen:b", memory_plans.again),
+    "checks": Shown(
+        "numerics", "a rewrite or kernel checked on tensors, the worst of each pass first",
+        "stage:i pass:t rewrite:i rule:t verdict:t error:r tolerance:r absolute:r ulps:i old:r"
+        " new:r value:t type:t element:t op:i kind:t file:t line:i time_s:r=seconds note:t",
+        _checks),
+    "values": Shown(
+        "numerics", "statistics of a value on the example inputs",
+        "stage:i place:i value:i name:t type:t op:i kind:t kernel:t file:t line:i scope:t minimum:r"
+        " maximum:r mean:r nan:i inf:i first_bad:b histogram:t=bins", _values),
+    "framework_values": Shown(
+        "numerics", "a value of the import beside that of the model's framework",
+        "place:i framework:t node:t name:t type:t same:b error:r absolute:r ulps:i element:t"
+        " theirs:r ours:r op:i kind:t file:t line:i scope:t", _framework_values),
+    "iterations": Shown(
+        "training", "an iteration of a training run",
+        "iteration:i=number loss:r time_s:r=seconds receipt_root:t=root learning_rate:r=rate"
+        " loss_scale:r updates_left_out:i=skipped", _iterations),
+    "pipeline": Shown(
+        "pipeline", "a pass of the pipeline, skipped ones too",
+        "position:i pass:t=label half:t mandatory:b exact:b tolerance:t skipped:b limit:i repeat:b"
+        " own:b options:t requires:t ensures:t ends:t", _pipeline),
+}  # fmt: skip

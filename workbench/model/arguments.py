@@ -1,0 +1,40 @@
+"""Arguments of commands, checked: what a training run that is repeated has of them too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core_compiler.errors import CANNOT_HERE, UserError
+
+#: ``--tiling``: how loops are cut; the bits do not depend on it.
+TILINGS = {"default": "default", "alternate": "small"}
+
+
+def threads(arguments) -> int:
+    """``--threads``, checked; 0 means all."""
+    if arguments.threads < 0:
+        raise UserError(f"{arguments.threads} threads", "--threads", "give 0 (all) or more")
+    if arguments.threads > 4096:
+        raise UserError(f"{arguments.threads} threads", "--threads", "give 4096 at most")
+    return arguments.threads
+
+
+def pairs(texts: list[str], option: str) -> dict[str, Any]:
+    """``NAME=VALUE`` texts as a dictionary, whole numbers as such; UserError names a wrong one."""
+    made: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise UserError(f"cannot read {text!r}", option, "write NAME=VALUE")
+        made[name] = int(value) if value.removeprefix("-").isdecimal() else value
+    return made
+
+
+def require_execution(target: str) -> None:
+    """UserError (exit code 3) where this machine cannot execute for a target, before any work."""
+    from core_compiler import targets
+
+    missing = targets.target(target).available()
+    if missing:
+        fix = f"read the kernels with `workbench kernels MODEL -t {target}`, or choose -t cpu"
+        raise UserError(missing, f"target {target}", fix, CANNOT_HERE)

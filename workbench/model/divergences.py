@@ -1,0 +1,48 @@
+"""First differences of training runs that were found, kept beside the recording."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from core_compiler.debug.which_pass import Change
+from core_compiler.training.diverge import Difference
+from workbench.model.kept_results import Results
+
+
+def key_of(identity: str, iteration: int, roots: tuple[str, str]) -> str:
+    """What a result depends on: the computation, and both runs up to where they part."""
+    # The identity holds the contract's version.
+    return hashlib.sha256("\n".join([identity, str(iteration), *roots]).encode()).hexdigest()
+
+
+#: What a result is like: the op, or of two pipelines the pass.
+_LIKE = tuple(
+    json.loads(json.dumps(each.to_json()))
+    for each in (Difference(0, True), Change(0, "", ("", "")))
+)
+#: Lists of a result by what they hold.
+_LISTS = {"element": int, "numbers": float, "history": str, "kernels": str, "how": str,
+          "missing": str, "passing": str}  # fmt: skip
+_PAIRS = ("numbers", "kernels", "how", "missing", "passing")
+
+
+def _sound(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    like = _LIKE["pass" in found]
+    try:
+        found = {"missing": ["", ""], "passing": ["", ""], **found}  # results of before lack them
+        made = {name: type(part)(found[name]) for name, part in like.items()}
+        for name in made.keys() & _LISTS.keys():
+            made[name] = [_LISTS[name](each) for each in made[name]]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return made if all(len(made.get(name, "ab")) == 2 for name in _PAIRS) else None
+
+
+def _words(result: Mapping[str, Any]) -> str:
+    return f"{result.get('op') or result.get('value')} is the first that differs"
+
+
+RESULTS = Results(".diverge.json", _sound, _words)

@@ -1,0 +1,142 @@
+"""What failed in a checked compile, as plain rows: for the command line, plugin and training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core_compiler.compiler import Compilation
+from core_compiler.debug.bisect import Finding
+from core_compiler.ir import Module, Op, Value
+from core_compiler.ir.claims import Gradient
+from core_compiler.ir.events import CheckRecord
+from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.ir.text import print_op
+from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.stage import Stage
+from workbench.queries import numeric_results
+
+#: What the rows of an import's values have for a pass, and those of an op's own reference.
+IMPORT, REFERENCE = "import", "reference"
+
+
+def rows(made: Compilation) -> list[dict[str, Any]]:
+    """A row for each failed check, in the order of the passes.
+
+    ``pass``, ``rule`` (or what was checked: results, kernel, memory...), ``op`` as text, ``line``
+    of the model (``file:line``), ``element``, the values there (``want``, ``got``), ``error``
+    relative to the largest magnitude, ``ulps``, ``note``.  Before them the rows of references that
+    two independent checks find at fault.
+    """
+    found = [
+        (stage, record)
+        for stage in made.stages
+        for record in made.checks.get(stage.index, ())
+        if record.verdict == "failed"
+    ]
+    narrowed = next((record for stage, record in found if stage.index), None)  # of a pass
+    return [
+        *_of_references(found), *(_row(made, *each, first=each[1] is narrowed) for each in found)
+    ]  # fmt: skip
+
+
+def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The row of the first node of an import that is not what its framework computes, ``told``
+    being :func:`workbench.queries.numeric_results.framework`; empty where none differs."""
+    beyond = told and told["beyond"]
+    if not told or not beyond:
+        return []
+    same = ("op", "line", "element", "want", "got", "error", "ulps", "note")
+    return [{
+        "pass": IMPORT, "rule": f"{told['framework']} {beyond['node']}",
+        **{name: beyond[name] for name in same},
+    }]  # fmt: skip
+
+
+def _of_references(found: Sequence[tuple[Stage, CheckRecord]]) -> list[dict[str, Any]]:
+    """The rows of ops whose reference neither a numerical derivative agrees with (where a gradient
+    is made of them) nor the kernel that lowering makes of them: no rule and no lowering is at fault
+    in the same op by chance."""
+    derived = {op.kind: op for _, record in found if record.rewrite is not None
+               and isinstance(record.rewrite.claim, Gradient)
+               for op in record.rewrite.new}  # fmt: skip
+    lowered = {
+        inner.kind
+        for stage, record in found if record.kind == "loops"
+        for op in stage.module.main.body.ops
+        if op.kind == LAUNCH and record.value in (*op.operands, *op.results)
+        for inner in op.regions[0].ops
+    }  # fmt: skip
+    note = ("its reference agrees neither with a numerical derivative (its gradient rule) nor with "
+            "the plain loops that it is lowered to")  # fmt: skip
+    return [
+        _told(REFERENCE, kind, op, op.results[0], (), (None, None), math.inf, note)
+        for kind, op in derived.items()
+        if kind in lowered and kind not in CONSTANTS
+    ]
+
+
+def of_step(wrong: str) -> list[dict[str, Any]]:
+    """The row of a training step that does not carry on what its program makes."""
+    return [_told("training step", "state", None, None, (), (None, None), math.inf, wrong)]
+
+
+def of_finding(found: Finding) -> dict[str, Any]:
+    """The row of what ended a checked compile."""
+    modules = [found.before] if found.before is not None else []
+    rule = found.rewrite.rule if found.rewrite is not None else found.how
+    return _told(
+        found.pass_label, rule, _op(modules, found.rewrite, found.value), found.value, found.index,
+        found.numbers or (None, None), found.error, found.note,
+    )  # fmt: skip
+
+
+def _row(made: Compilation, stage: Stage, record: CheckRecord, first: bool) -> dict[str, Any]:
+    finding = made.finding
+    rewrite, value, name = record.rewrite, record.value, stage.name
+    if finding is not None and first:  # narrowed further than the check alone
+        name, rewrite = finding.pass_label, finding.rewrite or rewrite
+        value = value if value is not None else finding.value
+    modules = [stage.module] if stage.before is None else [stage.before, stage.module]
+    rule = rewrite.rule if rewrite is not None else record.kind
+    return _told(
+        name, rule, _op(modules, rewrite, value), value, record.index, (record.old, record.new),
+        record.worst_error, record.note,
+    )  # fmt: skip
+
+
+def _told(
+    name: str, rule: str, op: Op | None, value: Value | None, index: Sequence[int],
+    there: tuple[float | None, float | None], error: float, note: str,
+) -> dict[str, Any]:  # fmt: skip
+    nodes = op.origin.nodes() if op is not None and op.origin is not None else ()
+    dtype = getattr(getattr(value, "type", None), "dtype", None)
+    return {
+        "pass": name,
+        "rule": rule,
+        "op": None if op is None else print_op(op),
+        "line": next((f"{n.file}:{n.line}" for n in nodes if n.file), None),
+        "element": list(index),
+        "want": there[0],
+        "got": there[1],
+        "error": numeric_results.as_number(error),
+        "ulps": None if dtype is None else numeric_results.ulps(*there, dtype.numpy),
+        "note": note,
+    }
+
+
+def _op(modules: Sequence[Module], rewrite: Any, value: Value | None) -> Op | None:
+    """The op that made the value before the pass, or that the rewrite replaced; of a gradient the
+    op that it is of."""
+    claim = None if rewrite is None else rewrite.claim
+    if isinstance(claim, Gradient) and claim.forward:
+        return claim.forward[-1]
+    if value is not None:
+        for module in modules:
+            found = next((op for op in module.walk() if value in op.results), None)
+            if found is not None:
+                return found
+    if rewrite is not None:
+        return next(iter(reversed((*rewrite.new, *rewrite.old))), None)
+    return None

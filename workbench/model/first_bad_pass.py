@@ -1,0 +1,324 @@
+"""The first pass of a compile that is wrong, as plain data: for the command line, the page, and
+kept beside the recording."""
+
+from __future__ import annotations
+
+import base64
+import io
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import numpy as np
+
+from core_compiler import compiler
+from core_compiler.compiler import Compilation, Options
+from core_compiler.debug import elementary, translations
+from core_compiler.debug.bisect import (
+    Finding,
+    Looked,
+    bisect,
+    made_by,
+    of_import,
+    tensor_value,
+)
+from core_compiler.errors import UserError
+from core_compiler.ir.text import print_module, print_ops, value_names
+from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.legality import levels
+from core_compiler.regular_files import need_regular
+from workbench.model import recorded_model, reducing
+from workbench.model.kept_results import Result, Results
+from workbench.model.models import Model
+from workbench.queries import numeric_results
+
+#: Largest error of the outputs since the import, relative, that is no fault.
+TOLERANCE = 1e-3
+#: How long the program is made smaller for the page (seconds).
+REDUCE_SECONDS = 60.0
+#: A reproducer beyond this many bytes is not kept beside the recording.
+MOST = 1 << 20
+Progress = Callable[[str, int, int], None]
+
+
+def tolerance(value: Any, where: str = "--tolerance") -> float:
+    """A tolerance that a person gave, checked."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise UserError(f"{str(value)[:40]!r} is no number", where, "write 1e-3") from None
+    if not 0 < found < float("inf"):
+        raise UserError(f"{found:g} is no error", where, "give a number above 0")
+    return found
+
+
+def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
+    """The model's inputs from an ``.npz``: by their names, or ``arr_0``, ``arr_1``... in order.
+
+    Of a training step the batch; what else it carries may be there too.  UserError where the file
+    cannot be read, or an array is missing or has another shape or dtype.
+    """
+    need_regular(path)
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            arrays = {name: held[name] for name in held.files}
+    except OSError as error:
+        why = error.strerror or "it is no .npz"
+        raise UserError(f"cannot be read: {why}", str(path), "check the path") from None
+    except (ValueError, zipfile.BadZipFile, KeyError, AttributeError, TypeError) as error:
+        raise UserError(f"this is no .npz of plain arrays ({str(error)[:120]})", str(path),
+                        "write it with numpy.savez") from None  # fmt: skip
+    own = len(model.inputs) - len(model.imported.state)
+    needed = recorded_model.batch_of(model) or range(own)
+    made = []
+    for place, wanted in enumerate(model.inputs[:own]):
+        names = [*model.imported.inputs[place : place + 1], f"arr_{place}"]
+        given = next((arrays[name] for name in names if name in arrays), None)
+        kind = f"{wanted.dtype} of shape {list(wanted.shape)}"
+        if given is None and place not in needed:
+            made.append(wanted)
+            continue
+        if given is None:
+            raise UserError(f"has no array {' or '.join(names)}", str(path),
+                            f"add it: {kind}; there are {', '.join(arrays) or 'none'}")  # fmt: skip
+        if given.shape != wanted.shape or given.dtype != wanted.dtype:
+            raise UserError(f"{names[0]} is {given.dtype} of shape {list(given.shape)}", str(path),
+                            f"the model takes {kind}")  # fmt: skip
+        made.append(np.ascontiguousarray(given).reshape(given.shape))  # it gives rank 0 an axis
+    return (*made, *model.inputs[own:])
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Where to look.  ``inputs`` are arrays for main's arguments; ``tolerance`` is the largest
+    error of the outputs that is no fault; ``execute``: compare machine code too."""
+
+    model: Model
+    target: str
+    options: Options
+    inputs: Sequence[np.ndarray]
+    tolerance: float = TOLERANCE
+    execute: bool = True
+
+    def run(self, progress: Progress) -> tuple[dict[str, Any], Compilation, Finding | None]:
+        """What was found as plain data (see :func:`facts`), the compilation as far as it is right,
+        and the finding."""
+        options = recorded_model.whole(self.options, self.model)
+        made = compiler.start(self.model.imported.module, self.target, options, list(self.inputs))
+        if self.model.spec.kind == recorded_model.KIND:
+            recorded_model.check_pipeline(self.model.spec.text, made.steps)
+        looked = Looked()
+        found = bisect(
+            made, self.inputs, levels=levels(), tolerance=self.tolerance, execute=self.execute,
+            progress=progress, looked=looked,
+        )  # fmt: skip
+        if found is None:  # what moves no number: a wrong translation that another stands in for,
+            module = self.model.imported.module  # a function that all stages compute in one way
+            wrong = [
+                *translations.checks(self.model.imported.facts, module),
+                *elementary.checks(made.module, module),
+            ]
+            found = of_import(module, wrong[0]) if wrong else None
+        data = facts(found, looked, made)
+        given = {
+            "model": self.model.name, "target": made.target.name, "tolerance": self.tolerance,
+            "stood_in": recorded_model.stood_in(self.model, self.inputs is not self.model.inputs),
+        }  # fmt: skip
+        return {**data, **given}, made, found
+
+    def suspect(self, made: Compilation, found: Finding) -> reducing.Suspect:
+        """What to reduce; UserError where no pass is wrong but the import."""
+        if not found.stage:
+            raise UserError(f"no pass shows it: {found.note}", self.model.name,
+                            "a model of that node alone is the program that shows it")  # fmt: skip
+        modules = [stage.module for stage in made.stages]
+        return reducing.suspect(
+            modules, made.steps, found.seen, self.model.name, self.inputs, made.target,
+            made.options, self.tolerance,
+        )  # fmt: skip
+
+
+def facts(found: Finding | None, looked: Looked, made: Compilation) -> dict[str, Any]:
+    """A search as plain data; where nothing is wrong, the fields of the finding are None or empty.
+
+    ``first_bad_pass``, its ``stage``, ``how`` that was seen, the ``note``;
+    ``first_bad_rewrite`` (``number`` from 0); the ``value`` with the ``index`` of its worst
+    element, the ``numbers`` there (right, wrong), ``ulps`` and ``absolute`` apart, the relative
+    ``error``;
+    ``model_lines`` (``file:line``) that the value comes from.  ``looked``: what was right.
+    """
+    data: dict[str, Any] = {
+        "first_bad_pass": None, "first_bad_rewrite": None, "value": None, "stage": None, "how": "",
+        "note": "", "error": None, "index": [], "numbers": None, "absolute": None, "ulps": None,
+        "model_lines": [],
+        "looked": {
+            "passes": looked.passes, "of": len(made.steps), "verdicts": dict(looked.verdicts),
+            "error": looked.error, "worst_pass": looked.worst_pass, "launches": looked.launches,
+            "not_executed": looked.not_executed,
+        },
+    }  # fmt: skip
+    return data if found is None else data | _told(found)
+
+
+def _told(found: Finding) -> dict[str, Any]:
+    names: dict = {}
+    assert found.before is not None
+    for function in found.before.functions.values():
+        names |= value_names(function)
+    value, op, rewrite = tensor_value(found), made_by(found), found.rewrite
+    nodes = op.origin.nodes() if op is not None and op.origin is not None else ()
+    told = None
+    if rewrite is not None or found.number is not None:
+        old, new = (rewrite.old, rewrite.new) if rewrite else ((), ())
+        lines = print_ops((*old, *new), names)
+        told = {
+            "number": found.number,
+            "rule": rewrite.rule if rewrite else None,
+            "source": rewrite.source if rewrite else "",
+            "function": rewrite.function if rewrite else "",
+            "note": rewrite.note if rewrite else "",
+            "old": lines[: len(old)],
+            "new": lines[len(old) :],
+        }
+    dtype = getattr(getattr(value, "type", None), "dtype", None)
+    right, wrong = found.numbers or (None, None)
+    apart = None if right is None or wrong is None else abs(wrong - right)
+    return {
+        "first_bad_pass": found.pass_label,
+        "first_bad_rewrite": told,
+        "value": None if value is None else names.get(value) or f"%{value.name or '?'}",
+        "stage": found.stage,
+        "how": found.how,
+        "note": found.note,
+        "error": found.error,
+        "index": list(found.index),
+        "numbers": None if found.numbers is None else [right, wrong],
+        "absolute": apart,
+        "ulps": None if dtype is None else numeric_results.ulps(right, wrong, dtype.numpy),
+        "model_lines": list(dict.fromkeys(f"{n.file}:{n.line}" for n in nodes if n.file)),
+    }
+
+
+# -- with the program that shows it ----------------------------------------------------------------
+
+
+def reduced(
+    search: Search, made: Compilation, found: Finding, progress: Progress,
+    seconds: float = REDUCE_SECONDS,
+) -> dict[str, Any]:  # fmt: skip
+    """The smallest program that shows a finding: ``problem`` ("" where there is one), the counts of
+    ``workbench reduce --json``, its IR as ``text``, and ``download``: the reproducer, one file or a
+    zip of those that it needs, in base64 (None where it is too large to be kept)."""
+    with tempfile.TemporaryDirectory(prefix="compiler-workbench-") as name:
+        folder = Path(name) / "reproducer"
+        try:
+            suspect = search.suspect(made, found)
+            wrote = reducing.written(suspect, folder, seconds, progress)
+        except UserError as error:  # passes that cannot be written as Python
+            return {**_NOTHING, "problem": str(error)}
+        if wrote is None:
+            return {**_NOTHING, "problem": "the pass does not fail when it runs on its own"}
+        data, case = wrote
+        paths = [Path(path) for path in data["files"]]
+        counts = {k: data[k] for k in _NOTHING if k in data}
+        return {
+            **_NOTHING, **counts, "files": [path.name for path in paths],
+            "stopped": data["stopped"] or "", "text": print_module(case.case.module),
+            "download": _download(paths),
+        }  # fmt: skip
+
+
+_NOTHING: dict[str, Any] = {
+    "problem": "", "ops_before": 0, "ops_after": 0, "tried": 0, "seconds": 0.0, "stopped": "",
+    "runs_alone": False, "says": "", "files": [], "text": "", "download": None,
+}  # fmt: skip
+
+
+def _download(paths: Sequence[Path]) -> dict[str, str] | None:
+    if sum(path.stat().st_size for path in paths) > MOST:
+        return None
+    if len(paths) == 1:
+        return {"name": paths[0].name, "base64": _base64(paths[0].read_bytes())}
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in paths:
+            archive.write(path, f"reproducer/{path.name}")
+    return {"name": "reproducer.zip", "base64": _base64(held.getvalue())}
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+# -- kept beside the recording ---------------------------------------------------------------------
+
+
+def key_of(identity: str | None, tolerance: float, inputs: str) -> str:
+    """What a result depends on: the recording (``Run.identity``: its file may be written anew),
+    the numerics contract's version, and how it was looked; ``inputs``: the path of an ``.npz``,
+    or ""."""
+    return f"{_whose(identity)}{tolerance!r} {inputs}"
+
+
+def newest(recording: Path, identity: str | None) -> Result | None:
+    """What was found last in a recording."""
+    return RESULTS.newest(recording, _whose(identity))
+
+
+def _whose(identity: str | None) -> str:
+    return f"{identity} contract {CONTRACT_VERSION} "
+
+
+_NUMBER = (int, float)
+_LIKE: dict[str, Any] = {
+    "model": str, "target": str, "tolerance": _NUMBER, "inputs": str, "stood_in": str,
+    "first_bad_pass": (str, NoneType), "value": (str, NoneType), "stage": (int, NoneType),
+    "how": str, "note": str, "error": (*_NUMBER, NoneType), "index": [int],
+    "numbers": ([_NUMBER], NoneType), "absolute": (*_NUMBER, NoneType), "ulps": (int, NoneType),
+    "model_lines": [str],
+    "first_bad_rewrite": ({
+        "number": (int, NoneType), "rule": (str, NoneType), "source": str, "function": str,
+        "note": str, "old": [str], "new": [str],
+    }, NoneType),
+    "looked": {
+        "passes": int, "of": int, "verdicts": dict, "error": _NUMBER, "worst_pass": str,
+        "launches": (int, NoneType), "not_executed": str,
+    },
+    "reduced": ({
+        "problem": str, "ops_before": int, "ops_after": int, "tried": int, "seconds": _NUMBER,
+        "stopped": str, "runs_alone": bool, "says": str, "files": [str], "text": str,
+        "download": ({"name": str, "base64": str}, NoneType),
+    }, NoneType),
+}  # fmt: skip
+
+
+def _fits(value: Any, like: Any) -> bool:
+    """Whether ``value`` has the types that ``like`` shows: a type, a list of one kind, a dictionary
+    by name, or a tuple of what it may be."""
+    if isinstance(like, tuple):
+        return any(_fits(value, each) for each in like)
+    if isinstance(like, list):
+        return isinstance(value, list) and all(_fits(each, like[0]) for each in value)
+    if isinstance(like, dict):
+        return isinstance(value, dict) and all(
+            name in value and _fits(value[name], each) for name, each in like.items()
+        )
+    return isinstance(value, like)
+
+
+def _sound(found: Mapping[str, Any]) -> Result | None:
+    found = {"stood_in": "", **found}  # which earlier results lack
+    sound = _fits(found, _LIKE) and len(found["numbers"] or "ab") == 2
+    return {name: found[name] for name in _LIKE} if sound else None
+
+
+def _words(result: Mapping[str, Any]) -> str:
+    named = result.get("first_bad_pass")
+    return f"{named} is the first bad pass" if named else "nothing is wrong"
+
+
+RESULTS = Results(".bisect.json", _sound, _words)

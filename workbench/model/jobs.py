@@ -1,0 +1,170 @@
+"""The one road from a model to a recording, for the command line, the page and notebooks."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from core_compiler import __version__, compiler, targets
+from core_compiler.compiler import Cancelled, Compilation, Options
+from core_compiler.edit_facts import edit_facts
+from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.ir.events import Observer, Observers
+from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.record.recorder import Recorder
+from core_compiler.record.resumed import Executed
+from core_compiler.runtime.budget import SECONDS
+from core_compiler.telemetry import tell
+from workbench.model import peers, recorded_model
+from workbench.model.models import Model
+from workbench.model.stepping import Hold
+from workbench.queries import numeric_results
+
+_LIBRARIES = ("torch", "onnx", "transformers", "numpy", "numba", "llvmlite")
+
+
+def compile(
+    model: Model,
+    target: str | Any = "cpu",
+    options: Options = Options(),
+    path: Path | str | None = None,
+    observer: Observer | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    execute: bool = False,
+    source_text: bool = True,
+    hold: Hold | None = None,
+    against: str = "",
+    seconds: float = SECONDS,
+) -> Compilation:
+    """Compile ``model`` for ``target``; with ``path``, record everything into that ``.run`` file.
+
+    ``execute`` runs the program once on the model's inputs and times every launch (``seconds`` is
+    what the timing may take), into the same recording, or records why this machine cannot.
+    ``against`` names the framework whose values are compared with the import's, each with its
+    node's.  A compile that fails or is stopped keeps the stages it has finished; the recording then
+    says how it ended.  ``hold`` says before each pass whether to run it.
+    """
+    # Refused, if at all, before a recording of that name is replaced.
+    compared = peers.values(model, against) if against else None
+    watchers = [o for o in (observer,) if o is not None]
+    recorder = None if path is None else Recorder(Path(path), source_text=source_text)
+    if recorder is not None:
+        watchers.append(recorder)
+    watching = Observers(*watchers)
+    watching.begin(describe(model, getattr(target, "name", target), options, source_text))
+    try:
+        started = time.perf_counter()
+        if not model.cached:
+            # A model seen for the first time will need kernels that no cache has yet.
+            (targets.target(target) if isinstance(target, str) else target).prepare()
+        made = compiler.start(
+            model.imported.module, target, recorded_model.whole(options, model), model.inputs,
+            watching, cancelled,
+        )  # fmt: skip
+        if compared is not None:
+            _compare(compared, against, watching)
+        made.stand_for(model.imported)
+        if hold is not None:
+            hold.begin(watching, recorder)
+            while hold.go_on(made):
+                made.step()
+        made.finish()
+        watching.figures({"compile_seconds": time.perf_counter() - started})
+        tell(made, watching)
+        if cancelled():
+            raise Cancelled
+        missing = made.not_executed if execute else None
+        if missing:
+            watching.figures({"not_executed": missing})
+        elif execute:
+            made.profile(*model.inputs, seconds=seconds)
+    except (KeyboardInterrupt, Cancelled):
+        watching.end("cancelled", "stopped by the user")
+        raise
+    except UserError as error:
+        watching.end("failed", str(error))
+        raise
+    except Exception as error:
+        watching.end("failed", f"{type(error).__name__}: {error}")
+        raise
+    watching.end("finished")
+    return made
+
+
+def execute(
+    model: Model,
+    target: str | Any,
+    options: Options,
+    path: Path | str,
+    observer: Observer | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    seconds: float = SECONDS,
+) -> Compilation:
+    """Execute the program of the recording ``path`` once more and add what its launches took to the
+    recording, which is otherwise left as it is.
+
+    ``model``, ``target`` and ``options`` are those it was compiled with: the program is compiled
+    again, mostly from caches.  UserError where that makes another program than the recorded one, or
+    where this machine cannot execute it.
+    """
+    made = compile(model, target, replace(options, check=False), observer=observer,
+                   cancelled=cancelled)  # fmt: skip
+    if made.not_executed:
+        raise UserError(made.not_executed, f"target {made.target.name}",
+                        "execute it on a machine that has the device", CANNOT_HERE)  # fmt: skip
+    own = not recorded_model.stood_in(model)
+    recorder = Executed(path, made.identity if own else "", made.module, digests=own)
+    try:
+        made.observer = Observers(made.observer, recorder)
+        made.profile(*model.inputs, seconds=seconds)
+    finally:
+        recorder.close()
+    return made
+
+
+def _compare(compared: Callable[..., Any], against: str, watching: Observer) -> None:
+    """Tell how the import's values compare with the framework's."""
+    what = f"compare with {against}"
+    found = compared(lambda done, total: watching.progress(what, done, total))
+    watching.framework(found.records)
+    name, beyond = numeric_results.FRAMEWORK, found.beyond
+    watching.figures({
+        name: against, f"{name}_left_out": found.left_out, f"{name}_verdict": found.verdict,
+        f"{name}_beyond": "" if beyond is None else json.dumps(numeric_results.beyond(beyond)),
+    })  # fmt: skip
+
+
+def describe(
+    model: Model, target: str, options: Options, source_text: bool = True
+) -> dict[str, Any]:
+    """What a recording says about how it was made; ``source_text``: with the code of inserted
+    passes."""
+    facts = dict(model.imported.facts)
+    trained = facts.get("training")
+    return {
+        "model": model.name, "spec": model.spec.text, "kind": model.spec.kind,
+        "frontend": model.spec.frontend, "sizes": dict(model.spec.sizes), "target": target,
+        "mode": "inference" if trained is None else "training",
+        **({} if trained is None else {"training": trained}),
+        "inputs": list(model.imported.inputs), "outputs": list(model.imported.outputs),
+        "facts": facts,
+        "imported_from_cache": model.cached, "workbench": __version__, "contract": CONTRACT_VERSION,
+        "threads": options.threads, "checked": options.check,
+        "edit": edit_facts(options.edit, source_text), "target_options": dict(options.target),
+        "pass_timeout": options.pass_timeout,
+        "python": platform.python_version(), "versions": {n: _version(n) for n in _LIBRARIES},
+        "sources": dict(model.imported.sources),
+    }  # fmt: skip
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,93 @@
+"""Whether a model fits in this machine's memory, said before anything large is tried."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+from core_compiler.ir.attributes import Resource
+from core_compiler.ir.core import Module
+from core_compiler.ir.types import TensorType
+from core_compiler.runtime.memory import require
+from workbench.model import import_cache, models
+
+#: Copies of the weights while a model is imported: the framework's, its export's, and ours.
+IMPORT_COPIES = 3
+_F32 = 4
+_BYTES = {"f32": 4, "i64": 8}
+
+
+def before_import(wanted: models.Spec) -> None:
+    """UserError (exit code 3) where importing needs more memory than is free.
+
+    Files count by their size (external data too), samples by the catalogue: weights grow with the
+    square of ``width``, inputs with ``batch``.
+    """
+    require(import_bytes(wanted), wanted.text)
+
+
+def import_bytes(wanted: models.Spec) -> int:
+    """An estimate from below of the bytes that importing takes; 0 where nothing is known."""
+    if wanted.kind in ("onnx", "pt2"):
+        return 2 * sum(p.stat().st_size for p in import_cache.model_files(Path(wanted.text)))
+    if wanted.kind in ("ir", "stablehlo"):  # bytes, text and tokens
+        return 4 * Path(wanted.text).stat().st_size
+    if wanted.kind != "sample":
+        return 0
+    from sample_models.catalogue import check_sizes
+
+    sizes = {"width": 1.0, "depth": None, "batch": 1, "seed": 0, **wanted.sizes}
+    entry = check_sizes(wanted.text, **sizes)
+    full = entry.depth if isinstance(entry.depth, int) else max(entry.depth)
+    share = min(1.0, sizes["depth"] / full) if sizes["depth"] else 1.0
+    weights = entry.parameters * _F32 * min(sizes["width"], sizes["width"] ** 2) * share
+    inputs = sum(prod(i.shape) * _BYTES.get(i.dtype, 8) for i in entry.inputs)
+    # Two sets of inputs, each as the framework's tensors and as arrays.
+    return int(IMPORT_COPIES * weights + 4 * inputs * sizes["batch"] * _smaller(entry, sizes))
+
+
+def _smaller(entry, sizes) -> float:
+    """How much smaller the inputs are where a sample's own sizes were set."""
+    share = 1.0
+    for name, default in entry.sizes.items():
+        if isinstance(default, int) and isinstance(sizes.get(name), int):
+            share *= (sizes[name] / default) ** (2 if name == "image" else 1)
+    return share
+
+
+def before_compile(model: models.Model) -> None:
+    """UserError (exit code 3) where executing the imported model needs more memory than is free."""
+    require(execute_bytes(model.imported.module), model.name)
+
+
+#: Ops whose operands and results lie in memory whatever is fused around them.
+_IN_MEMORY = frozenset(
+    {"core.conv", "core.conv_transpose", "core.matmul", "core.contract", "core.linear"}
+)
+
+
+def execute_bytes(module: Module) -> int:
+    """An estimate from below: the weights, the inputs and the largest product's tensors.
+
+    The exact need is known when memory is planned; loading the program asks again.
+    """
+    weights = {
+        v.digest: v.type.bytes
+        for op in module.walk()
+        for v in op.attributes.values()
+        if isinstance(v, Resource)
+    }
+    largest = max(
+        (
+            sum(_size(v) for v in (op.operands[0], *op.results))
+            for op in module.walk()
+            if op.kind in _IN_MEMORY
+        ),
+        default=0,
+    )
+    return sum(weights.values()) + largest + sum(map(_size, module.main.arguments))
+
+
+def _size(value) -> int:
+    kind = value.type
+    return kind.bytes if isinstance(kind, TensorType) and kind.is_static else 0

@@ -1,0 +1,197 @@
+"""The same model in another framework, to compare numbers and speed with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from core_compiler.arrays import to_torch
+from core_compiler.errors import UserError, raised_at, raised_inside
+from workbench.model.models import Model, load, need
+
+if TYPE_CHECKING:
+    from core_compiler.debug.framework import Compared
+
+#: The frameworks that a model can be compared with.
+PEERS = ("torch", "torch.compile", "onnxruntime", "jax", "keras", "tensorflow")
+
+#: The framework whose nodes an import has, by the frontend that read the model.
+HOME = {
+    "torch": "torch", "onnx": "onnxruntime", "jax": "jax", "stablehlo": "jax", "keras": "keras",
+    "tensorflow": "tensorflow",
+}  # fmt: skip
+
+
+def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:
+    """The same model in another framework, as a function of NumPy arrays (which holds its own
+    state, if it has one).
+
+    ``framework``: one of :data:`PEERS`.  UserError where the model cannot run there, or the
+    framework is not installed.
+    """
+    found = _peer(model, framework, threads)
+    own = len(model.inputs) - len(model.imported.state)
+    return (lambda *arrays: found(*arrays[:own])) if model.imported.state else found
+
+
+def values(model: Model, framework: str) -> Callable[..., Compared]:
+    """Compares each value of the model's import with ``framework``'s own: a function of how to hear
+    of progress (done, total).
+
+    Only the framework that a model comes from has the nodes of its import (:data:`HOME`; a program
+    of StableHLO is JAX's).  UserError for others, and where it is not installed.
+    """
+    home = HOME.get(model.spec.frontend)
+    if framework not in PEERS:
+        raise UserError(f"no peer is called {framework!r}", "--against",
+                        f"choose one of {', '.join(PEERS)}")  # fmt: skip
+    if framework != home:
+        only = f"use --against {home}" if home else "compare the outputs: workbench run --against"
+        raise UserError(f"{framework} does not know the nodes of a model that was read by "
+                        f"{model.spec.frontend}", model.spec.text, only)  # fmt: skip
+    need(framework, "peers" if framework == "onnxruntime" else framework)
+
+    def run(progress: Callable[[int, int], None]) -> Compared:
+        from core_compiler.debug.framework import compare
+
+        at_hand = model if model.imported.nodes is not None else load(model.spec, cache=False)
+        nodes = at_hand.imported.nodes
+        assert nodes is not None
+        module, own = model.imported.module, len(model.inputs) - len(model.imported.state)
+        copies = [np.array(a) for a in model.inputs]
+        return compare(module, copies, nodes, own, at_hand.imported.module, progress)
+
+    return _telling(run, framework, model.spec.text)
+
+
+def _peer(model: Model, framework: str, threads: int) -> Callable[..., tuple[np.ndarray, ...]]:
+    if framework in ("torch", "torch.compile"):
+        return _torch_peer(model, framework == "torch.compile", threads)
+    if framework == "onnxruntime":
+        return _onnxruntime_peer(model, threads)
+    if framework in ("jax", "keras", "tensorflow"):
+        return _telling(_own_peer(model, framework), framework, model.spec.text)
+    raise UserError(f"no peer is called {framework!r}", "--against",
+                    f"choose one of {', '.join(PEERS)}")  # fmt: skip
+
+
+def _own_peer(model: Model, framework: str):
+    """The model in the framework that it came from."""
+    if model.spec.frontend == framework and model.live is not None:
+        return model.live
+    if model.spec.kind == "stablehlo" and framework == "jax":
+        need("jax", "jax")
+        from core_compiler.frontends.stablehlo.nodes import on_arrays as program
+
+        return program(Path(model.spec.text))
+    if model.spec.kind == framework == "keras":  # imported from the cache
+        from core_compiler.frontends.keras import on_arrays, read_file
+
+        return on_arrays(read_file(Path(model.spec.text), trust=model.spec.trust))
+    raise UserError(f"{framework} can run its own models only", model.spec.text,
+                    "compare with torch or onnxruntime")  # fmt: skip
+
+
+def _torch_peer(model: Model, compiled: bool, threads: int):
+    need("torch", "torch")
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+    wanted = model.spec
+    if wanted.kind == "sample":
+        from sample_models.catalogue import build
+
+        module: Any = build(wanted.text, **wanted.sizes).module
+    elif wanted.kind == "function" and wanted.frontend == "torch":
+        module = model.live
+    elif wanted.kind == "pt2":
+        from core_compiler.frontends.pytorch.archive import read_pt2
+
+        module = read_pt2(Path(wanted.text), trust=wanted.trust).module()
+    else:
+        fix = f"use --against {'onnxruntime' if wanted.kind == 'onnx' else wanted.frontend}"
+        raise UserError("torch cannot run it", wanted.text, fix)
+    state = _state(module) if model.imported.state else {}
+    begin = {name: tensor.detach().clone() for name, tensor in state.items()}
+    if compiled:
+        module = torch.compile(module)
+    from core_compiler.frontends.pytorch.tensors import to_numpy
+
+    def run(*arrays):
+        with torch.no_grad():
+            for name, tensor in state.items():  # what a call before wrote is no part of this one
+                tensor.copy_(begin[name])
+            made = module(*map(to_torch, arrays))
+        leaves = torch.utils._pytree.tree_leaves(made)
+        return tuple(to_numpy(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+    def quiet(*arrays):
+        with redirect_stdout(sys.stderr):  # standard output is for answers
+            return run(*arrays)
+
+    return _telling(run if model.live is None else quiet, "torch", wanted.text)
+
+
+def _state(module) -> dict[str, Any]:
+    """The tensors that a torch module holds, by name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _onnxruntime_peer(model: Model, threads: int):
+    need("onnxruntime", "peers")
+    import onnxruntime
+
+    wanted = model.spec
+    if wanted.kind == "sample":
+        from sample_models.export import export_onnx
+
+        path = export_onnx(wanted.text, **wanted.sizes)
+    elif wanted.kind == "onnx":
+        path = Path(wanted.text)
+    else:
+        raise UserError("onnxruntime needs an .onnx file", wanted.text, "use --against torch")
+    options = onnxruntime.SessionOptions()
+    if threads:
+        options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    open_session = _telling(onnxruntime.InferenceSession, "onnxruntime", wanted.text)
+    session = open_session(str(path), options, providers=["CPUExecutionProvider"])
+    names = [i.name for i in session.get_inputs()]
+
+    def run(*arrays):
+        return tuple(session.run(None, dict(zip(names, arrays, strict=True))))
+
+    return _telling(run, "onnxruntime", wanted.text)
+
+
+#: Where frameworks are installed.
+_PACKAGES = ("torch", "onnxruntime", "jax", "jaxlib", "keras", "tensorflow")
+
+
+def _telling(function: Callable, framework: str, where: str) -> Callable:
+    """``function``, what the framework raises in it told as a UserError; what our own ops raise on
+    the framework's values is a finding, with exit code 1."""
+
+    def told(*arguments, **keywords):
+        try:
+            return function(*arguments, **keywords)
+        except UserError:
+            raise
+        except Exception as error:
+            ours = raised_inside(error, *_PACKAGES)
+            if ours:
+                raise UserError(
+                    f"our own ops raised {raised_at(error)} ({ours}) beside {framework}, on the "
+                    "values that it computes", where, "report it with the model", 1,
+                ) from error  # fmt: skip
+            raise UserError(
+                f"{framework} cannot run it: {raised_at(error)}", where, "compare with another"
+            ) from error
+
+    return told

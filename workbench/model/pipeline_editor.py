@@ -1,0 +1,506 @@
+"""Editing a pipeline: a list of rows, what a person's hand does to it, and what may not be done.
+
+A *draft* is plain data: ``edit`` (see ``workbench.model.edits``), ``target`` (its options),
+``check``, ``execute``, ``timeout`` (seconds a pass may take) and ``start``: the pass that the next
+compile begins with; what stands before it stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from core_compiler import targets
+from core_compiler.edit_facts import MAX_TEXT
+from core_compiler.errors import UserError
+from core_compiler.passes.base import Pass, with_options
+from core_compiler.pipelines import (
+    AT_FIRST,
+    LEVEL,
+    LEVELS,
+    OPTIONAL,
+    PipelineEdit,
+    Step,
+    again,
+    arrange,
+    build,
+    first_of,
+    said_of,
+)
+from core_compiler.training.config import Training
+from workbench.model import edits, recorded_model, user_pass
+from workbench.queries.run import Run
+
+Draft = dict[str, Any]
+#: Longest limit of rewrites, longest time of a pass (seconds).
+MOST = 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A pass in its place with what is set of it; ``item`` describes one that a person inserted.
+
+    ``pass_`` has the defaults; ``options`` are those that are set, as text.
+    """
+
+    label: str
+    pass_: Pass
+    options: Mapping[str, str] = field(default_factory=dict)
+    limit: int | None = None
+    skipped: bool = False
+    repeat: bool = False
+    cuts: tuple[int, ...] = ()
+    item: Mapping[str, Any] | None = None
+    half: str = ""
+
+    @property
+    def own(self) -> bool:
+        return self.item is not None
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What drafts stand on: a target, the draft that the shown recording was made with, the level
+    that its model begins with, and how that is trained."""
+
+    target: Any
+    base: Draft
+    level: str = "tensor"
+    training: Training | None = None
+
+    def _arranged(self, draft: Draft, edit: PipelineEdit = PipelineEdit()) -> list[Step]:
+        return arrange(self.target, draft["target"], edit, self.level, self.training)
+
+    def rows(self, draft: Draft) -> list[Row]:
+        """The pipeline of ``draft``, its skipped passes too."""
+        edit = edits.checked(draft["edit"])
+        given_edit = edits.from_json(edit, user_pass.stand_in)
+        steps = self._arranged(draft, replace(given_edit, cuts={}))
+        plain = {s.label: s.pass_ for s in self._arranged(draft)}
+        items = iter(_in_place(steps, edit["insert"]))
+        twice = {step.label for step in steps if first_of(step.label)[1]}
+        made = []
+        for step in steps:
+            if step.label in twice:
+                continue
+            item = next(items) if step.own else None
+            default = plain[step.label] if item is None else user_pass.stand_in(
+                {**item, "options": {}})  # fmt: skip
+            given = {f.name: str(getattr(step.pass_, f.name)) for f in fields(step.pass_)
+                     if getattr(step.pass_, f.name) != getattr(default, f.name)}  # fmt: skip
+            if item is not None:
+                given = {**item.get("options", {}), **given}
+                item = {k: v for k, v in item.items() if k not in ("place", "options", "pass")}
+            made.append(Row(step.label, default, given, step.limit, step.skipped,
+                            again(step.label, 1) in twice,
+                            said_of(step, given_edit.cuts) or (), item, step.half))  # fmt: skip
+        return made
+
+    def edit(self, rows: Sequence[Row], draft: Draft) -> dict[str, Any]:
+        """The edit that makes the target's pipeline into ``rows``."""
+        plain = [s.label for s in self._arranged(draft)]
+        rows = _labelled(rows, plain)
+        builtin = [row.label for row in rows if not row.own]
+        order = [now for was, now in zip(plain, builtin, strict=True) if was != now]
+        return {
+            "skip": list(_by_name(rows, lambda r: r.skipped)),
+            "limits": _by_name(rows, lambda r: r.limit),
+            "options": _by_name(rows, lambda r: None if r.own else dict(r.options)),
+            "order": order, "repeat": list(_by_name(rows, lambda r: r.repeat)),
+            "insert": _items(rows), "cuts": _by_name(rows, lambda r: list(r.cuts)),
+        }  # fmt: skip
+
+    def check(self, draft: Draft) -> None:
+        """UserError where the draft's pipeline cannot be compiled."""
+        edit = edits.from_json(draft["edit"], user_pass.stand_in)
+        build(self.target, draft["target"], edit, self.level, self.training)
+
+    def locked(self, rows: Sequence[Row], draft: Draft) -> int:
+        """How many rows stay as they were: those before the pass to begin with."""
+        labels = [row.label for row in rows]
+        return labels.index(draft["start"]) if draft["start"] in labels else 0
+
+
+def _in_place(steps: Sequence[Any], items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The items of the inserted passes in the order in which these stand."""
+    given: list[str] = []
+    for item in items:
+        name = edits.name_of(item)
+        given.append(name)
+    stands = [s.label for s in steps if s.own and not first_of(s.label)[1]]
+    numbered: dict[str, list[int]] = {}
+    for number, name in enumerate(given):
+        numbered.setdefault(name, []).append(number)
+    # Labels count up in the order of the items, whatever the places are.
+    order = []
+    for label in stands:
+        name = label.partition("#")[0]
+        same = sorted(s for s in stands if s.partition("#")[0] == name)
+        same.sort(key=_count)
+        order.append(items[numbered[name][same.index(label)]])
+    return order
+
+
+def _count(label: str) -> int:
+    return int(label.partition("#")[2] or 1)
+
+
+def _labelled(rows: Sequence[Row], plain: Sequence[str]) -> list[Row]:
+    """``rows`` with the labels that their inserted passes get in this order."""
+    taken = list(plain)
+    made = []
+    for row in rows:
+        if row.own:
+            name = row.pass_.name()
+            count = 1 + sum(t.partition("#")[0] == name for t in taken)
+            row = replace(row, label=name if count == 1 else f"{name}#{count}")
+            taken.append(row.label)
+        made.append(row)
+    return made
+
+
+def _by_name(rows: Sequence[Row], value: Callable[[Row], Any]) -> dict[str, Any]:
+    """``value`` of the rows where there is one: by the name of a pass where all of that name have
+    the same, else by the names that are theirs alone."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.pass_.name(), []).append(row)
+    found: dict[str, Any] = {}
+    for name, group in groups.items():
+        values = [value(row) for row in group]
+        if all(v == values[0] for v in values) and not _nothing(values[0]):
+            found[name] = values[0]
+            continue
+        for row, each in zip(group, values, strict=True):
+            if not _nothing(each):
+                found[row.label if row.label != name else f"{name}#1"] = each
+    return found
+
+
+def _nothing(value: Any) -> bool:
+    return value is None or value is False or value in ({}, [])
+
+
+def _items(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    before = ""
+    for place, row in enumerate(rows):
+        if row.item is None:
+            before = row.label
+            continue
+        follows = next((r.label for r in rows[place:] if not r.own), "")
+        item = {"place": f"after:{before}" if before else f"before:{follows}", **row.item}
+        made.append(item | ({"options": dict(row.options)} if row.options else {}))
+    return made
+
+
+# -- drafts ----------------------------------------------------------------------------------------
+
+
+def recorded(meta: Mapping[str, Any], executed: bool) -> Draft:
+    """The draft that a recording was made with; UserError where its edit makes no sense."""
+    given = meta.get("target_options")
+    return {
+        "edit": edits.checked(meta.get("edit")), "target": dict(given or {}),
+        "check": bool(meta.get("checked")), "execute": executed,
+        "timeout": meta.get("pass_timeout") or None, "start": "",
+    }  # fmt: skip
+
+
+def plain(draft: Draft) -> Draft:
+    """``draft`` without edits: the target's own pipeline."""
+    return {**draft, "edit": edits.checked({}), "target": {}, "start": ""}
+
+
+def clean(draft: Any, otherwise: Draft) -> Draft:
+    """A draft from the browser, each part of its type; UserError where that cannot be."""
+    given = draft if isinstance(draft, Mapping) else {}
+    chosen = given.get("target", otherwise["target"])
+    seconds = given.get("timeout", otherwise["timeout"])
+    good = type(seconds) in (int, float) and 0 < seconds <= MOST
+    return {
+        "edit": edits.checked(given.get("edit", otherwise["edit"])),
+        "target": edits.checked({"options": {"t": chosen}})["options"].get("t", {}),
+        "check": bool(given.get("check", otherwise["check"])),
+        "execute": bool(given.get("execute", otherwise["execute"])),
+        "timeout": float(seconds) if good else None,
+        "start": str(given.get("start", ""))[: edits.MAX_SHORT],
+    }  # fmt: skip
+
+
+def ground(meta: Mapping[str, Any], executed: bool) -> Ground:
+    """What the drafts of a recording stand on; UserError where its target is not installed, or it
+    does not say how its model is trained."""
+    target = targets.target(str(meta.get("target") or "cpu"))
+    level, training = recorded_model.level(meta), recorded_model.training(meta)
+    as_told = Ground(target, recorded(meta, executed), level, training)
+    base = as_told.base
+    return replace(as_told, base={**base, "edit": as_told.edit(as_told.rows(base), base)})
+
+
+def ground_of(run: Run) -> Ground:
+    """What edits of a recording's pipeline stand on; UserError where they cannot be made."""
+    executed = bool({"digest", "not_executed"} & run.figures("run").keys())
+    return ground(run.meta(), executed)
+
+
+# -- what a person's hand does ---------------------------------------------------------------------
+
+
+def change(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
+    """``draft`` after the gesture ``done`` (its kind is ``do``); UserError where it is refused."""
+    kind = str(done.get("do"))
+    if kind in _OF_DRAFT:
+        made = _OF_DRAFT[kind](on, draft, done)
+    elif kind in _OF_ROWS:
+        rows = on.rows(draft)
+        at = _at(rows, str(done.get("label", "")))
+        kept = on.locked(rows, draft)
+        changed = _OF_ROWS[kind](on, rows, at, done)
+        moved = kept and kind == "move" and rows[at].label == draft["start"]
+        if changed[:kept] != rows[:kept] or (kind == "insert" and at < kept) or moved:
+            raise UserError("what stands before the pass to begin with stays as it was",
+                            "edit of the pipeline",
+                            f"the compile begins with {draft['start']}: begin earlier")  # fmt: skip
+        made = {**draft, "edit": on.edit(changed, draft)}
+    else:
+        return draft
+    on.check(made)
+    return made
+
+
+def _at(rows: Sequence[Row], label: str) -> int:
+    found = next((i for i, row in enumerate(rows) if row.label == label), None)
+    if found is None:
+        raise UserError(f"no pass is called {label!r}", "edit of the pipeline", "reload the page")
+    return found
+
+
+def _with(rows: Sequence[Row], at: int, **changes: Any) -> list[Row]:
+    return [*rows[:at], replace(rows[at], **changes), *rows[at + 1 :]]
+
+
+def _skip(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+    return _with(rows, at, skipped=bool(done.get("on")))
+
+
+def _repeat(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+    return _with(rows, at, repeat=bool(done.get("on")))
+
+
+def _limit(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+    text = str(done.get("text", "")).strip()
+    if text and not (text.isascii() and text.isdigit() and int(text) <= MOST):
+        raise UserError(f"{text[:40]!r} is no number of rewrites", f"limit of {rows[at].label}",
+                        "give a whole number, or nothing for no limit")  # fmt: skip
+    return _with(rows, at, limit=int(text) if text else None)
+
+
+def _cut(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+    text = str(done.get("text", ""))
+    return _with(rows, at, cuts=edits.read_cuts(text, f"parts of {rows[at].label}"))
+
+
+def _option(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+    row, name, text = rows[at], str(done.get("option", "")), str(done.get("text", "")).strip()
+    options = {k: v for k, v in row.options.items() if k != name}
+    read = with_options(row.pass_, {name: text})
+    if getattr(read, name) != getattr(row.pass_, name):
+        options[name] = str(getattr(read, name))
+    return _with(rows, at, options=options)
+
+
+def _move(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+    """By so many places (``by``), or to stand ``before`` a pass ("": at the end of its half)."""
+    row, rest = rows[at], [*rows[:at], *rows[at + 1 :]]
+    if "before" in done:
+        before = str(done["before"] or "")
+        to = _at(rest, before) if before else _end(rest, row)
+    else:
+        to = at + (-1 if done.get("by") == -1 else 1)
+    if not 0 <= to <= len(rest):
+        raise UserError(f"{row.label} is the {'first' if to < 0 else 'last'} pass",
+                        "edit of the pipeline", "there is no further place")  # fmt: skip
+    crossed = rest[min(at, to) : max(at, to)]
+    if not row.own and any(not r.own and r.half != row.half for r in crossed):
+        raise _other_half(row)
+    return [*rest[:to], row, *rest[to:]]
+
+
+def _other_half(row: Row) -> UserError:
+    where = "meaning half, where values may still change" if row.half == "meaning" else (
+        "implementation half, which keeps every bit")  # fmt: skip
+    return UserError(f"{row.label} belongs to the {where}", "edit of the pipeline",
+                     "move it within its half")  # fmt: skip
+
+
+def _end(rows: Sequence[Row], row: Row) -> int:
+    same = [i for i, r in enumerate(rows) if r.half == row.half]
+    return same[-1] + 1 if same else len(rows)
+
+
+def _ensured(rows: Sequence[Row]) -> set[str]:
+    """What holds of the module somewhere in a pipeline: a pass that needs more has no place."""
+    return {*AT_FIRST, *(fact for row in rows for fact in row.pass_.ensures)}
+
+
+def _insert(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+    """A pass after row ``at``: one of ours (``pass``), else one's own with the template's text."""
+    name = str(done.get("pass") or "")
+    if name and name not in OPTIONAL:
+        raise UserError(f"no pass is called {name[:60]!r}", "edit of the pipeline",
+                        f"insert one of {', '.join(OPTIONAL)}")  # fmt: skip
+    item = {"source": name} if name else {"code": user_pass.TEMPLATE}
+    made = Row("", user_pass.stand_in(item), item=item)
+    return [*rows[: at + 1], made, *rows[at + 1 :]]
+
+
+def _code(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+    """Another text (``code``) or another ``source`` of an inserted pass."""
+    row = rows[at]
+    if row.item is None:
+        raise UserError(f"{row.label} is not your own", "edit of the pipeline",
+                        "insert a pass of your own")  # fmt: skip
+    if "code" in done:
+        item: dict[str, Any] = {"code": str(done["code"])[: MAX_TEXT + 1]}
+    else:
+        item = {"source": str(done.get("source", "")).strip()[: edits.MAX_SHORT]}
+    made = user_pass.stand_in(item)
+    options = {k: v for k, v in row.options.items() if k in made.options()}
+    return _with(rows, at, item=item, pass_=made, options=options)
+
+
+def _remove(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+    """Take out an inserted pass; of another one: all that was set of it."""
+    if rows[at].own:
+        return [*rows[:at], *rows[at + 1 :]]
+    return _with(rows, at, options={}, limit=None, skipped=False, repeat=False, cuts=())
+
+
+_OF_ROWS: Mapping[str, Callable[[Ground, list[Row], int, Mapping[str, Any]], list[Row]]] = {
+    "skip": _skip, "repeat": _repeat, "limit": _limit, "cut": _cut, "option": _option,
+    "move": _move, "insert": _insert, "code": _code, "remove": _remove,
+}  # fmt: skip
+
+
+def _target(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
+    """An option of the target; no text: its default."""
+    name, text = str(done.get("option", "")), str(done.get("text", "")).strip()
+    chosen = {k: v for k, v in draft["target"].items() if k != name}
+    return {**draft, "target": {**chosen, name: text} if text else chosen}
+
+
+def _set(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
+    """``check``, ``execute`` on or off, or the ``timeout`` in seconds ("": none)."""
+    made = dict(draft)
+    made |= {name: bool(done[name]) for name in ("check", "execute") if name in done}
+    if "timeout" in done:
+        text = str(done["timeout"]).strip()
+        try:
+            seconds = float(text) if text else None
+        except ValueError:
+            seconds = -1.0
+        if seconds is not None and not 0 < seconds <= MOST:
+            raise UserError(f"{text[:40]!r} is no time", "time limit of a pass",
+                            "give seconds above 0, or nothing for no limit")  # fmt: skip
+        made["timeout"] = seconds
+    return made
+
+
+def _undo(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
+    """Back to what the shown recording was made with; ``plain``: to the target's own pipeline."""
+    kept = {name: draft[name] for name in ("check", "execute", "timeout")}
+    return {**(plain(draft) if done.get("plain") else on.base), **kept, "start": ""}
+
+
+def _start(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
+    """The pass to begin with ("": the first): what stands before it is as it was."""
+    label = str(done.get("label") or "")
+    if not label:
+        return {**draft, "start": ""}
+    base, rows = on.rows(on.base), on.rows(draft)
+    if label not in [row.label for row in base]:
+        raise UserError(f"{label} is no pass of this recording", "edit of the pipeline",
+                        "begin with a pass that it has")  # fmt: skip
+    if draft["target"] != on.base["target"]:
+        raise UserError("an option of the target is changed", "edit of the pipeline",
+                        "it reaches every pass: begin with the first")  # fmt: skip
+    kept = base[: _at(base, label)]
+    labels = {row.label for row in kept}
+    early = [r for r in rows[: _at(rows, label)] if r.own and r.label not in labels]
+    if early:
+        raise UserError(f"{early[0].label} is inserted before {label}", "edit of the pipeline",
+                        "move it behind, or begin earlier")  # fmt: skip
+    edit = on.edit([*kept, *(row for row in rows if row.label not in labels)], draft)
+    return {**draft, "edit": edit, "start": label}
+
+
+_OF_DRAFT: Mapping[str, Callable[[Ground, Draft, Mapping[str, Any]], Draft]] = {
+    "target": _target, "set": _set, "undo": _undo, "start": _start,
+}  # fmt: skip
+
+
+# -- what is shown of a draft ----------------------------------------------------------------------
+
+
+def shown(on: Ground, draft: Draft, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """A draft for the browser: its ``rows``, whether it is ``edited``, as text."""
+    rows = on.rows(draft)
+    base = {row.label: row for row in on.rows(on.base)}
+    locked = on.locked(rows, draft)
+    edit = edits.checked(draft["edit"])
+    level = dict.fromkeys([*on.target.options, LEVEL])
+    return {
+        "draft": draft,
+        "rows": [{**_row(row, base.get(row.label)), "locked": i < locked}
+                 for i, row in enumerate(rows)],
+        "edited": draft["edit"] != on.base["edit"] or draft["target"] != on.base["target"],
+        "plain": not edits.words(edit, draft["target"]),
+        "words": edits.words(edit, draft["target"]),
+        "optional": [{"name": name, "summary": p.summary()} for name, p in OPTIONAL.items()
+                     if p.requires <= _ensured(rows)],
+        "target": [{"name": name, "text": str(draft["target"].get(name, "")),
+                    "what": on.target.options.get(name, "where every bit is the same"),
+                    "choices": list(LEVELS) if name == LEVEL else []}
+                   for name in level],
+        "command": edits.command(meta, edit, draft["target"], draft["check"], draft["execute"],
+                                 draft["timeout"]),
+        "python": edits.python(meta, edit, draft["target"], draft["check"]),
+    }  # fmt: skip
+
+
+def _row(row: Row, base: Row | None) -> dict[str, Any]:
+    pass_ = with_options(row.pass_, {k: v for k, v in row.options.items()
+                                     if k in row.pass_.options()})  # fmt: skip
+    options = [
+        {"name": f.name, "type": type(getattr(row.pass_, f.name)).__name__,
+         "text": str(getattr(pass_, f.name)), "default": str(getattr(row.pass_, f.name)),
+         "choices": list(f.metadata.get("choices", ())), "set": f.name in row.options}
+        for f in fields(row.pass_)
+    ]  # fmt: skip
+    made = {
+        "label": row.label, "half": row.half, "mandatory": pass_.mandatory,
+        "exact": pass_.exact, "tolerance": pass_.tolerance, "summary": pass_.summary(),
+        "requires": sorted(pass_.requires), "ensures": sorted(pass_.ensures),
+        "ends": sorted(pass_.ends), "options": options, "limit": row.limit,
+        "skipped": row.skipped, "repeat": row.repeat, "own": row.own,
+        "cuts": edits.spelled(row.cuts),
+        "set": row.own or bool(row.skipped or row.repeat or row.cuts or row.options)
+               or row.limit is not None,
+        "changed": base is None or _state(row) != _state(base),
+    }  # fmt: skip
+    if row.item is not None:
+        code = str(row.item.get("code") or "")
+        found = user_pass.outline(code, str(row.item.get("class") or "")) if code else None
+        made |= {"ours": user_pass.of_ours(row.item) is not None,
+                 "code": code, "source": str(row.item.get("source") or ""),
+                 "file": user_pass.file_name(found) if found else "",
+                 "problem": found.problem if found else ""}  # fmt: skip
+    return made
+
+
+def _state(row: Row) -> tuple:
+    item = row.item or {}
+    return (row.skipped, row.repeat, row.limit, row.cuts, tuple(sorted(row.options.items())),
+            item.get("code"), item.get("source"))  # fmt: skip

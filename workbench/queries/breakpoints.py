@@ -1,0 +1,79 @@
+"""Breakpoints: passes, rules and ops at which running on through a recording stops.
+
+In the sight (and the URL) a breakpoint is a text: ``pass:fold_constants#2``, ``rule:TEXT``,
+``op:NUMBER``.  A place is a stage and the number of a rewrite of it, -1 for the stage itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from workbench.queries.links import exists
+from workbench.queries.run import Run
+
+PASS, RULE, OP = "pass", "rule", "op"
+#: Breakpoints of one sight at most: they are part of the URL.
+MOST = 20
+
+Place = tuple[int, int]
+
+
+def known(text: str) -> bool:
+    """Whether a text is a breakpoint; a URL may hold anything."""
+    what, colon, value = text.partition(":")
+    if not colon or not value or what not in (PASS, RULE, OP):
+        return False
+    return what != OP or (value.isascii() and value.isdigit() and len(value) < 16)
+
+
+def toggled(stops: Sequence[str], stop: str) -> tuple[str, ...]:
+    """With the breakpoint, or without it where it was there."""
+    if stop in stops:
+        return tuple(s for s in stops if s != stop)
+    return (*stops, stop)[-MOST:]
+
+
+def following(run: Run, stops: Sequence[str], at: Place, by: int) -> Place | None:
+    """The nearest place after (``by`` 1) or before (-1) ``at`` where a breakpoint holds."""
+    passes, rules = (
+        {value for what, _, value in (s.partition(":") for s in stops) if what == wanted}
+        for wanted in (PASS, RULE)
+    )
+    ops = [place for op in _ops(stops) if exists(run, op) for place in changes(run, op)]
+    for stage in run.stages()[:: 1 if by > 0 else -1]:
+        if stage.index < at[0] if by > 0 else stage.index > at[0]:
+            continue
+        places = [place for place in ops if place[0] == stage.index]
+        if stage.pass_name in passes:
+            places.append((stage.index, -1))
+        if rules and stage.rewrites:
+            places += [(stage.index, r.number) for r in run.rewrites(stage.index)
+                       if r.rewrite.rule in rules]  # fmt: skip
+        found = nearest(places, at, by)
+        if found is not None:
+            return found
+    return None
+
+
+def _ops(stops: Sequence[str]) -> Iterator[int]:
+    return (int(s.partition(":")[2]) for s in stops if known(s) and s.startswith(f"{OP}:"))
+
+
+def changes(run: Run, op: int) -> list[Place]:
+    """Where an op was made or changed, and what became of it: the places of these rewrites."""
+    history = run.op_history(op)
+    return sorted(set(_places(run, history.earlier)) | set(_places(run, history.later)))
+
+
+def _places(run: Run, steps: Sequence) -> Iterator[Place]:
+    for step in steps:
+        if step.stage is None:
+            continue
+        numbers = {r.id: r.number for r in run.rewrites(step.stage)} if step.rewrite else {}
+        yield step.stage, numbers.get(step.rewrite, -1)
+
+
+def nearest(places: Sequence[Place], at: Place, by: int) -> Place | None:
+    if by > 0:
+        return min((p for p in places if p > at), default=None)
+    return max((p for p in places if p < at), default=None)

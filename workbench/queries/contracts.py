@@ -1,0 +1,33 @@
+"""Under which version of the numerics contract a recording was made, and whether the bits of two
+may be compared."""
+
+from __future__ import annotations
+
+from core_compiler.kernels import CONTRACT_VERSION
+from workbench.queries.run import Run
+
+#: What recordings that do not say it were made under.
+FIRST = 1
+
+
+def version(run: Run) -> int:
+    found = run.meta().get("contract", FIRST)
+    return found if type(found) is int else FIRST
+
+
+def refusal(run: Run, other: Run) -> str:
+    """Why the bits of two recordings are not compared; "" where they may be."""
+    a, b = version(run), version(other)
+    if a == b:
+        return ""
+    return (f"A was recorded under version {a} of the numerics contract, B under version {b}: "
+            "their bits differ by the contract and are not compared.")  # fmt: skip
+
+
+def remedy(run: Run, other: Run) -> str:
+    """What to do about it."""
+    a, b = version(run), version(other)
+    older = "A" if a < b else "B"
+    if max(a, b) == CONTRACT_VERSION:
+        return f"Record {older} again with this release."
+    return "Compare them with the release that made both."

@@ -1,0 +1,429 @@
+"""The joint graph of a training step: the phase of every op, and what links forward, backward and
+update.  Of recordings that train nothing: None."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core_compiler.ir import Module, Op, Value
+from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
+from core_compiler.passes.find_lifetimes import root_of
+from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.placement.recompute import measure
+from core_compiler.training.derivation import Derivation
+from core_compiler.training.passes.order_launches import OrderLaunches, memory_of
+from core_compiler.training.passes.recompute import Recompute, problem_of
+from core_compiler.training.phases import (
+    BACKWARD,
+    BEFORE,
+    FORWARD,
+    LOSS,
+    OPTIMIZER,
+    PHASES,
+    RECOMPUTED,
+    Phases,
+    members,
+)
+from core_compiler.training.roles import Roles
+from workbench.queries.run import Run
+
+#: The number of an op without a phase (inputs, results).
+NO_PHASE = 255
+
+
+class Joint:
+    """What is known of a recording's phases and gradients; it grows from stage to stage."""
+
+    def __init__(self, run: Run):
+        self._run = run
+        self._taken = -1
+        self.phases = Phases()
+        self.derivation = Derivation(self.phases)
+        #: The first stage that has a backward pass.
+        self.begins: int | None = None
+        rows = Roles.of(run.recording.module(0).main).arguments
+        #: The names and the roles of main's arguments.
+        self.names = [name for _, name, _ in rows]
+        self.roles = [role for role, _, _ in rows]
+
+    def up_to(self, stage: int) -> Joint:
+        """Itself, with at least the stages up to this one taken."""
+        while self._taken < stage:
+            number = self._taken + 1
+            module = self._run.recording.module(number)
+            if not number:
+                self.phases.begin(module)
+            else:
+                name = self._run.stages()[number].pass_name
+                rewrites = [step.rewrite for step in self._run.rewrites(number)]
+                self.phases.advance(name, rewrites, module)
+                self.derivation.advance(name, rewrites, module)
+            self._taken = number
+            if self.begins is None and self.derivation.begun:
+                self.begins = number
+        return self
+
+    def linked(self, stage: int) -> bool:
+        """Whether a stage has gradients to lead to."""
+        return self.begins is not None and self.begins <= stage
+
+
+def trains(run: Run) -> bool:
+    """Whether a recording is of a training step."""
+    if not run.version.stages:
+        return False
+    return run.kept("trains", lambda: "results" in run.recording.attributes(0))
+
+
+def joint(run: Run, stage: int) -> Joint | None:
+    """What is known up to ``stage``; None of what trains nothing."""
+    return run.kept("joint", lambda: Joint(run)).up_to(stage) if trains(run) else None
+
+
+#: Where the graph draws what is not of the forward pass: names that no module of a model has.
+_FIRST, _BACK, _RESULTS = "step inputs", "backward pass", "step results"
+_SCOPES = {
+    LOSS: "training loss", RECOMPUTED: _BACK, BACKWARD: _BACK, OPTIMIZER: "optimizer update"
+}  # fmt: skip
+_RANKS = {_FIRST: 0, _SCOPES[LOSS]: 2, _BACK: 3, _SCOPES[OPTIMIZER]: 4, _RESULTS: 5}
+_INPUTS = {
+    "batch": "batch", "shard": "batch", "parameter": "parameters", "buffer": "buffers",
+    "slot": "optimizer state", "scalar": "numbers",
+}  # fmt: skip
+
+
+def scope(found: Joint, stage: int, op: Op, path: str) -> str:
+    """The scope in which the graph draws an op of main, ``path`` being its module's: the backward
+    pass repeats the modules of the forward pass, the update has a scope for each parameter."""
+    while op.kind == ALLOC and found.phases.parents.get(op):
+        op = found.phases.parents[op][0]  # memory stands where the launch does that fills it
+    if op.kind == INPUT:
+        return f"{_FIRST}/{_INPUTS[found.roles[op['index']]]}"
+    begins = found.phases.begins(op)
+    if op.kind == OUTPUT or (op.kind == COPY and not begins):
+        return _RESULTS
+    if begins in ("", FORWARD):
+        return path
+    own = _SCOPES[begins]
+    if op.kind in CONSTANTS:
+        return own
+    if own == _BACK:
+        return f"{own}/{path}" if path else own
+    updated = found.derivation.updates(op, stage) if begins == OPTIMIZER else ()
+    return f"{own}/{_parameter(found, updated[0])}" if len(updated) == 1 else own
+
+
+def order(scopes: Sequence[str], inputs: Sequence[Sequence[int]]) -> list[int]:
+    """Places of a stage's ops, phase after phase and in each in program order, so that edges lead
+    from the forward pass through the loss to the backward pass and on: passes move launches of a
+    few numbers, and updates, to where they need least memory.  ``inputs``: places each op reads,
+    which come before it in the answer too."""
+    rank: list[int] = []
+    for path, read in zip(scopes, inputs, strict=True):
+        own = _RANKS.get(path.partition("/")[0], 1)
+        rank.append(max([own, *(rank[i] for i in read)]))
+    return sorted(range(len(rank)), key=rank.__getitem__)
+
+
+def _parameter(found: Joint, number: int) -> str:
+    return found.names[number].replace("/", ".")
+
+
+def same_phase(run: Run, stage: int, number: int) -> Callable[[Op], bool]:
+    """Whether an op of ``stage`` does work of the phases of op ``number``, whatever stage that is
+    in."""
+    found = joint(run, run.version.stages - 1)
+    if found is None:
+        return lambda op: True
+    phases = found.phases
+    own = phases.mix(run.recording.op(number)).keys()
+    return lambda op: not own.isdisjoint(phases.mix(op).keys())
+
+
+def first_linked(run: Run) -> int:
+    """The first stage whose ops have gradients; 0 of what trains nothing."""
+    found = joint(run, run.version.stages - 1)
+    return found.begins or 0 if found is not None else 0
+
+
+# -- the graph's columns --------------------------------------------------------------------------
+
+
+def phase_column(run: Run, stage: int, ops: Iterable[Op]) -> np.ndarray | None:
+    """The phase of each of ``ops`` as a number in ``PHASES``; None of what trains nothing."""
+    found = joint(run, stage)
+    if found is None:
+        return None
+    number = {phase: i for i, phase in enumerate(PHASES)}
+    return np.array([number.get(found.phases.phase(op), NO_PHASE) for op in ops], np.uint8)
+
+
+def link_columns(run: Run, stage: int, ops: Sequence[Op | None]) -> dict[str, np.ndarray]:
+    """``link_start`` and ``link``: from each of ``ops`` (None: left out) the numbers of its
+    gradient's ops, of its second copies, and of the ops that update the parameter whose gradient
+    it makes."""
+    found = joint(run, stage)
+    if found is None or not found.linked(stage):
+        return {}
+    derivation, phases = found.derivation, found.phases
+    roots = [
+        frozenset() if op is None or is_quiet(op) else derivation.roots(op, stage) for op in ops
+    ]
+    carried: dict[Op, list[int]] = {}
+    again: dict[Op, list[int]] = {}
+    updating: dict[int, list[int]] = {}
+    for place, op in enumerate(ops):
+        if op is not None and not is_quiet(op):
+            table = again if phases.when(op) == RECOMPUTED else carried
+            for root in roots[place]:
+                table.setdefault(root, []).append(place)
+            updated = derivation.updates(op, stage)
+            if len(updated) == 1:  # what all parameters share (the rate) is no one's
+                updating.setdefault(updated[0], []).append(place)
+    starts, links = [0], []
+    for place, op in enumerate(ops):
+        ends: set[int] = set()
+        first = op is not None and phases.when(op) != RECOMPUTED
+        for root in roots[place] if first else ():
+            for gradient in derivation.gradients.get(root, ()):
+                ends.update(carried.get(gradient, ()))
+            ends.update(again.get(root, ()))
+            ends.update(updating.get(derivation.makes.get(root, -1), ()))
+        links += sorted(ends - {place})
+        starts.append(len(links))
+    return {"link_start": np.array(starts, np.int32), "link": np.array(links, np.int32)}
+
+
+# -- one stage, for the inspector -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A value of the forward pass that the backward pass reads: its bytes, and its readers."""
+
+    value: Value
+    bytes: int
+    readers: tuple[Op, ...]
+
+
+@dataclass
+class Table:
+    """The links of one stage.  A *unit* is an op of main: a group or launch as a whole.
+
+    ``carriers``  of each op after ``differentiate``: ``(member, unit)`` that do its work now;
+    ``again``     the units that do it a second time; ``saved`` by the unit that makes the value;
+    ``readers``   of each parameter (its place among main's arguments): the values it is read by;
+    ``nexts``     the unit that makes its next value.
+    """
+
+    place: dict[Op, int]
+    carriers: dict[Op, list[tuple[Op, Op]]] = field(default_factory=dict)
+    again: dict[Op, list[Op]] = field(default_factory=dict)
+    saved: dict[Op, list[Saved]] = field(default_factory=dict)
+    parameters: dict[Value, int] = field(default_factory=dict)
+    nexts: dict[int, Op] = field(default_factory=dict)
+
+    def units(self, roots: Iterable[Op]) -> dict[Op, list[Op]]:
+        """The units that do the work of ``roots``, in program order, with the members that do."""
+        found: dict[Op, dict[Op, None]] = {}
+        for root in roots:
+            for member, unit in self.carriers.get(root, ()):
+                found.setdefault(unit, {})[member] = None
+        return {unit: list(found[unit]) for unit in sorted(found, key=self.place.__getitem__)}
+
+
+def table(run: Run, stage: int) -> Table:
+    """The links of a stage that has a backward pass."""
+    return run.kept(("joint", stage), lambda: _table(run, stage))
+
+
+def _table(run: Run, stage: int) -> Table:
+    found = joint(run, stage)
+    assert found is not None
+    module = run.recording.module(stage)
+    body = module.main.body
+    made = Table({op: i for i, op in enumerate(body.ops)})
+    for unit in body.ops:
+        for member in () if is_quiet(unit) else members(unit):
+            again = found.phases.when(member) == RECOMPUTED
+            for root in found.derivation.roots(member, stage):
+                if again:
+                    made.again.setdefault(root, []).append(unit)
+                else:
+                    made.carriers.setdefault(root, []).append((member, unit))
+    memory = _memory(module)
+    roles, ends = Roles.of(module.main), _ends(module)
+    maker = _makers(body.ops, memory)
+    places = set(roles.numbers("parameter"))
+    made.parameters = _parameters(module, places, memory)
+    loss = -1
+    for place, (role, of) in enumerate(roles.results):
+        last = maker.get(memory.get(ends[place], ends[place]))
+        if last is not None and role == "loss":
+            loss = made.place[last]
+        elif last is not None and role == "next" and of in places:
+            made.nexts[of] = last
+    _save(made, found.phases, body.ops, memory, loss)
+    return made
+
+
+def _memory(module: Module) -> Mapping[Value, Value]:
+    """Of each value whose memory it is, where it is not its own."""
+    buffers = module.main.level == "target"
+    return root_of(module.main.body.ops) if buffers else memory_of(module.main.body)
+
+
+def written(launch: Op) -> tuple:
+    """The buffers that a launch writes: its last operands."""
+    count = launch.get("writes", 0)
+    return launch.operands[len(launch.operands) - count :] if count else ()
+
+
+def makes(op: Op) -> tuple[Value, ...]:
+    """The values that an op makes, or the buffers that a launch writes."""
+    return op.results or (written(op) if op.kind == LAUNCH else ())
+
+
+def reads(op: Op) -> tuple[Value, ...]:
+    """The values or buffers that an op reads."""
+    return op.operands[: op["reads"]] if "reads" in op.attributes else op.uses()
+
+
+def _makers(ops: Sequence[Op], memory: Mapping[Value, Value]) -> dict[Value, Op]:
+    """The op that makes each value which has memory of its own."""
+    return {v: op for op in ops if not is_quiet(op) for v in makes(op) if memory.get(v, v) is v}
+
+
+def _save(made: Table, phases: Phases, ops: Sequence[Op], memory: Mapping[Value, Value],
+          loss: int) -> None:  # fmt: skip
+    """Values of the forward pass that the backward pass reads after op number ``loss``, which makes
+    the loss."""
+    before = [op for op in ops if not BEFORE.isdisjoint(phases.mix(op))]
+    maker = _makers(before, memory)
+    readers: dict[Value, dict[Op, None]] = {}
+    for op in ops[loss + 1 :]:
+        mix = phases.mix(op)
+        if BACKWARD in mix or RECOMPUTED in mix:
+            for value in reads(op):
+                root = memory.get(value, value)
+                if root in maker and maker[root] is not op:
+                    readers.setdefault(root, {})[op] = None
+    for value, some in readers.items():
+        saved = Saved(value, value.type.bytes, tuple(some))
+        made.saved.setdefault(maker[value], []).append(saved)
+
+
+def is_quiet(op: Op) -> bool:
+    """Whether an op computes nothing: constants, and what stands for memory."""
+    return op.kind in CONSTANTS or op.kind in (ALLOC, INPUT, OUTPUT)
+
+
+def _ends(module: Module) -> dict[int, Value]:
+    """Of each result the value, or the buffer, that holds it."""
+    main = module.main
+    held = {op["index"]: op.operands[0] for op in main.body.ops if op.kind == OUTPUT}
+    return {**dict(enumerate(main.outputs)), **held}
+
+
+def _parameters(
+    module: Module, places: Iterable[int], memory: Mapping[Value, Value]
+) -> dict[Value, int]:
+    """Values and buffers that are parameters, views of them too, with their places among main's
+    arguments."""
+    main = module.main
+    found = {main.arguments[i]: i for i in places}
+    inputs = (op for op in main.body.ops if op.kind == INPUT and op["index"] in places)
+    found |= {op.result: op["index"] for op in inputs}
+    return found | {view: found[root] for view, root in memory.items() if root in found}
+
+
+# -- the step as a whole --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Share:
+    """A phase of the step: ops that all targets share, launches (those of several phases are
+    counted where they have most ops), and their measured time where there is one; ``stage``: one
+    that has ops of it."""
+
+    phase: str
+    stage: int
+    ops: int
+    launches: int
+    us: float | None
+
+
+def shares(run: Run) -> list[Share]:
+    """The phases of the step, in their order; those that are empty are left out."""
+    version = run.version
+    return run.kept(("shares", version.stages, version.timings), lambda: list(_shares(run)))
+
+
+def _shares(run: Run) -> Iterator[Share]:
+    stages = run.stages()
+    last = stages[-1].index
+    meaning = max((s.index for s in stages if s.half != "implementation"), default=last)
+    found = joint(run, last)
+    assert found is not None
+    phases = found.phases
+    ops: Counter[str] = Counter()
+    for op in run.recording.module(meaning).main.body.ops:
+        if not is_quiet(op):
+            ops.update(phases.mix(op).keys())
+    times = {t.op: t.median_us or 0.0 for t in run.timings()}
+    launches: Counter[str] = Counter()
+    us: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+    for op in run.recording.module(last).main.body.ops:
+        mix = phases.mix(op)
+        if op.kind == LAUNCH and mix:
+            most = max(mix, key=lambda phase: (mix[phase], PHASES.index(phase)))
+            launches[most] += 1
+            us[most] += times.get(run.op_id(op), 0.0)
+    for phase in PHASES:
+        if ops[phase] or launches[phase]:
+            stage = meaning if ops[phase] else last
+            yield Share(phase, stage, ops[phase], launches[phase], us[phase] if times else None)
+
+
+def saved_bytes(run: Run) -> tuple[int, int] | None:
+    """Bytes of the forward pass that are kept when the backward pass begins, and how many would be
+    if nothing were computed again; None where launches are not ordered yet."""
+    made = {s.pass_name: s.index for s in run.stages()}
+    ordered = made.get(OrderLaunches.name())
+    if ordered is None:
+        return None
+
+    def measured(stage: int) -> int:
+        _, problem = problem_of(run.recording.module(stage).main)
+        return measure(problem, frozenset()).saved
+
+    without = run.kept(("saved", ordered), lambda: measured(ordered))
+    again = made.get(Recompute.name())
+    return (without if again is None else run.kept(("saved", again), lambda: measured(again)),
+            without)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a step carries on: ``parameters`` tensors of ``numbers`` elements, bytes of them and of
+    the optimiser's state."""
+
+    parameters: int
+    numbers: int
+    bytes: int
+    state_bytes: int
+
+
+def held(run: Run) -> Held:
+    """What the step trains, and what its optimiser keeps of it."""
+    main = run.recording.module(0).main
+    roles = Roles.of(main)
+    trained = [main.arguments[i].type for i in roles.numbers("parameter")]
+    state = [main.arguments[i].type for i in roles.numbers("slot")]
+    return Held(len(trained), sum(t.elements for t in trained), sum(t.bytes for t in trained),
+                sum(t.bytes for t in state))  # fmt: skip

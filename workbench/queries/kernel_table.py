@@ -1,0 +1,136 @@
+"""The kernels of a recording as rows: launches, times beside the machine's limits, GPU facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from core_compiler.record.reader import Kernel, Timing
+from workbench.queries import executions
+from workbench.queries.run import Run
+from workbench.queries.work import Roofs, Work, roofs, work
+
+#: What ptxas says of a GPU's kernel: of a block, of a thread, and bytes.
+GPU_FACTS = ("threads", "registers", "shared", "spilled", "occupancy")
+
+
+def known(run: Run) -> tuple:
+    """What the kernels of a recording depend on."""
+    return run.version.kernels, run.version.timings, run.version.figures, run.status
+
+
+def table(run: Run) -> list[dict[str, Any]]:
+    """The rows of the table; figures that were not measured are None."""
+    return run.kept(("kernel table", known(run)), lambda: _table(run))
+
+
+def launches(count: int) -> str:
+    return f"{count} launch" if count == 1 else f"{count} launches"
+
+
+def _table(run: Run) -> list[dict[str, Any]]:
+    if not run.kernels():
+        return []  # and the stages, which may still grow, are not looked at
+    timings: dict[str, list[Timing]] = {}
+    for timing in run.timings():
+        timings.setdefault(timing.kernel, []).append(timing)
+    works: dict[str, list[Work]] = {}
+    for each in work(run):
+        works.setdefault(each.kernel, []).append(each)
+    total = sum(t.median_us or 0.0 for t in run.timings())
+    least, found, before = sum(w.least_us or 0.0 for w in work(run)), roofs(run), _before(run)
+    rows = [
+        _static(kernel)
+        | _work(run, works.get(kernel.name, []), least)
+        | _measured(timings.get(kernel.name, []), total)
+        for kernel in run.kernels()
+    ]
+    for row in rows:
+        limit, spent = row["predicted_us"], row["total_us"]
+        known = limit is not None and spent
+        row["ratio"] = spent / limit if known and limit else None
+        row["percent"] = 100 * limit / spent if known else None
+        row["beyond"] = found is not None and found.passed(row["percent"])
+        row["before_us"] = before.get(row["name"])
+    return sorted(rows, key=lambda r: (-(r["total_us"] or 0), -(r["predicted_us"] or 0), r["name"]))
+
+
+def _before(run: Run) -> dict[str, float]:
+    """What the launches of each kernel took in the execution before the newest, in microseconds."""
+    older = executions.facts(run)[1:]
+    spent: dict[str, float] = {}
+    for timing in run.timings_of(older[0]["id"]) if older else ():
+        spent[timing.kernel] = spent.get(timing.kernel, 0.0) + (timing.median_us or 0.0)
+    return spent
+
+
+def _static(kernel: Kernel) -> dict[str, Any]:
+    """What is known of a kernel before it is launched."""
+    items = [int(n) for n in kernel.facts.get("work_items", ())]
+    return {
+        "id": kernel.id, "name": kernel.name, "count": len(kernel.launches),
+        "cached": kernel.cached, "compile_seconds": kernel.compile_seconds,
+        "core": bool(kernel.facts.get("core")), "steps": len(kernel.steps),
+        **{fact: _number(kernel.facts.get(fact)) for fact in GPU_FACTS},
+        "occupancy_limit": str(kernel.facts.get("occupancy_limit", "")),
+        "grid": max(items, default=None), "grid_least": min(items, default=None),
+    }  # fmt: skip
+
+
+def _work(run: Run, works: list[Work], whole: float) -> dict[str, Any]:
+    """What its launches have to do, the least time for that, the model's line of the dearest."""
+    row: dict[str, Any] = dict.fromkeys(
+        ("flops", "bytes", "intensity", "predicted_us", "predicted_share", "bound", "place", "op")
+    )
+    if not works:
+        return row
+    flops, moved = sum(w.flops for w in works), sum(w.bytes for w in works)
+    row |= {"flops": flops, "bytes": moved, "intensity": flops / moved if moved else None,
+            "count": sum(w.runs for w in works)}  # fmt: skip
+    known, found = [w.least_us for w in works if w.least_us is not None], roofs(run)
+    if known and found is not None:
+        row |= {
+            "predicted_us": sum(known),
+            "predicted_share": sum(known) / whole if whole else None,
+            "bound": _bound(found, works),
+        }
+    dearest = max(works, key=lambda w: (w.median_us or 0.0, w.least_us or 0.0))
+    if dearest.op is not None:
+        file, line = run.kept_place(run.recording.op(dearest.op))
+        row |= {"op": dearest.op, "place": f"{file}:{line}" if file else None}
+    return row
+
+
+def _bound(found: Roofs, works: list[Work]) -> str:
+    """The roof that holds most of the time of its launches."""
+    times = {"arithmetic": 0.0, "memory": 0.0}
+    for each in works:
+        times[found.bound(each.flops, each.bytes)] += each.least_us or 0.0
+    return max(times, key=lambda name: times[name])
+
+
+def _measured(timings: list[Timing], total: float) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(
+        ("median_us", "min_us", "p95_us", "total_us", "share", "gflops", "gbytes_per_s")
+    )
+    medians = [t.median_us for t in timings if t.median_us is not None]
+    if not medians:
+        return row
+    spent = sum(medians)
+    samples = np.concatenate([t.samples_us for t in timings])
+    return row | {
+        "median_us": spent / len(medians),
+        "min_us": min(t.min_us for t in timings if t.min_us is not None),
+        "p95_us": float(np.quantile(samples, 0.95)) if samples.size else None,
+        "total_us": spent, "share": spent / total if total else None,
+        "gflops": sum(t.flops for t in timings) / spent / 1e3 if spent else None,
+        "gbytes_per_s": sum(t.bytes for t in timings) / spent / 1e3 if spent else None,
+    }  # fmt: skip
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,181 @@
+"""How one selection reaches every view: an op followed to a stage, its kernel, its buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from core_compiler.ir import Op, Value
+from core_compiler.passes.bufferize import TAKES
+from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.record.history import OpHistory
+from core_compiler.record.reader import Buffer
+from core_compiler.targets.link import launch_runs
+from workbench.queries.joint import same_phase, written
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+
+#: Ops that only bring operands, by how little they say about what became of another op.
+FEEDS = {"core.constant": 2, "target.constant": 2, "core.iota": 2, "core.broadcast": 1,
+          "target.alloc": 1}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Linked:
+    """What the selection is in the shown stage: ids, None where it is nothing there.
+
+    ``ops``: all ops of the stage that carry its meaning, the nearest first.
+    """
+
+    stage: int
+    op: int | None = None
+    ops: tuple[int, ...] = ()
+    kernel: int | None = None
+    buffer: int | None = None
+
+
+def linked(run: Run, sight: Sight) -> Linked:
+    """The selection of ``sight`` in its stage, and what it became."""
+    if not run.version.stages:
+        return Linked(0)
+    stage = run.stage_number(sight.stage)
+    key = ("linked", stage, sight.op, sight.kernel, sight.buffer, run.version.compiled)
+    return run.kept(key, lambda: _linked(run, sight, stage))
+
+
+def _linked(run: Run, sight: Sight, stage: int) -> Linked:
+    anchor = sight.op if sight.op is None or exists(run, sight.op) else None
+    kernel, buffer = sight.kernel, sight.buffer
+    if anchor is None and kernel is not None:
+        anchor = dearest_launch(run, kernel)
+    if anchor is None and buffer is not None:
+        anchor = writer_of(run, buffer)
+    if anchor is None:
+        return Linked(stage, None, (), kernel, buffer)
+    ops = follow(run, anchor, stage)
+    if kernel is None or buffer is None:
+        its_kernel, its_buffer = linked_to(run, anchor, run.op_history(anchor))
+        kernel = its_kernel if kernel is None else kernel
+        buffer = its_buffer if buffer is None else buffer
+    return Linked(stage, ops[0] if ops else None, ops, kernel, buffer)
+
+
+def linked_to(run: Run, op: int, history: OpHistory) -> tuple[int | None, int | None]:
+    """The kernel and the buffer that an op became."""
+    return _kernel_of(run, op, history.kernels), _buffer_of(run, op, history.buffers)
+
+
+def exists(run: Run, op: int) -> bool:
+    return bool(run.recording.query(f"SELECT 1 FROM op WHERE id = {int(op)}").rows)
+
+
+def follow(run: Run, op: int, stage: int) -> tuple[int, ...]:
+    """The ops of ``stage`` that op ``op`` is, became, or was made from, the nearest first."""
+    present = run.index(stage).ops
+    return (op,) if op in present else among(run, present, stage, run.op_history(op))
+
+
+def among(run: Run, present: Mapping[int, Op], stage: int, history: OpHistory) -> tuple[int, ...]:
+    """The ops ``present`` in ``stage`` that another op became or was made from, by its history.
+    Of a training step those of its phase, if there are: its gradient comes from it, but is not what
+    it became."""
+    heirs = dict.fromkeys(_ranked([s.new for s in history.later], present))
+    makers = dict.fromkeys(_ranked([s.old for s in history.earlier], present))
+    later = history.stages is not None and history.stages[0] > stage
+    found = {**makers, **heirs} if later else {**heirs, **makers}
+    alike = same_phase(run, stage, history.op)
+    return tuple([key for key in found if alike(present[key])] or found)
+
+
+def outermost(run: Run, op: int, stage: int) -> int:
+    """The op of ``main`` that ``op`` is in: itself, or the group or launch around it."""
+    around = run.index(stage).around
+    while op in around:
+        op = around[op]
+    return op
+
+
+def _ranked(keys: Iterable[int], present: Mapping[int, Op]) -> list[int]:
+    """Those that are present; what computes before what only feeds it (constants, broadcasts)."""
+    found = [k for k in dict.fromkeys(keys) if k in present]
+    return sorted(found, key=lambda k: FEEDS.get(present[k].kind, 0))
+
+
+def launches(run: Run) -> dict[int, Op]:
+    """The launch ops of the last stage, by id, in program order."""
+    last = run.version.stages - 1
+    return run.kept(("launches", last), lambda: {
+        run.op_id(op): op for op in run.index(last).module.main.body.ops if op.kind == LAUNCH
+    })  # fmt: skip
+
+
+def planned_runs(run: Run) -> dict[int, int]:
+    """How often each launch runs in an execution, by its id, as far as the program says."""
+    last = run.version.stages - 1
+    return run.kept(("planned runs", last), lambda: {
+        run.op_id(op): n for op, n in launch_runs(run.index(last).module.main.body.ops).items()
+    })  # fmt: skip
+
+
+def kernel_by_name(run: Run) -> dict[str, int]:
+    return run.kept(
+        ("kernel names", run.version.kernels), lambda: {k.name: k.id for k in run.kernels()}
+    )
+
+
+def dearest_launch(run: Run, kernel: int) -> int | None:
+    """The launch of a kernel that takes longest (the first one where nothing was measured)."""
+    found = next((k for k in run.kernels() if k.id == kernel), None)
+    if found is None or not found.launches:
+        return None
+    times = {t.op: t.median_us or 0.0 for t in run.timings()}
+    return max(found.launches, key=lambda op: times.get(op, 0.0))
+
+
+def writers(run: Run) -> dict[int, int]:
+    """Value id of a buffer -> the first launch that writes it, or what takes over its memory."""
+
+    def make() -> dict[int, int]:
+        table: dict[int, int] = {}
+        owner: dict[Value, Value] = {}
+        for op in run.index(run.version.stages - 1).module.main.body.ops:
+            if TAKES in op.attributes:
+                owner[op.result] = owner.get(op.operands[0], op.operands[0])
+        for key, op in launches(run).items():
+            for value in written(op):
+                table.setdefault(run.value_id(owner.get(value, value)), key)
+        return table
+
+    return run.kept(("writers", run.version.stages), make)
+
+
+def written_by(run: Run, buffer: Buffer) -> int | None:
+    """The launch that fills a buffer, else the op that defines it."""
+    if buffer.value is None:
+        return buffer.op
+    return writers(run).get(buffer.value, buffer.op)
+
+
+def writer_of(run: Run, buffer: int) -> int | None:
+    """The launch that fills a buffer, else the op that defines it."""
+    found = next((b for b in run.buffers() if b.id == buffer), None)
+    if found is None:
+        return None
+    return written_by(run, found)
+
+
+def _kernel_of(run: Run, op: int, kernels: tuple[int, ...]) -> int | None:
+    around = run.index(run.version.stages - 1).around.get(op)  # of an op that a launch computes
+    launch = launches(run).get(op) or launches(run).get(around if around is not None else op)
+    if launch is not None:
+        return kernel_by_name(run).get(launch["kernel"])
+    return kernels[0] if kernels else None
+
+
+def _buffer_of(run: Run, op: int, buffers: tuple[int, ...]) -> int | None:
+    launch = launches(run).get(op)
+    if launch is not None:
+        values = {run.value_id(v) for v in written(launch)}
+        return next((b.id for b in run.buffers() if b.value in values), None)
+    temporary = [b.id for b in run.buffers() if b.id in set(buffers) and b.kind == "temporary"]
+    return temporary[0] if temporary else buffers[0] if buffers else None

@@ -1,0 +1,215 @@
+"""Which ops and values of two recordings are the same.
+
+Nothing is recorded from one file to another, but each says where its ops come from (the nodes of
+the framework's graph) and which value took the place of which (the value maps of its rewrites).  A
+match is *recorded* where both files say the same of both sides, else *guessed*, by structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from core_compiler.ir import Module, Op, Value
+from core_compiler.ir.diff import GUESSED, RECORDED
+from workbench.queries.run import Run
+
+#: Ops of each side that are matched by kind, type and order at the most.
+MAX_GUESSED = 2_000
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Same:
+    """What stands in the second recording for a thing of the first: ``how`` it is known (recorded
+    or guessed), ``why``: by what."""
+
+    first: Any
+    second: Any
+    how: str
+    why: str
+
+
+def same_ops(first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Same] = ()) -> list[Same]:
+    """The ops that two programs both have, in the order of the first.  ``meaning``: values that are
+    known to be the same (:func:`same_meaning`), so that their makers are too."""
+    found = list(_by_results(first, second, meaning))
+    found += _by_nodes(*_left(first, second, found))
+    left = _left(first, second, found)
+    found += _by_operands(*left, found)
+    found += _in_order(*_left(first, second, found), "kind, type and order")
+    place = {op: at for at, op in enumerate(first)}
+    return sorted(found, key=lambda same: place[same.first])
+
+
+def same_in_stages(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
+    """The ops that a stage of ``run`` and one of ``other`` both have, those inside others too."""
+    key = "same ops", str(other.path), other.identity, stages
+    return run.kept(key, lambda: same_ops(
+        list(run.index(stages[0]).module.walk()), list(other.index(stages[1]).module.walk()),
+        same_meaning(run, other, stages)))  # fmt: skip
+
+
+def same_values(first: Module, second: Module) -> list[Same]:
+    """The values that two modules both have: arguments of main, then results of its ops."""
+    return [*same_arguments(first, second),
+            *results_of(same_ops(first.main.body.ops, second.main.body.ops))]  # fmt: skip
+
+
+def same_meaning(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
+    """The values of a stage of ``run`` and of one of ``other`` that carry the meaning of one value
+    of the import, by the recorded value maps; each value once, what is certain first."""
+    key = "same meaning", str(other.path), other.identity, stages
+    return run.kept(key, lambda: _same_meaning(run, other, stages))
+
+
+def _same_meaning(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
+    carriers = _carriers(run, stages[0]), _carriers(other, stages[1])
+    imported = same_values(run.index(0).module, other.index(0).module)
+    found: list[Same] = []
+    taken: set[Value] = set()
+    for same in sorted(imported, key=lambda each: each.how != RECORDED):
+        one, two = carriers[0](same.first), carriers[1](same.second)
+        if one is not None and two is not None and taken.isdisjoint((one, two)):
+            taken |= {one, two}
+            found.append(Same(one, two, same.how, "value map"))
+    return found
+
+
+def _carriers(run: Run, stage: int) -> Callable[[Value], Value | None]:
+    """Which value of a stage carries the meaning of one of the import."""
+    there = {run.value_id(value): value for value in _values(run.index(stage).module)}
+    maps = run.recording.carriers(stage)
+
+    def carrier(value: Value) -> Value | None:
+        number = run.value_id(value)
+        return there.get(maps.get(number, number))
+
+    return carrier
+
+
+def _values(module: Module) -> Iterator[Value]:
+    yield from module.main.arguments
+    for op in module.main.body.ops:
+        yield from op.results
+
+
+def same_arguments(first: Module, second: Module) -> list[Same]:
+    """The arguments of main that two modules both have."""
+    ones, twos = first.main.arguments, second.main.arguments
+    named = {v.name: v for v in twos if v.name}
+    found = []
+    for at, value in enumerate(ones):
+        if value.name in named:
+            found.append(Same(value, named[value.name], RECORDED, "same name"))
+        elif at < len(twos) and twos[at].type is value.type and not value.name:
+            found.append(Same(value, twos[at], GUESSED, "same place among the arguments"))
+    return found
+
+
+def results_of(ops: Iterable[Same]) -> Iterator[Same]:
+    """The results of matched ops."""
+    for same in ops:
+        for a, b in zip(same.first.results, same.second.results, strict=False):
+            yield Same(a, b, same.how, same.why)
+
+
+# -- by what is recorded --------------------------------------------------------------------------
+
+
+def _by_results(
+    first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Same]
+) -> Iterator[Same]:
+    """The ops that make values which are the same."""
+    makers = [{v: op for op in side for v in op.results} for side in (first, second)]
+    taken: set[Op] = set()
+    for same in meaning:
+        one, two = makers[0].get(same.first), makers[1].get(same.second)
+        if one is not None and two is not None and taken.isdisjoint((one, two)):
+            taken |= {one, two}
+            yield Same(one, two, same.how, same.why)
+
+
+def _nodes(op: Op) -> frozenset[str]:
+    """The framework's nodes of an op by name: files move, and lines with every edit."""
+    nodes = op.origin.nodes() if op.origin is not None else ()
+    return frozenset(n.name or f"{n.scope}|{n.kind}" for n in nodes)
+
+
+def _by_nodes(first: Sequence[Op], second: Sequence[Op]) -> Iterator[Same]:
+    """Ops of the same nodes.  Where a node gave the same list of ops on both sides they are
+    recorded; of other lists only an op that is the only one of its kind and type."""
+    ones, twos = _grouped(first, _nodes), _grouped(second, _nodes)
+    for nodes, mine in ones.items():
+        theirs = twos.get(nodes)
+        if not nodes or theirs is None:
+            continue
+        if [op.kind for op in mine] == [op.kind for op in theirs]:
+            yield from (
+                Same(a, b, RECORDED, "same node") for a, b in zip(mine, theirs, strict=True)
+            )
+            continue
+        a, b = _grouped(mine, _alike), _grouped(theirs, _alike)
+        only = [Same(a[each][0], b[each][0], RECORDED, "same node") for each in a
+                if len(a[each]) == len(b.get(each, ())) == 1]  # fmt: skip
+        yield from only
+        yield from _in_order(*_left(mine, theirs, only), "order among the ops of its node")
+
+
+# -- by structure ---------------------------------------------------------------------------------
+
+
+def _by_operands(first: Sequence[Op], second: Sequence[Op], found: Iterable[Same]) -> list[Same]:
+    """Of ops that no node tells: those of one kind that read what is matched already, and constants
+    with the same content."""
+    partner = {v: w for same in found for v, w in zip(same.first.results, same.second.results,
+                                                        strict=False)}  # fmt: skip
+    waiting: dict[Hashable, list[Op]] = {}
+    for op in reversed(second):
+        waiting.setdefault(_reads(op, op.operands), []).append(op)
+    made = []
+    for op in first:
+        there = waiting.get(_reads(op, tuple(partner.get(v, v) for v in op.operands)))
+        if there:
+            other = there.pop()
+            made.append(Same(op, other, GUESSED, "same operands" if op.operands else "same text"))
+            partner.update(zip(op.results, other.results, strict=False))
+    return made
+
+
+def _reads(op: Op, operands: tuple[Value, ...]) -> Hashable:
+    text = "" if operands else str(sorted((k, str(v)) for k, v in op.attributes.items()))
+    return op.kind, operands, tuple(v.type for v in op.results), text
+
+
+def _in_order(first: Sequence[Op], second: Sequence[Op], why: str) -> Iterator[Same]:
+    """As many ops of the same kind and types as stand in the same order on both sides; none of very
+    many: it takes the square of them."""
+    if max(len(first), len(second)) > MAX_GUESSED:
+        return
+    ones, twos = ([_alike(op) for op in side] for side in (first, second))
+    for a, b, size in SequenceMatcher(None, ones, twos, autojunk=False).get_matching_blocks():
+        for one, two in zip(first[a : a + size], second[b : b + size], strict=True):
+            yield Same(one, two, GUESSED, why)
+
+
+def _alike(op: Op) -> Hashable:
+    return op.kind, tuple(v.type for v in op.results)
+
+
+# -- small ----------------------------------------------------------------------------------------
+
+
+def _grouped(ops: Iterable[Op], key: Callable[[Op], Hashable]) -> dict[Hashable, list[Op]]:
+    groups: dict[Hashable, list[Op]] = {}
+    for op in ops:
+        groups.setdefault(key(op), []).append(op)
+    return groups
+
+
+def _left(first: Sequence[Op], second: Sequence[Op],
+          found: Iterable[Same]) -> tuple[list[Op], list[Op]]:  # fmt: skip
+    """What is not matched yet of both sides."""
+    taken = {op for same in found for op in (same.first, same.second)}
+    return [op for op in first if op not in taken], [op for op in second if op not in taken]

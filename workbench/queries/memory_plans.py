@@ -1,0 +1,86 @@
+"""Other plans for a recording's memory: by other planners, and with recomputation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core_compiler.passes.plan_memory import PlanMemory
+from core_compiler.placement.planner import Effort, compare
+from core_compiler.placement.problem import Lifetime
+from core_compiler.placement.recompute import Choice, Plan, choose
+from core_compiler.training.passes.order_launches import OrderLaunches
+from core_compiler.training.passes.recompute import Recompute, problem_of
+from workbench.queries.run import Run
+
+#: How many plans of what is done again are shown, about.
+OFFERS = 12
+
+
+#: What the comparison of planners may spend: a page waits for it.
+EFFORT = Effort(placements=4_000, nodes=200, rounds=2)
+
+
+#: Of more buffers than this only the quick planners are asked (each takes a second for 20,000).
+MANY, QUICK = 3_000, ("best", "greedy_size", "greedy_start")
+
+
+def again(run: Run) -> list[dict[str, Any]]:
+    """What doing launches of the forward pass again saves and costs, from none to most; the choice
+    of this program is marked."""
+    return run.kept(("again", run.version.stages), lambda: _again(run))
+
+
+def _again(run: Run) -> list[dict[str, Any]]:
+    stages = run.stages()
+    ordered = next((s for s in stages if s.pass_name == OrderLaunches.name()), None)
+    if ordered is None:
+        return []
+    _, problem = problem_of(run.recording.module(ordered.index).main)
+    done = next((s for s in stages if s.pass_name == Recompute.name()), None)
+    part = float(dict(done.options).get("budget", 1.0)) if done is not None else 1.0
+    choice = choose(problem, part)
+    work = max(1, sum(step.cost for step in problem.steps))
+    saved = max(1, choice.without.held)
+    return [
+        {"held": plan.held, "part": plan.held / saved, "extra": plan.extra / work,
+         "bound": choice.bound / work, "peak": plan.peak, "again": len(plan.again),
+         "chosen": plan == choice.plan}
+        for plan in _some(choice)
+    ]  # fmt: skip
+
+
+def _some(choice: Choice) -> list[Plan]:
+    """Some of the plans on offer, evenly by what they hold, and the chosen one."""
+    kept: list[Plan] = []
+    step = choice.without.held / OFFERS
+    for plan in choice.offers:
+        if plan == choice.plan or not kept or kept[-1].held - plan.held >= step:
+            kept.append(plan)
+    return kept
+
+
+def planners(run: Run) -> list[dict[str, Any]]:
+    """The arena that each planner needs for the recorded buffers, smallest first; bytes, ms.  Of
+    very many buffers only what the quick ones need: ``MANY``."""
+    return run.kept(("planners", run.version.buffers), lambda: _planners(run))
+
+
+def alignment(run: Run) -> int:
+    """What the buffers of a recording are padded to (bytes)."""
+    made = next((s for s in run.stages() if s.pass_name == PlanMemory.name()), None)
+    return int(dict(made.options if made else {}).get("alignment", PlanMemory().alignment))
+
+
+def _planners(run: Run) -> list[dict[str, Any]]:
+    unit = alignment(run)
+    lives = [
+        Lifetime(str(b.id), b.unpadded_size, b.start, b.end + 1, unit)
+        for b in run.buffers() if b.tier == "dram"
+    ]  # fmt: skip
+    used = run.figures("memory").get("planner")
+    rows = [
+        {"planner": p.planner, "bytes": p.peak, "bound": p.lower_bound, "ms": 1e3 * p.seconds,
+         "used": p.planner == used}
+        for p in compare(lives, QUICK if len(lives) > MANY else None, EFFORT)
+    ]  # fmt: skip
+    return sorted(rows, key=lambda r: (r["bytes"], not r["used"], r["ms"]))

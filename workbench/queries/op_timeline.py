@@ -1,0 +1,168 @@
+"""The history of one op on the axis of the passes: what it came from, what was done to it, what it
+became, and in a training step its gradient.  For the inspector and ``workbench op --json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from core_compiler.record.history import HistoryStep, OpHistory
+from workbench.queries import joint_rows
+from workbench.queries.links import FEEDS, LAUNCH, linked_to
+from workbench.queries.rows import cut, short_path
+from workbench.queries.run import Run
+
+#: Marks of a lane at most; those in between are left out, and ``more`` counts them.
+MOST = 24
+#: Ops that a mark names.
+NAMED = 3
+FROM, SELF, BECAME, GRADIENT = "from", "op", "became", "gradient"
+#: What stands behind the last pass: the kernel, its buffer, its code.
+_ENDS = ("kernel", "buffer", "code")
+
+Mark = dict[str, Any]
+
+
+def timeline(run: Run, op: int, stage: int) -> dict[str, Any]:
+    """The marks of an op, as data.
+
+    ``stages``: how many there are; ``first``, ``last``: those that the op is in (``last`` None: to
+    the end; ``first`` None: in none, it is part of a rewrite).  ``marks``: ``lane`` (``from``,
+    ``op``, ``became``, ``gradient``), ``at`` (a stage; kernel, buffer and code stand behind the
+    last one), ``what`` (``source``, ``imported``, ``created``, ``rewritten``, ``fused``,
+    ``kernel``, ``buffer``, ``code``, ``removed``, ``gradient``, ``forward``), ``pass``, ``rule``,
+    ``text``, and ``go``, the link; those of gradients all ``ops`` that are meant.  ``more``: marks
+    that were left out.  Gradients are those of ``stage``.
+    """
+    history, names = run.op_history(op), [s.pass_name for s in run.stages()]
+    first, last = history.stages or (None, None)
+    lanes = (
+        [*_source(run, op, history), *_steps(run, op, history.earlier, FROM)],
+        list(_self(run, op, history, names)),
+        [*_steps(run, op, history.later, BECAME), *_ends(run, op, history, len(names))],
+        list(_gradients(run, op, stage)),
+    )
+    marks, more = [], 0
+    for lane in lanes:
+        kept = [*lane[: MOST - 4], *lane[-4:]] if len(lane) > MOST else lane
+        more += len(lane) - len(kept)
+        marks += sorted(kept, key=lambda mark: mark["at"])
+    for mark in marks:
+        at = mark["at"]
+        mark["pass"] = names[at] if 0 <= at < len(names) else None
+    return {"op": op, "stages": len(names), "first": first, "last": last, "marks": marks,
+            "more": more}  # fmt: skip
+
+
+def _mark(lane: str, at: int, what: str, text: str, go: dict[str, Any], rule: str = "") -> Mark:
+    return {"lane": lane, "at": at, "what": what, "rule": rule, "text": cut(text), "go": go}
+
+
+def _source(run: Run, op: int, history: OpHistory) -> Iterator[Mark]:
+    for node in history.nodes[:1]:
+        place = f"{short_path(node.file)}:{node.line}" if node.file else ""
+        text = " ".join(part for part in (node.name, place) if part)
+        more = f", and {len(history.nodes) - 1} more" if len(history.nodes) > 1 else ""
+        at = {"source": {"file": node.file, "at": [node.file, node.line]}}
+        go = {"op": op, "open": "source", "state": at} if node.file else {"op": op, "stage": 0}
+        yield _mark(FROM, -1, "source", f"model: {text}{more}", go)
+
+
+def _self(run: Run, op: int, history: OpHistory, names: Sequence[str]) -> Iterator[Mark]:
+    if history.stages is None:
+        return
+    first, last = history.stages
+    name = f"{run.name_of(op)} {run.recording.op(op).kind}"
+    here = {"op": op, "stage": first}
+    if first == 0:
+        yield _mark(SELF, 0, "imported", f"00 {names[0]}: {name}", here)
+    else:
+        made = next((s for s in history.earlier if s.new == op and s.stage == first), None)
+        rule = "" if made is None else made.rule
+        text = f"{first:02d} {names[first]}: makes {name}" + (f" ({rule})" if rule else "")
+        yield _mark(SELF, first, "created", text, here | _rewrite(run, first, made), rule)
+    if last is not None and last + 1 < len(names):
+        gone = next((s for s in history.later if s.old == op and s.stage == last + 1
+                     and _tells(run, op, s.new)), None)  # fmt: skip
+        rule = "" if gone is None else gone.rule
+        text = f"{last + 1:02d} {names[last + 1]}: removes it" + (f" ({rule})" if rule else "")
+        go = {"op": op, "stage": last} if gone is None else {
+            "op": gone.new, "stage": last + 1, **_rewrite(run, last + 1, gone)}  # fmt: skip
+        yield _mark(SELF, last + 1, "removed", text, go, rule)
+
+
+def _steps(run: Run, op: int, steps: Iterable[HistoryStep], lane: str) -> Iterator[Mark]:
+    """One mark for what a pass did: its first step, and how many rewrites it took."""
+    side = "old" if lane == FROM else "new"
+    by_stage: dict[int, list[HistoryStep]] = {}
+    for step in steps:
+        if step.stage is not None and _tells(run, op, getattr(step, side)):
+            by_stage.setdefault(step.stage, []).append(step)
+    names = {s.index: s.pass_name for s in run.stages()}
+    for stage, found in by_stage.items():
+        # What the pass left stands for what it did on the way.
+        step = next((s for s in found[::-1] if _is_there(run, s.new, stage)), found[-1])
+        kind = run.recording.op(step.new).kind
+        what = {"core.group": "fused", LAUNCH: "kernel"}.get(kind, "rewritten")
+        rules = len({s.rewrite for s in found})
+        text = f"{stage:02d} {names.get(stage, '')}: {run.name_of(step.old)} → "
+        text += f"{run.name_of(step.new)} {kind}: {step.rule}"
+        text += f", and {rules - 1} more rewrites" if rules > 2 else (
+            ", and one more rewrite" if rules == 2 else "")  # fmt: skip
+        go = {"op": step.new, "stage": stage, **_rewrite(run, stage, step)}
+        if lane == FROM:  # to what it was before
+            go = {"op": step.old, "stage": stage, "before": True}
+        yield _mark(lane, stage, what, text, go, step.rule)
+
+
+def _tells(run: Run, selected: int, other: int) -> bool:
+    """Whether a step to ``other`` says something of the selected op: constants and memory that a
+    rule made beside it do not, unless it is such a one itself."""
+    kinds = [run.recording.op(key).kind for key in (selected, other)]
+    return FEEDS.get(kinds[1], 0) <= FEEDS.get(kinds[0], 0)
+
+
+def _is_there(run: Run, op: int, stage: int) -> bool:
+    there = run.recording.op_stages(op)
+    return there is not None and there[0] <= stage and (there[1] is None or stage <= there[1])
+
+
+def _rewrite(run: Run, stage: int, step: HistoryStep | None) -> dict[str, int]:
+    if step is None or step.rewrite is None:
+        return {}
+    numbers = run.kept(
+        ("rewrite numbers", stage), lambda: {r.id: r.number for r in run.rewrites(stage)}
+    )
+    return {"rewrite": numbers[step.rewrite]} if step.rewrite in numbers else {}
+
+
+def _ends(run: Run, op: int, history: OpHistory, stages: int) -> Iterator[Mark]:
+    kernel, buffer = linked_to(run, op, history)
+    places = {name: stages + place for place, name in enumerate(_ENDS)}
+    made = next((k for k in run.kernels() if k.id == kernel), None)
+    if made is not None:
+        yield _mark(BECAME, places["kernel"], "kernel", f"kernel {made.name}",
+                    {"op": op, "kernel": kernel, "panes": ["kernels", "code"]})  # fmt: skip
+        text = f"its lines in the code of {made.name}"
+        yield _mark(BECAME, places["code"], "code", text,
+                    {"op": op, "kernel": kernel, "open": "code"})  # fmt: skip
+    held = next((b for b in run.buffers() if b.id == buffer), None)
+    if held is not None:
+        text = f"buffer {held.name or '%' + str(held.value)}: {held.size:,} B at {held.offset:,} "
+        text += f"of {held.tier}, live at positions {held.start} to {held.end}"
+        yield _mark(BECAME, places["buffer"], "buffer", text,
+                    {"op": op, "buffer": buffer, "open": "memory"})  # fmt: skip
+
+
+def _gradients(run: Run, op: int, stage: int) -> Iterator[Mark]:
+    """At the stages that made the ops which stand for the gradient, or of which it is one."""
+    for what, words, ops in joint_rows.gradient_ops(run, stage, op):
+        made: dict[int, list[int]] = {}
+        for other in ops:
+            there = run.recording.op_stages(other)
+            made.setdefault(stage if there is None else there[0], []).append(other)
+        for at, found in made.items():
+            named = [f"{run.name_of(o)} {run.recording.op(o).kind}" for o in found[:NAMED]]
+            text = f"{words} {', '.join(named)}{', and others' if len(found) > NAMED else ''}"
+            yield {**_mark(GRADIENT, at, what, text, {"op": found[0], "stage": stage}),
+                   "ops": found}  # fmt: skip

@@ -1,0 +1,131 @@
+"""Two recordings of one model: which launches compute the same, whatever their kernels are called.
+
+A launch is known by the nodes of the framework's graph that its ops go back to.  Launches with the
+same nodes are paired, in program order; what remains is joined where it shares nodes, so that one
+fused launch stands beside the several that do its work elsewhere.  What then stands alone on both
+sides (another frontend names its nodes differently) is paired where flops and bytes are equal and
+the order of both programs agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from workbench.queries.links import launches
+from workbench.queries.run import Run
+from workbench.queries.work import Work, work
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch, its work, and the names of the framework's nodes that it computes."""
+
+    op: int
+    work: Work
+    nodes: frozenset[str]
+    title: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Launches of the first and of the second recording that compute the same (or () for none);
+    ``by_work``: only their flops, bytes and order say so."""
+
+    first: tuple[Launched, ...]
+    second: tuple[Launched, ...]
+    by_work: bool = False
+
+
+def launched(run: Run) -> list[Launched]:
+    """The launches of one execution in program order."""
+    key = "launched", run.version.stages, run.version.timings, run.version.figures
+    return run.kept(key, lambda: _launched(run))
+
+
+def _launched(run: Run) -> list[Launched]:
+    works = {w.op: w for w in work(run) if w.op is not None}
+    found = []
+    for key, op in launches(run).items():
+        nodes = op.origin.nodes() if op.origin is not None else ()
+        file, line = run.kept_place(op)
+        each = works.get(key, Work(key, op["kernel"], 0, 0, None))
+        found.append(Launched(
+            key, each, frozenset(n.name or f"{n.scope}|{n.kind}" for n in nodes),
+            " · ".join(dict.fromkeys(_kind(n.kind) for n in nodes)) or op["kernel"],
+            f"{file}:{line}" if file else "",
+        ))  # fmt: skip
+    return found
+
+
+def _kind(kind: str) -> str:
+    """``aten.conv2d.default`` -> ``conv2d``."""
+    parts = kind.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] in ("aten", "prims") else parts[-1]
+
+
+def pairs(first: Run, second: Run) -> list[Pair]:
+    """Every launch of both recordings in one pair, in the order of the first one's program."""
+    return paired(launched(first), launched(second))
+
+
+def paired(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
+    """See :func:`pairs`."""
+    by_nodes: dict[frozenset[str], list[Launched]] = {}
+    for each in second:
+        by_nodes.setdefault(each.nodes, []).append(each)
+    found: list[Pair] = []
+    left = []
+    for each in first:
+        same = by_nodes.get(each.nodes)
+        if each.nodes and same:
+            found.append(Pair((each,), (same.pop(0),)))
+        else:
+            left.append(each)
+    taken = {each.op for pair in found for each in pair.second}
+    joined = _joined(left, [each for each in second if each.op not in taken])
+    found += [pair for pair in joined if pair.first and pair.second]
+    ones = {each.op for pair in found for each in pair.first}
+    twos = {each.op for pair in found for each in pair.second}
+    found += _by_work([e for e in left if e.op not in ones],
+                      [e for e in second if e.op not in twos])  # fmt: skip
+    places = {each.op: at for at, each in enumerate(first)}
+    return sorted(found, key=lambda p: min((places[e.op] for e in p.first), default=len(places)))
+
+
+def _joined(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
+    """Launches that share nodes, directly or through others, together."""
+    owner: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while owner.setdefault(name, name) != name:
+            owner[name] = name = owner[owner[name]]
+        return name
+
+    every = [(0, e) for e in first] + [(1, e) for e in second]
+    groups: dict[str, tuple[list[Launched], list[Launched]]] = {}
+    names = [sorted(e.nodes) or [f"{side}/{e.op}"] for side, e in every]
+    for each in names:
+        for other in each[1:]:
+            owner[root(other)] = root(each[0])
+    for (side, launch), each in zip(every, names, strict=True):
+        groups.setdefault(root(each[0]), ([], []))[side].append(launch)
+    return [Pair(tuple(a), tuple(b)) for a, b in groups.values()]
+
+
+def _by_work(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
+    """Launches of the same flops and bytes in pairs, as many as are in the same order in both (the
+    longest matching blocks); the others alone."""
+    ones, twos = ([(e.work.flops, e.work.bytes) for e in side] for side in (first, second))
+    found: list[Pair] = []
+    taken: set[tuple[int, int]] = set()
+    for a, b, size in SequenceMatcher(None, ones, twos, autojunk=False).get_matching_blocks():
+        for one, two in zip(first[a : a + size], second[b : b + size], strict=True):
+            if one.work.bytes:  # nothing is known of the others
+                found.append(Pair((one,), (two,), by_work=True))
+                taken |= {(0, one.op), (1, two.op)}
+    found += [Pair((each,), ()) for each in first if (0, each.op) not in taken]
+    found += [Pair((), (each,)) for each in second if (1, each.op) not in taken]
+    return found

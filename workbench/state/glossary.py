@@ -1,0 +1,297 @@
+"""What every figure and column of the page means, its unit, and how it is measured: the views take
+their labels and tooltips from here, and ``docs/glossary.md`` is written from it.
+
+``python -m workbench.state.glossary`` writes the page, ``--check`` says whether it is up to date.
+"""
+
+# ruff: noqa: E501, RUF001  # a term is a line; signs are those of the page
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.state.view_state import VIEWS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
+
+
+@dataclass(frozen=True)
+class Term:
+    """``label`` and ``unit`` as a column's head has them ("" where a value brings its own), what it
+    ``means``, and ``how`` it is measured or where it comes from."""
+
+    label: str
+    unit: str
+    means: str
+    how: str = ""
+
+    @property
+    def hint(self) -> str:
+        """The tooltip."""
+        return f"{self.means}\n{self.how}" if self.how else self.means
+
+
+_TIMED = "By the clock around every launch on every thread (on a GPU by events of the stream), in 10 executions after 3 that are not counted, fewer where they take more than 60 s (`--seconds`); `workbench profile --repeats` takes more."
+_ROOFLINE = "By the roofline model: the longer of its arithmetic at the arithmetic peak and its compulsory bytes at the memory bandwidth. Both limits are measured once a machine, or come from the description of a machine that is not at hand."
+_SHARED = "A kernel's time is shared among the ops it computes, in proportion to the least time this machine needs for each op's arithmetic and for the bytes it moves to and from memory; an op's part goes to the line it came from. All lines and \"no line\" together are the time of all kernels."
+_BESIDE = "The framework runs the model's own graph node by node on the same inputs, the import is evaluated by the reference (`--against`)."
+_CHECKED = (
+    "Both sides of the rewrite are evaluated on the same real tensors (`--check`). ∞: NaN or Inf"
+    " against a number, other integers, or a difference from zeros."
+)
+_COMPULSORY = "Counted from the op's types: each operand read once, each result written once."
+_COUNTED = "Counted from the ops of the program; an fma is two, an elementary function one."
+_PLAN = "From the memory plan, which is exact: nothing else is allocated while it runs."
+_LINE = "From the origin that each op keeps of the model it was imported from."
+_ASSEMBLER = "Told by the assembler (ptxas)."
+
+
+#: Figures and columns by view, then by the name the view knows them by.
+GLOSSARY: Mapping[str, Mapping[str, Term]] = {
+    "overview": {
+        "time per execution": Term("time per execution", "s", "One run of the whole compiled program on the example inputs: the median.", _TIMED),
+        "peak memory": Term("peak memory", "B", "The arena that all temporaries of one execution share; weights, inputs and results are not in it.", _PLAN),
+        "weights": Term("weights", "B", "Constant data of the compiled program, after folding and packing."),
+        "kernels": Term("kernels", "", "Compiled functions that are launched; one may be launched many times."),
+        "imported ops": Term("imported ops", "", "Ops of the model as imported, before any pass."),
+        "launches": Term("launches", "", "Kernel launches of one execution."),
+        "work": Term("work", "flop", "Floating-point operations of one execution.", _COUNTED),
+        "worst check error": Term("worst check error", "relative", "The largest difference that a check of a rewrite or of the results found, divided by the largest magnitude of the tensor.", _CHECKED),
+        "end-to-end error": Term("end-to-end error", "relative", "How far the outputs after the last pass are from the outputs of the model as imported, divided by their largest magnitude.", "Both programs are evaluated on the example inputs (`--check`)."),
+        "error against peer": Term("error against peer", "relative", "The largest difference of the outputs to those of another framework, divided by their largest magnitude there; the verdict says whether rounding explains it.", "The peer runs the same model on the same inputs (`--against`)."),
+        "import against its framework": Term("import against its framework", "verdict", "Each node of the model by our ops and by its framework, on the same operands: equal (every bit), within (only rounding differs), differs, not compared.", _BESIDE),
+        "compile time": Term("compile time", "s", "From the import to the last kernel, recording included.", "Wall clock."),
+        "identity": Term("identity", "digest", "Names everything the bits of the result depend on: the program after the passes that all targets share, and its numerics options. Equal identities promise equal bits on every target."),
+        "output digest": Term("output digest", "digest", "A hash of the outputs' bits on the example inputs: equal digests, equal bits."),
+        "not executed": Term("not executed", "", "What this machine lacks to run the program; it was compiled all the same."),
+        "state digest": Term("state digest", "digest", "A hash of the bits of parameters, buffers and optimizer state after the run."),
+        "iterations": Term("iterations", "", "Training steps done."),
+        "loss": Term("loss", "", "The loss of the last iteration, before its update."),
+        "time per iteration": Term("time per iteration", "s", "Median of the last 20 iterations, receipts included.", "Wall clock."),
+        "loss function": Term("loss function", "", "What is differentiated."),
+        "optimizer": Term("optimizer", "", "What updates the parameters, and its options."),
+        "parameters": Term("parameters", "", "Numbers that are trained."),
+        "optimizer state": Term("optimizer state", "B", "Moments and the like, carried from step to step."),
+        "saved for backward": Term("saved for backward", "B", "Values of the forward pass that are kept until the backward pass reads them.", _PLAN),
+    },
+    "passes": {
+        "ops": Term("ops", "", "Change of the number of ops; of the import their number.", "In this recording."),
+        "rewrites": Term("rewrites", "", "Applications of its rules.", "In this recording."),
+        "time": Term("time", "s", "Time of the pass, checks not included.", "Wall clock, in this recording."),
+        "check": Term("✓", "", "Its checked rewrites: ✓ every bit kept, ≈ within the tolerance of their rule, ✗ one failed.", _CHECKED),
+    },
+    "inspector": {
+        "values": Term("values", "", "Whether the pass keeps every bit of every value, or states how far it may move them."),
+        "time": Term("time", "s", "Of a pass: its own, checks not included. Of a rewrite: to find and apply it.", "Wall clock."),
+        "ops after it": Term("ops after it", "", "Ops of the program after the pass."),
+        "work": Term("work", "flop", "Floating-point operations of one execution, after the pass.", _COUNTED),
+        "traffic": Term("traffic", "B", "Bytes that the ops must read and write in one execution, after the pass.", _COMPULSORY),
+        "kernels": Term("kernels", "", "Kernels that the program holds after the pass, those that others call included."),
+        "checks": Term("checks", "", "Checked rewrites of the pass by what came of it.", _CHECKED),
+        "check": Term("check", "relative", "✓ every bit kept, ≈ the largest relative error, within what the rule allows, ✗ failed.", _CHECKED),
+        "module": Term("module", "", "The path of the model's module that the op came from.", _LINE),
+        "node": Term("node", "", "The framework's node that the op came from, with its kind.", _LINE),
+        "made by": Term("made by", "", "The rule that made the op."),
+        "phase": Term("phase", "", "Of a pass: target-independent, or specific to this target. Of an op: the part of the training step that it belongs to: forward, loss, recomputed, backward, exchange or optimizer."),
+        "kept": Term("kept", "B", "What of it is kept for the backward pass, and how large that is.", _PLAN),
+    },
+    "rewrites": {
+        "n": Term("#", "", "Its number in the pass, from 0"),
+        "rule": Term("rule", "", "The rule that was applied"),
+        "name": Term("op", "", "The first op it made (or took) that computes"),
+        "place": Term("model line", "", "The line of the model which that op came from.", _LINE),
+        "before": Term("ops", "", "Ops before and after it"),
+        "us": Term("µs", "µs", "Time that finding and applying it took.", "Wall clock."),
+        "verdict": Term("check", "", "✓ every bit kept, ≈ the largest relative error, within its tolerance, ✗ failed, – not checked.", _CHECKED),
+        "note": Term("note", "", "What the rule says about this application"),
+    },
+    "source": {
+        "us": Term("time", "µs", "What the ops of the line take in one execution.", _SHARED),
+        "share": Term("share", "% of time", "Its part of the time of all kernels. Outlined: a call; it shows what happens below it.", _SHARED),
+        "bytes": Term("moved", "MiB", "Bytes its ops must read from memory and write there, in one execution.", _COMPULSORY),
+        "flops": Term("work", "Mflop", "Floating-point operations of one execution.", _COUNTED),
+        "ops": Term("ops", "at import → now", "Ops that came from it: at import, and in the stage shown. An op that was fused from several lines counts for each of them.", _LINE),
+        "check": Term("checked", "worst error", "The worst of the checks of all rewrites that took ops of this line: ✓ every bit kept, ≈ the largest relative error, within its tolerance, ✗ failed. Click to see that rewrite.", _CHECKED),
+    },
+    "kernels": {
+        "name": Term("kernel", "", "The compiled function"),
+        "total_us": Term("total", "µs", "Sum of the medians of its launches in one execution.", _TIMED),
+        "share": Term("share", "% of time", "Its part of the time of all kernels."),
+        "before_us": Term("before", "µs", "Sum of the medians of its launches in the execution before.", _TIMED),
+        "change": Term("change", "%", "How much longer its launches took than in the execution before; negative: faster."),
+        "place": Term("model line", "of the slowest launch", "The line of the model that its slowest launch came from.", _LINE),
+        "predicted_us": Term("predicted", "µs", "The least time that the machine allows all its launches; a bound, no forecast.", _ROOFLINE),
+        "predicted_share": Term("share", "% predicted", "Its part of the predicted time of all kernels."),
+        "ratio": Term("measured", "÷ predicted", "Measured time as a multiple of the predicted time; 1 is the limit."),
+        "percent": Term("of limit", "%", "Predicted time as a part of the measured time: how near it is to the lower roof."),
+        "beyond": Term("> 100", "% of limit", "Above the measured limit: it was measured while the machine was busy.", "The limit is measured again with the next execution; this recording keeps what it has."),
+        "gflops": Term("GFLOP/s", "", "Floating-point operations a second.", "Counted operations by measured time."),
+        "gbytes_per_s": Term("GB/s", "", "Compulsory bytes a second; caches may move more or less.", _COMPULSORY),
+        "count": Term("launches", "per execution", "How often one execution launches it."),
+        "grid": Term("grid", "blocks", "Blocks of a launch: the least and the most among its launches."),
+        "threads": Term("threads", "of a block", "Threads of a block."),
+        "registers": Term("registers", "of a thread", "32-bit registers that each thread has.", _ASSEMBLER),
+        "spilled": Term("spilled", "B a thread", "Bytes stored and loaded because registers did not suffice.", _ASSEMBLER),
+        "occupancy": Term("occupancy", "% of warps", "Warps that fit a multiprocessor at once, of the most there can be.", "Computed from registers, shared memory and the launch shape."),
+        "shared": Term("shared", "B a block", "Shared memory of a block.", _ASSEMBLER),
+        "intensity": Term("intensity", "flop/B", "Floating-point operations for each compulsory byte.", _COMPULSORY),
+        "bound": Term("bound by", "", "The lower roof for most of its time: arithmetic or memory.", _ROOFLINE),
+        "flops": Term("work", "Mflop", "Floating-point operations of all its launches.", _COUNTED),
+        "bytes": Term("traffic", "MiB", "Compulsory bytes of all its launches.", _COMPULSORY),
+        "median_us": Term("median", "µs a launch", "One launch: the mean over its launches of their medians.", _TIMED),
+        "min_us": Term("min", "µs", "The fastest sample of a launch.", _TIMED),
+        "p95_us": Term("p95", "µs", "95 of 100 samples were faster.", _TIMED),
+        "compile_seconds": Term("compiled", "in", "Time to compile it; 'cached': it was compiled before.", "Wall clock."),
+        "execution": Term("execution", "ms", "Median time of one execution.", _TIMED),
+        "interval": Term("interval", "ms", "In parentheses: the 95 % confidence interval of the median, between two order statistics of the samples."),
+        "inside": Term("in kernels", "ms", "Sum of the medians of all launches: what of an execution passes inside kernels.", _TIMED),
+        "gaps": Term("launch gaps", "ms", "The rest of an execution: starting launches, and waiting between them.", "Median of an execution less the sum of the medians of its launches."),
+        "limits": Term("limits", "", "Arithmetic peak and memory bandwidth.", "Measured on the machine, and the best is kept: multiply-adds that stay in registers; reading and copying over growing footprints. Measured again where a kernel passes them. Of a machine that is not at hand: by its description."),
+    },
+    "memory": {
+        "buffers": Term("buffers", "", "Buffers of this tier."),
+        "arena": Term("arena", "B", "The highest address used: what must be allocated.", _PLAN),
+        "peak live": Term("peak live", "B", "Most bytes alive at once, at any program position.", _PLAN),
+        "lower bound": Term("lower bound", "B", "No plan for these lifetimes needs less."),
+        "gap": Term("gap", "%", "How far the arena is above the lower bound; 0 % is a proven best."),
+        "fragmentation at peak": Term("fragmentation at peak", "B", "Free bytes below the highest live buffer, at the peak.", _PLAN),
+        "padding": Term("padding", "B", "Bytes of buffers that hold no data (hatched), all buffers.", _PLAN),
+        "of capacity": Term("of capacity", "%", "The arena as a part of the memory there is."),
+    },
+    "timeline": {
+        "execution": Term("execution", "s", "From the first start to the last end, in the execution whose time is nearest the median.", _TIMED),
+        "launches": Term("launches", "", "Kernels started in one execution."),
+        "lanes": Term("lanes", "", "Threads of the processor, or the stream of a GPU; each has its row."),
+        "at work": Term("at work", "%", "Share of the time that threads are inside kernels; the rest is waiting for each other.", _TIMED),
+        "peak live": Term("peak live", "B", "Most bytes of temporaries that live at once.", _PLAN),
+    },
+    "numerics": {
+        "rewrite": Term("rewrite", "number and rule", "One application of a rule, checked by itself on real tensors: before against after, from the same operands."),
+        "error": Term("error", "of max abs", "Largest difference, divided by the largest magnitude of the value before.", _CHECKED),
+        "ulps": Term("ulps", "", "Units in the last place between the two numbers at the worst element."),
+        "tolerance": Term("allowed", "of max abs", "What the rule states; \"bits\" where it promises every bit."),
+        "absolute": Term("absolute", "", "The difference at the worst element, in the value's own unit."),
+        "value": Term("value", "worst element", "The value that was compared, and the index of its worst element."),
+        "old": Term("before", "", "The number at the worst element before the rewrite."),
+        "new": Term("after", "", "The number at the worst element after the rewrite."),
+        "apart": Term("error", "of max abs", "Largest difference to the framework's tensor, divided by its largest magnitude. Differences add up along the graph.", _BESIDE),
+        "apart_absolute": Term("absolute", "", "The difference at the worst element, in the value's own unit.", _BESIDE),
+        "apart_one": Term("ulps", "", "Units in the last place between the two numbers at the worst element.", _BESIDE),
+        "node": Term("node", "of the framework", "The node of the framework's graph whose tensor it is compared with."),
+        "theirs": Term("framework", "worst element", "The number at the worst element, as the framework computes it."),
+        "ours": Term("import", "worst element", "The number at the worst element of the import's value."),
+        "element": Term("element", "worst", "The index of the worst element."),
+        "line": Term("model line", "", "The line of the model it came from.", _LINE),
+        "place": Term("#", "", "In program order."),
+        "name": Term("value", "and its op", "The value, and the op that makes it."),
+        "bins": Term("histogram", "min to max", "Of evenly spaced elements; the line stands at zero."),
+        "minimum": Term("min", "finite", "Smallest finite element."),
+        "maximum": Term("max", "finite", "Largest finite element."),
+        "mean": Term("mean", "finite", "Mean of the finite elements."),
+        "largest": Term("max |x|", "finite", "Largest magnitude of a finite element."),
+        "nan": Term("NaN", "elements", "Elements that are not a number."),
+        "inf": Term("Inf", "elements", "Infinite elements. Attention masks scores with -Inf on purpose."),
+        "side": Term("run", "", "A is the recording that is open, B the one that it is compared with."),
+        "difference": Term("difference", "at most", "The largest difference of min, max and mean; of an element, where both recorded the tensor itself."),
+        "relative": Term("difference", "of max abs", "The same, divided by the largest magnitude of the value on either side."),
+        "unequal": Term("unequal", "elements", "Elements that are not the same bits, where both recorded the tensor itself."),
+        "apart_ulps": Term("ulps", "at most", "Units in the last place between two elements, where both recorded the tensor itself."),
+        "match": Term("same by", "", "How it is known that both are one value: recorded (both come from the same node of the framework, or carry the meaning of one imported value by the value maps of the rewrites), or guessed by structure."),
+        "peer": Term("against", "relative", "Largest difference of the outputs to the peer's, divided by their largest magnitude there; the verdict says whether rounding explains it.", "The peer runs the same model on the same inputs (`--against`)."),
+    },
+    "training": {
+        "iteration": Term("iteration", "", "A forward pass, a backward pass and an update."),
+        "left": Term("left", "s", "Until the wanted number of iterations.", "By the mean of the last 20 iterations."),
+        "loss": Term("loss", "", "The loss of the iteration, before its update."),
+        "seconds": Term("time", "ms", "Time of the iteration, receipts included.", "Wall clock; the figure above is the median of the last 20."),
+        "throughput": Term("examples/s", "", "Examples of a batch by the median time of an iteration."),
+        "apart": Term("apart", "relative", "|A − B| of the losses, divided by the larger."),
+        "digest": Term("digest", "of its receipt", "The root of the iteration's receipt: a hash of all that was computed in it; equal roots, equal bits."),
+        "rate": Term("rate", "learning", "The learning rate of the update."),
+        "loss_scale": Term("scale", "of the loss", "The factor by which the loss is multiplied before it is differentiated, so that small gradients survive f16."),
+        "skipped": Term("left out", "updates", "Updates left out so far because a gradient was not finite."),
+    },
+    "compare": {
+        "time per execution": Term("time per execution", "ms", "Median of one run of the whole program.", _TIMED),
+        "fastest execution": Term("fastest execution", "ms", "The fastest of the timed executions.", _TIMED),
+        "predicted time": Term("predicted time", "ms", "The least that the machine's limits allow all launches.", _ROOFLINE),
+        "launches": Term("launches", "", "Kernel launches of one execution."),
+        "kernels": Term("kernels", "", "Compiled functions that are launched."),
+        "import against its framework": Term("import against its framework", "verdict", "Each node of the model by our ops and by its framework, on the same operands: equal (every bit), within (only rounding differs), differs, not compared.", _BESIDE),
+        "compile time": Term("compile time", "s", "From the import to the last kernel, recording included.", "Wall clock."),
+        "peak memory": Term("peak memory", "B", "The arena that all temporaries share.", _PLAN),
+        "lower bound": Term("lower bound", "B", "No plan for these lifetimes needs less."),
+        "weights": Term("weights", "B", "Constant data of the compiled program."),
+        "inputs": Term("inputs", "B", "Bytes of the arguments of one execution."),
+        "outputs": Term("outputs", "B", "Bytes of the results of one execution."),
+        "ops imported": Term("ops imported", "", "Ops before any pass."),
+        "ops at the end": Term("ops at the end", "", "Ops after the last pass: launches, views and what holds them together."),
+        "arithmetic": Term("arithmetic", "flop", "Floating-point operations of one execution, as it was compiled.", _COUNTED),
+        "rewrites": Term("rewrites", "", "Rule applications of all passes."),
+        "worst check error": Term("worst check error", "relative", "Largest of all checks of rewrites and of the results, divided by the largest magnitude of the tensor.", _CHECKED),
+        "end-to-end error": Term("end-to-end error", "relative", "Outputs after the last pass against those of the import."),
+        "checks that kept every bit": Term("checks that kept every bit", "", "Rewrites whose two sides are equal bit for bit, and schedules and kernels that are equal to their meaning.", _CHECKED),
+        "checks within tolerance": Term("checks within tolerance", "", "Rewrites that moved numbers by no more than their rule allows.", _CHECKED),
+        "failed checks": Term("failed checks", "", "Rewrites, schedules and kernels that moved numbers by more than they may.", _CHECKED),
+        "unchecked rewrites": Term("unchecked rewrites", "", "Rewrites that could not be evaluated on real tensors."),
+        "computes": Term("computes", "", "The framework's nodes that both sides compute."),
+        "place": Term("model line", "", "The line of the model they came from.", _LINE),
+        "us": Term("time", "µs", "Time of one execution's launches; ≥: not measured, the least that the machine's limits allow."),
+        "difference": Term("difference", "µs", "B − A; sorted by its size."),
+        "ratio": Term("speedup of B", "95 % interval", "The time of A divided by that of B: above 1 B is faster. In parentheses its 95 % interval (bootstrap of both medians); where that contains 1 the difference is within the noise."),
+    },
+}  # fmt: skip
+
+
+def hints(view: str) -> dict[str, str]:
+    """The tooltips of a view's figures, by name."""
+    return {name: term.hint for name, term in GLOSSARY[view].items()}
+
+
+def plain() -> dict[str, dict[str, list[str]]]:
+    """``[label, unit, hint]`` by view and name: what the page's modules are given."""
+    return {
+        view: {name: [t.label, t.unit, t.hint] for name, t in terms.items()}
+        for view, terms in GLOSSARY.items()
+    }
+
+
+INTRODUCTION = """\
+# Glossary of figures
+
+<!-- Generated by `python -m workbench.state.glossary`; edit workbench/state/glossary.py instead. -->
+
+What each figure and column of the page means, its unit, and how it is measured. The page says the
+same where the pointer rests on a column's head or on a figure. [views.md](views.md) shows the views.
+"""
+
+
+def page() -> str:
+    """The text of ``docs/glossary.md``."""
+    lines = [INTRODUCTION]
+    for view, terms in GLOSSARY.items():
+        title = VIEWS[view].title if view in VIEWS else view.capitalize()
+        lines += [f"## {title}", "", "| figure | unit | meaning | how it is measured |",
+                  "|---|---|---|---|"]  # fmt: skip
+        for term in terms.values():
+            cells = (term.label, term.unit, term.means, term.how)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> int:
+    if "--check" in sys.argv[1:]:
+        current = PAGE.read_text(encoding="utf-8") == page()
+        print(
+            "up to date" if current else "run python -m workbench.state.glossary", file=sys.stderr
+        )
+        return 0 if current else 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

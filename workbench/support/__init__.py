@@ -1,0 +1,1 @@
+"""Figures, intervals and patterns as text: what everything else here may use."""

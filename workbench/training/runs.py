@@ -1,0 +1,384 @@
+"""Training runs of the command line: what is run, and the same again from its folder."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from core_compiler.edit_facts import edit_facts
+from core_compiler.errors import CANNOT_HERE, UserError, nearest
+from core_compiler.ir.events import Observer
+from core_compiler.pipelines import PipelineEdit
+from core_compiler.regular_files import need_regular
+from core_compiler.training import receipts, run_file
+from core_compiler.training.config import Training
+from core_compiler.training.data import Data
+from core_compiler.training.fit import Plan
+from core_compiler.training.inject import Injection
+from core_compiler.training.replay import Run
+from core_compiler.training.run_file import FILE
+from core_compiler.training.step import TrainingStep
+from core_compiler.training.stream import Stream
+from workbench.model import edits
+from workbench.model.arguments import TILINGS, pairs, require_execution, threads
+from workbench.training import datasets, input_files
+from workbench.training.datasets import inputs_of
+from workbench.training.input_files import MODEL_FILES, is_model
+
+#: The optimizer whose default rate is the sample's.
+DESCENT = "sgd"
+#: Model files that hold no parameters.
+_FIXED = (".mlir", ".mlirbc", ".stablehlo")
+#: Those arguments that decide what a run computes.
+_WHAT = (
+    "model", "data", "batch", "loss", "optimizer", "rate", "schedule", "clip_norm", "freeze",
+    "seed", "width", "depth", "size", "shards", "own_batch_norm", "precision", "loss_scale",
+    "initialize",
+)  # fmt: skip
+#: All that a run is done again with; what is changed about its pipeline comes beside them.
+_KEPT = (
+    *_WHAT, "target", "threads", "tiling", "recompute", "iterations", "every", "receipts",
+    "ops_every", "inject", "leaves",
+)  # fmt: skip
+#: Beside the arguments: what is changed about the pipeline, the files that were read as ``[path,
+#: SHA-256]``, and the words of the command.
+_PIPELINE, _FILES, _WORDS = "pipeline", "files", "command"
+#: What runs of before lack.
+_LATER: dict[str, Any] = {
+    "recompute": None, "leaves": "fast", "data": [], "schedule": [], _PIPELINE: {}, _FILES: [],
+    _WORDS: [],
+}  # fmt: skip
+
+
+def plan(arguments: Namespace) -> Plan:
+    """What ``workbench train`` does with its step."""
+    return Plan(
+        arguments.iterations, arguments.batch, arguments.seed,
+        Path(arguments.folder) if arguments.folder else None, arguments.every, arguments.receipts,
+        arguments.ops_every, Injection.of(arguments.inject) if arguments.inject else None,
+        arguments.leaves,
+    )  # fmt: skip
+
+
+def make(
+    arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None,
+    finish: bool = True,
+) -> tuple[TrainingStep, Any]:  # fmt: skip
+    """The compiled step and its data; ``finish`` False: no pass of the compile has run yet."""
+    require_execution(arguments.target)
+    model, loss, data = _task(arguments)
+    training = _training(arguments, loss)
+    return _compiled(arguments, edit, model, data, training, observer, finish), data
+
+
+def make_beside(
+    arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None
+) -> tuple[TrainingStep, Any, Any, list[str], Any]:
+    """The compiled step with its gradients, the torch model it was compiled of, its data, what
+    was changed about the model so that torch can be compared, and the model before that where
+    something was (else None).  UserError where it cannot."""
+    from core_compiler.debug import against_torch
+
+    require_execution(arguments.target)
+    model, loss, data = _task(arguments)
+    training = replace(_training(arguments, loss), keep_gradients=True)
+    theirs = (
+        _program(model) if isinstance(model, Path) and model.suffix.lower() == ".pt2" else model
+    )
+    against_torch.need_torch(theirs, training)
+    drawing = against_torch.copied(theirs)
+    notes = against_torch.without_dropout(theirs)
+    step = _compiled(arguments, edit, model, data, training, observer)
+    return step, theirs, data, notes, drawing if notes else None
+
+
+def _program(path: Path) -> Any:
+    """A saved program as torch runs it."""
+    from core_compiler.frontends.pytorch.archive import read_pt2
+
+    return read_pt2(path).module()
+
+
+def _training(arguments: Namespace, loss: str) -> Training:
+    return Training(
+        loss=arguments.loss or loss, optimizer=_optimizer(arguments),
+        freeze=tuple(arguments.freeze), clip_norm=arguments.clip_norm, seed=arguments.seed,
+        shards=arguments.shards, sync_batch_norm=not arguments.own_batch_norm,
+        precision=arguments.precision, loss_scale=arguments.loss_scale,
+        recompute=arguments.recompute, keep_gradients=arguments.receipts == "gradients",
+        initialize=pairs(arguments.initialize, "--initialize"),
+    )  # fmt: skip
+
+
+def _compiled(
+    arguments: Namespace, edit: PipelineEdit, model: Any, data: Any, training: Training,
+    observer: Observer | None, finish: bool = True,
+) -> TrainingStep:  # fmt: skip
+    import core_compiler as cc
+
+    check = bool(getattr(arguments, "check", False))
+    step = cc.compile(
+        model, data.example(arguments.batch), training=training,
+        target=arguments.target, threads=threads(arguments), observer=observer, edit=edit,
+        finish=finish, check=check,
+        options={"tiles": TILINGS[arguments.tiling]} if arguments.target == "cpu" else {},
+    )  # fmt: skip
+    name = arguments.model
+    step.compilation.about["model"] = Path(name).stem if is_model(name) else name
+    return step
+
+
+def save(arguments: Namespace, edit: PipelineEdit) -> None:
+    """Keep the arguments, and what is changed about the pipeline, in the run's folder."""
+    held = {name: getattr(arguments, name) for name in _KEPT}
+    held[_PIPELINE] = edit_facts(edit)
+    held[_FILES] = input_files.listed(arguments.model, arguments.data)
+    held[_WORDS] = list(arguments.command_line)
+    run_file.write(Path(arguments.folder), held)
+
+
+def check_resumed(arguments: Namespace) -> None:
+    """UserError where a run would go on with other files or first parameters than it was begun
+    with: neither is in the numerics identity."""
+    fix = "resume with what it was begun with, or begin another run in another folder"
+    begun = arguments_of(Path(arguments.folder))
+    held, here = begun.get(_FILES), input_files.listed(arguments.model, arguments.data)
+    if isinstance(held, list):
+        for ours, others, said in ((here, held, "with another file"), (held, here, "with a file")):
+            known = {digest for _, digest in others}
+            if path := next((path for path, digest in ours if digest not in known), None):
+                raise UserError(f"the run was begun {said}", path, fix)
+    first = begun.get("initialize", arguments.initialize)
+    if first != arguments.initialize:
+        was, given = (" ".join(words) or "none" for words in (first, arguments.initialize))
+        raise UserError(f"the run was begun with --initialize {was}, given {given}",
+                        arguments.folder, fix)  # fmt: skip
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder says how its run is done again."""
+    held = arguments_of(folder)
+    return bool(held.get("task") or held.get("model"))
+
+
+def arguments_of(folder: Path) -> Mapping[str, Any]:
+    """What a run's folder says of how it was made; {} where there is nothing that can be read."""
+    try:
+        return run_file.read(folder)
+    except UserError:
+        return {}
+
+
+def read(folder: str | Path, observer: Observer | None = None, target: str | None = None) -> Run:
+    """The run in a folder; UserError where there is none.  ``observer``: told how far its step is
+    compiled again, and iterations done again.  ``target``: to do them again on (None: the run's).
+
+    Of a run that Python made without a task, or whose ``run.json`` is gone, receipts are all there
+    is: what would be done again is a UserError then that says why not (exit code CANNOT_HERE).
+    """
+    folder = Path(folder)
+    folder = folder.parent if folder.is_file() else folder  # its receipts were named
+    if not (folder / FILE).exists():
+        if not (folder / receipts.FILE).exists():
+            why = "No such file or directory" if not folder.is_dir() else "no receipts"
+            raise UserError(f"there is no training run here ({why})", str(folder),
+                            "give the --folder of `workbench train`, with --receipts")  # fmt: skip
+        return _only_receipts(folder, Plan(0, 1, folder=folder), f"its folder has no {FILE}")
+    try:
+        held = _LATER | dict(run_file.read(folder))
+        edit = edits.from_json(held[_PIPELINE])
+        made_in_python = "task" in held
+        if made_in_python:
+            plan_of = Plan.of(held, folder)
+            task, on = str(held["task"]), str(held["target"])
+        else:
+            arguments = Namespace(**{name: held[name] for name in _KEPT}, folder=str(folder))
+            known = [(str(path), str(digest)) for path, digest in held[_FILES]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise run_file.damaged(folder, error) from None
+    watching = observer or Observer()
+    if made_in_python:
+        if target not in (None, on):
+            raise UserError("its task chooses the target", str(folder), "leave --target out")
+        if not task:
+            return _only_receipts(folder, plan_of, "Python made it without a task")
+        what = {"task": task, "batch": plan_of.batch, "seed": plan_of.seed}
+        return Run(folder, plan_of, lambda new: _of_task(task, on, edit, new), edit, what,
+                   watching.progress)  # fmt: skip
+    arguments.target = target or arguments.target
+    what = {name: held[name] for name in _WHAT} | _contents(arguments, known)
+
+    def again(new: PipelineEdit) -> tuple[TrainingStep, Any]:
+        require_execution(arguments.target)
+        return make(_where_they_are(arguments, known, folder), new, watching)
+
+    return Run(folder, plan(arguments), again, edit, what, watching.progress)
+
+
+def _only_receipts(folder: Path, plan: Plan, why: str) -> Run:
+    """A run of which nothing can be done again."""
+
+    refused = UserError(f"nothing says how it is done again: {why}", str(folder),
+                        "train with fit(..., task='package.module:function')",
+                        CANNOT_HERE)  # fmt: skip
+
+    def refuse(edit: PipelineEdit) -> tuple[TrainingStep, Any]:
+        raise refused
+
+    made = Run(folder, plan, refuse)
+    made.refused = refused
+    return made
+
+
+def _contents(arguments: Namespace, known: list[tuple[str, str]]) -> dict[str, Any]:
+    """Model and data of a run as what is in their files: the same elsewhere."""
+    digests = [f"SHA-256 {digest[:12]}" for _, digest in known]
+    made: dict[str, Any] = {"data": digests[len(digests) - len(arguments.data) :]}
+    return made | ({"model": digests[0]} if is_model(arguments.model) and digests else {})
+
+
+def _where_they_are(
+    arguments: Namespace, known: list[tuple[str, str]], folder: Path
+) -> Namespace:  # fmt: skip
+    """``arguments`` with the files of the run where they are now."""
+    paths = [str(input_files.same(Path(path), digest, folder)) for path, digest in known]
+    model = paths[0] if is_model(arguments.model) and paths else arguments.model
+    data = paths[len(paths) - len(arguments.data) :]
+    return Namespace(**{**vars(arguments), "model": model, "data": data})
+
+
+def elsewhere(folder: Path, iteration: int) -> str:
+    """How the values of an iteration of a run are hashed where it can be done: a command, or a call
+    in Python."""
+    held = arguments_of(folder)
+    words = [str(word) for word in held.get(_WORDS) or ()]
+    if not words:
+        return f"fit(..., iterations={iteration}, ops_every={iteration})"
+    kept, given = [], iter(words)
+    for word in given:
+        name, equals, _ = word.partition("=")
+        if name in ("-o", "--output", "--folder"):
+            if not equals:
+                next(given, None)
+        elif name not in ("--resume", "--json"):
+            kept.append(word)
+    more = ["--folder", f"{folder.name}-values", "--iterations", str(iteration)]
+    return shlex.join(["workbench", *kept, *more, "--ops-every", str(iteration)])
+
+
+# -- tasks of Python -------------------------------------------------------------------------------
+
+
+def _of_task(
+    text: str, target: str, own: PipelineEdit, edit: PipelineEdit
+) -> tuple[TrainingStep, Any]:
+    """The step and the data that a task makes, with an edit of the pipeline."""
+    from workbench.model import user_code
+
+    require_execution(target)
+    taken = inspect.signature(user_code.found(text)).parameters
+    if "edit" not in taken and edit_facts(edit) != edit_facts(own):
+        raise UserError("the task compiles one pipeline only", text,
+                        "let it take edit: cc.compile(..., edit=edit)")  # fmt: skip
+    made = user_code.returned(text, {"edit": edit} if "edit" in taken else {})
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], TrainingStep):
+        raise UserError("the task did not return (step, data)", text, run_file.TASK)
+    return made
+
+
+# -- what is trained -------------------------------------------------------------------------------
+
+
+def _optimizer(arguments) -> Any:
+    from core_compiler.training.optimizers import optimizer
+    from core_compiler.training.schedules import read as read_schedule
+    from sample_models import training
+    from sample_models.catalogue import CATALOGUE
+
+    made = optimizer(arguments.optimizer)
+    rate: Any = made.rate if arguments.rate is None else arguments.rate  # a number by default
+    if arguments.rate is None and arguments.optimizer == DESCENT and arguments.model in CATALOGUE:
+        rate = training.rate(arguments.model)
+    if arguments.schedule:
+        rate = read_schedule(arguments.schedule, rate)
+    return replace(made, rate=rate)  # type: ignore[type-var]
+
+
+def _task(arguments) -> tuple[Any, str, Data | Stream]:
+    """The model, its loss by name, and its data."""
+    from sample_models.catalogue import CATALOGUE, build
+    from sample_models.training import task
+
+    name = arguments.model
+    if name in CATALOGUE:
+        sizes = {k: getattr(arguments, k) for k in ("width", "depth")}
+        sizes = {k: v for k, v in sizes.items() if v is not None}
+        sizes |= pairs(arguments.size, "--size")
+        built = build(name, seed=arguments.seed, **sizes)
+        found = task(name, built, arguments.seed)
+        return built.module, found.loss, _data(arguments, built.module, found.arrays)
+    if is_model(name):
+        return _from_file(arguments)
+    if Path(name).suffix.lower() in _FIXED:
+        raise UserError("a program of StableHLO or of our IR holds no parameters", name,
+                        f"train a {', '.join(MODEL_FILES)} file or a Python function")  # fmt: skip
+    if ":" not in name:
+        fix = nearest(name, CATALOGUE, f"there are {', '.join(CATALOGUE)}")
+        raise UserError(f"no sample model is called {name!r}", "train", fix)
+    from workbench.model import user_code
+
+    made = user_code.returned(name, {})
+    pair = isinstance(made, tuple) and len(made) == 2
+    model = made[0] if pair else made
+    owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    if not (pair or arguments.data) or not (callable(model) or "onnx" in owners):
+        raise UserError("the function did not return (model, data)", name,
+                        "return a torch, Keras or ONNX model and what it is trained on; with "
+                        "--data the model alone is enough")  # fmt: skip
+    return model, "cross_entropy", _data(arguments, model, made[1] if pair else None)
+
+
+def _from_file(arguments: Namespace) -> tuple[Any, str, Data | Stream]:
+    """The model of a file, and the data that are given for it."""
+    path = Path(arguments.model)
+    need_regular(path)
+    given = [n for n in ("width", "depth", "size") if getattr(arguments, n)]
+    if given:
+        raise UserError(f"--{given[0]} cannot be set for a file", str(path), "leave it out")
+    model: Any = path
+    if path.suffix.lower() == ".onnx":
+        from core_compiler.frontends.onnx.reading import read_model
+
+        inputs = inputs_of(read_model(path))
+    elif path.suffix.lower() == ".keras":
+        from core_compiler.frontends.keras import read_file
+
+        model = read_file(path)
+        inputs = inputs_of(model)
+    else:
+        from core_compiler.frontends.pytorch.archive import read_pt2
+
+        inputs = inputs_of(read_pt2(path))
+    if not arguments.data:
+        wanted = datasets.columns(inputs, arguments.loss)
+        raise UserError("a model file brings no data to train on", str(path),
+                        f"give --data FILE ({datasets.KINDS}) with the columns "
+                        f"{', '.join(column.name for column in wanted)}")  # fmt: skip
+    return model, "cross_entropy", _read(arguments, inputs)
+
+
+def _data(arguments: Namespace, model: Any, own: Any) -> Data | Stream:
+    """The data that the arguments name, else the model's ``own``."""
+    inputs = inputs_of(model)
+    if arguments.data:
+        return _read(arguments, inputs)
+    return Data.of(own, datasets.columns(inputs, arguments.loss))
+
+
+def _read(arguments: Namespace, inputs: Sequence[datasets.Input]) -> Data:
+    return datasets.read(arguments.data, inputs, arguments.loss, arguments.batch)

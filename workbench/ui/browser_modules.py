@@ -1,0 +1,66 @@
+"""The browser modules: bundles of `widgets`, and the plain JavaScript beside the views.
+
+A plain module's text stands behind the glossary and the helpers that all share (``views/dom.js``,
+``views/downloads.js``); no bundler is needed for it.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+from widgets import colours
+from widgets.views import module_path
+from workbench.state import glossary
+from workbench.state.view_state import VIEWS
+
+HERE = Path(__file__).parent
+WORKBENCH = HERE.parent
+VIEW_FILES = WORKBENCH / "views"
+#: Plain modules by name: what stands around the views, and the views that no bundle draws.
+_PLAIN = {
+    **{name: (WORKBENCH / "app" / f"{name}.js",) for name in ("bar", "tour")},
+    "start": (WORKBENCH / "app" / "runs.js", WORKBENCH / "app" / "start.js"),
+    **{name: (VIEW_FILES / f"{name}.js",)
+       for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
+    **{name: tuple(VIEW_FILES / f"{part}.js" for part in ("pair_table", f"two_{name}", name))
+       for name, view in VIEWS.items() if view.two and not view.bundle},
+}  # fmt: skip
+NAMES = tuple(dict.fromkeys((*_PLAIN, *VIEWS)))
+#: What every plain module shares.
+SHARED = ("dom", "downloads")
+
+
+def module_text(name: str) -> str:
+    """The ES module that draws a component."""
+    if name not in _PLAIN:
+        return module_path(VIEWS[name].bundle).read_text(encoding="utf-8")
+    return shared_text() + "".join(part.read_text(encoding="utf-8") for part in _PLAIN[name])
+
+
+@cache
+def shared_text() -> str:
+    """What stands before every plain module: the glossary and the helpers."""
+    known = json.dumps(glossary.plain(), ensure_ascii=False)
+    helpers = (VIEW_FILES / f"{name}.js" for name in SHARED)
+    texts = [path.read_text(encoding="utf-8") for path in helpers]
+    return "\n".join([f"const GLOSSARY = {known};", *texts])
+
+
+def palette() -> str:
+    """The colours and fonts of plain modules, light and dark, and the measures of the page, as CSS
+    variables of ``:root``."""
+    return colours.css() + (HERE / "palette.css").read_text(encoding="utf-8")
+
+
+def standalone_text(name: str) -> str:
+    """The ES module that draws a component on any page: it brings the colours, and what it draws
+    stands in a shadow root, so that neither the page's styles nor its own cross over."""
+    if name not in _PLAIN:
+        return module_text(name)
+    style = palette().replace(":root", ":host")
+    style = style.replace("[data-theme=dark]", ":host([data-theme=dark])")
+    view = module_text(name).replace("export default component(", "const drawn = component(")
+    hosted = (HERE / "hosted.js").read_text(encoding="utf-8")
+    return f"{view}\nconst PALETTE = {json.dumps(style)};\n{hosted}"

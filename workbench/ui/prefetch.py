@@ -1,0 +1,56 @@
+"""Data of the graph and the diff made ready for the browser, also of stages nobody looks at yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from widgets.encode import pack
+from workbench import views
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.views import graph
+
+#: Stages are made ready ahead while they have no more ops than this in all; of larger models only
+#: the two that the next key leads to.
+OPS_AHEAD = 60_000
+_STEPPED = ("graph", "diff")
+
+
+def packed(name: str, sight: Sight, run: Run, other: Run | None = None) -> tuple[str, bytes]:
+    """The data of view ``name``, packed: text and blob."""
+    key = views.key(name, run, sight, other)
+    return run.kept_packed(key, lambda: pack(views.data(name, run, sight, other)))
+
+
+def pieces(run: Run, sight: Sight) -> Iterator[Callable[[], Any]]:
+    """What makes the stages that ``j`` and ``k`` lead to ready, the nearest first.
+
+    Each piece is some ten milliseconds long for a model of 1,000 ops, so that whoever comes
+    meanwhile does not wait for long.
+    """
+    panes = [name for name in sight.panes if name in _STEPPED] or list(_STEPPED)
+    for number in _nearest(run, run.stage_number(sight.stage)):
+        yield partial(run.index, number)
+        if number:
+            yield partial(run.diff, number - 1, number)
+        there = sight.with_(stage=number)
+        for name in panes:
+            if name == "graph":
+                yield partial(graph.flat, run, number)
+            yield partial(packed, name, there, run)
+
+
+def _nearest(run: Run, at: int) -> Iterator[int]:
+    """The changed stages around stage ``at``, itself first."""
+    stages = {s.index: s for s in run.stages() if s.changed or s.index == 0}
+    after = [n for n in stages if n > at]
+    before = [n for n in reversed(stages) if n < at]
+    order = [at, *after[:1], *before[:1], *after[1:], *before[1:]]
+    ops = 0
+    for place, number in enumerate(order):
+        ops += stages[number].ops if number in stages else 0
+        if place > 2 and (ops > OPS_AHEAD or run.live):  # a long reader is in the writer's way
+            return
+        yield number

@@ -1,0 +1,166 @@
+"""What the components around a sight show: which of them changed, and to what.
+
+The page, the notebook and the report differ in how they send it; what is sent is made here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from core_compiler.errors import UserError
+from widgets.encode import finite, pack
+from workbench import views
+from workbench.queries.run import Run
+from workbench.state.view_state import Sight
+from workbench.ui.prefetch import packed
+from workbench.views import Empty, inspector, missing, passes
+
+log = logging.getLogger("workbench")
+
+#: A view's message instead of data: ``what``, and for an error ``where``, ``fix`` and ``error``.
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Update:
+    """New values for traits of a component; ``key``: what its data were derived from, where they
+    are among the values."""
+
+    name: str
+    values: dict[str, Any]
+    key: Hashable = None
+
+
+Updates = Iterator[Update]
+
+
+class Showing:
+    """Remembers what is shown, so that only what changed is derived and sent.
+
+    ``kept``: what is sent is kept and read when nobody can be asked for more, as a notebook's
+    widgets are; a view that asks for parts of its data (``whole``) has all of them then.
+    """
+
+    def __init__(self, kept: bool = False) -> None:
+        self._kept = kept
+        self._shown: dict[tuple[str, ...], Hashable] = {}
+        self._heard: dict[str, int] = {}
+
+    def hear(self, name: str, told: Mapping[str, Any]) -> None:
+        """Component ``name`` told a selection or a command.  The selection that it is sent from now
+        on says so with its number ``n``: where it has chosen again meanwhile, it leaves an older
+        answer out."""
+        number = told.get("n")
+        if isinstance(number, int):  # of two browsers at one notebook the larger: neither waits
+            self._heard[name] = max(number, self._heard.get(name, 0))
+
+    def clear(self) -> None:
+        """Nothing is shown any more."""
+        self._shown.clear()
+
+    def sent(self, update: Update) -> None:
+        """The component has these values now.  An update that is derived but never sent (somebody
+        has gone on meanwhile) must not count as shown: its view would stay empty."""
+        if update.key is not None:
+            self._shown[_slot(update)] = update.key
+
+    def _is_new(self, update: Update) -> bool:
+        return self._shown.get(_slot(update)) != update.key
+
+    def updates(self, sight: Sight, run: Run, other: Run | None,
+                messages: dict[str, Message]) -> Updates:  # fmt: skip
+        """What changed, what is looked at first; what a view says instead of data goes into
+        ``messages``."""
+        with run.lock:
+            shown = {"stage": run.stage_number(sight.stage), "rewrite": sight.rewrite,
+                     "stops": list(sight.stops)}  # fmt: skip
+        yield self._answer("rail", shown)
+        yield from self._parts((("rail", passes.key, passes.data, "data"),), sight, run)
+        panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
+        for name in panes:
+            try:
+                beside = views.beside(name, sight, other)
+                with held(run, beside):
+                    yield from self._view(name, sight, run, beside)
+                messages.pop(name, None)
+            except Exception as error:
+                messages[name] = instead(name, error)
+        around = (("rail", passes.detail_key, passes.detail, "detail"),
+                  ("inspector", inspector.key, inspector.data, "data"))  # fmt: skip
+        yield from self._parts(around, sight, run)
+
+    def _parts(self, parts: Iterable[tuple], sight: Sight, run: Run) -> Updates:
+        """What stands around the views; where one fails the others, and the views, go on."""
+        for name, key, data, trait in parts:
+            try:
+                with run.lock:
+                    yield from self._part(name, key, data, trait, sight, run)
+            except UserError as error:  # the views say it too
+                log.warning("%s: %s", name, error)
+            except Exception:
+                log.exception("%s failed", name)
+
+    def _part(self, name, key, data, trait: str, sight: Sight, run: Run) -> Updates:
+        made = Update(name, {trait: ""}, (run, key(run, sight)))
+        if self._is_new(made):
+            made.values[trait] = json.dumps(finite(data(run, sight)))
+            yield made
+
+    def _view(self, name: str, sight: Sight, run: Run, other: Run | None) -> Updates:
+        if not run.version.stages and name != "overview":
+            raise missing.stages(run)
+        # What the view remembers comes before its data: it draws with both.  Nothing is sent too:
+        # the view may have what it remembered in an earlier sight.
+        kept = sight.own_state(name)
+        if name == "diff" and "unified" not in kept:
+            kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
+        yield Update(name, {"state": kept})
+        key = run, other, views.key(name, run, sight, other)
+        made = Update(name, {"data": "", "blob": b""}, key)
+        if self._is_new(made):
+            whole = getattr(views.module(name), "whole", None) if self._kept else None
+            if whole and other is None and run.status != "recording":
+                made.values["data"], made.values["blob"] = pack(whole(run))
+            else:
+                made.values["data"], made.values["blob"] = packed(name, sight, run, other)
+            yield made
+        chosen = views.selection(name, run, sight, other)
+        if chosen is not None:
+            yield self._answer(name, chosen)
+
+    def _answer(self, name: str, chosen: Mapping[str, Any]) -> Update:
+        return Update(name, {"selection": {**chosen, "n": self._heard.get(name, 0)}})
+
+
+def _slot(update: Update) -> tuple[str, ...]:
+    return update.name, *update.values
+
+
+def held(*runs: Run | None) -> ExitStack:
+    """The locks of recordings, taken in the order of their paths: two sessions that compare the
+    same two the other way round do not wait for each other."""
+    stack = ExitStack()
+    for run in sorted((r for r in runs if r is not None), key=lambda r: str(r.path)):
+        stack.enter_context(run.lock)
+    return stack
+
+
+def instead(name: str, error: Exception) -> Message:
+    """What view ``name`` says instead of its data, by what deriving them raised."""
+    if isinstance(error, Empty):
+        return error.message
+    if isinstance(error, UserError):
+        return {**error.to_json()["error"], "error": True}
+    log.error("view %s failed", name, exc_info=error)
+    return {**unexpected(error), "error": True}
+
+
+def unexpected(error: Exception) -> Message:
+    """What is said of a fault of ours."""
+    return {"what": f"{type(error).__name__}: {error}"[:300], "where": "this part of the page",
+            "fix": "the rest goes on; reload to try again, and please report it"}  # fmt: skip
