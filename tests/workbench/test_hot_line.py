@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.views.code import hot_line
+from workbench.queries.kernel_texts import hot_line
 
 NEST = """def kernel(args, lo, hi):
     a = buffer_f32(args, 0, 0)

@@ -124,13 +124,13 @@ def test_nodes_say_line_type_attributes_time_and_bytes(exported, recording, comm
 
 
 def test_namespaces_are_the_scopes_of_the_graph_view(exported, recording):
+    from workbench.queries import flat_graph
     from workbench.queries.run import Run
-    from workbench.views import graph as view
 
     run = Run(recording)
     for graph in exported["graphs"]:
         stage = int(graph["id"].split()[0])
-        shown = {str(node.key): node.scope for node in view.flat(run, stage).nodes}
+        shown = {str(node.key): node.scope for node in flat_graph.flat(run, stage).nodes}
         mine = {n["id"]: n["namespace"] for n in graph["nodes"] if n["id"].isdecimal()}
         assert mine == shown
     run.close()

@@ -17,11 +17,12 @@ from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
 from widgets.encode import finite
 from workbench.commands.show_view import as_lists
+from workbench.queries import flat_graph, stage_pairs
+from workbench.queries.flat_graph import ADDED, CHANGED, MOVED, REMOVED, SAME
 from workbench.queries.links import launches
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
 from workbench.views import Empty, graph, two_diff, two_graph
-from workbench.views.graph import ADDED, CHANGED, MOVED, REMOVED, SAME
 
 
 def network(b, x, y):
@@ -90,7 +91,7 @@ def test_without_a_pass_that_fuses_the_same_ops_are_in_other_groups(whole, tmp_p
         found = rows(data)
         fused = set(whole.index(stage).around)
         assert fused and {s for key, (_, s, *_) in found.items() if key in fused} <= {SAME, MOVED}
-        drawn = {n.key: n.op.kind for n in graph.flat(whole, stage).nodes}
+        drawn = {n.key: n.op.kind for n in flat_graph.flat(whole, stage).nodes}
         moved = [drawn[key] for key, (_, status, *_) in found.items() if status == MOVED]
         assert {"core.neg", "core.exp", "core.mul", "core.add"} <= set(moved)
         assert {status for _, status, *_ in found.values()} == {SAME, MOVED}
@@ -107,7 +108,7 @@ def test_ops_of_either_and_ops_that_differ(tmp_path):
         assert by_kind["core.exp"][1] == REMOVED and isinstance(by_kind["core.exp"][0], int)
         for kind in ("core.add", "core.cos"):
             key, status, *_ = by_kind[kind]
-            there = {n.op.kind: n.key for n in graph.flat(b, 0).nodes}
+            there = {n.op.kind: n.key for n in flat_graph.flat(b, 0).nodes}
             assert status == ADDED and key == f"b{there[kind]}"
         key, status, note, _, reads = by_kind["core.softmax"]
         assert status == CHANGED and note == "axis: 0 in A, 1 in B; other inputs in B"
@@ -124,10 +125,10 @@ def test_every_op_of_both_stages_is_drawn_once_after_what_it_reads(whole, tmp_pa
     with closing(recorded(tmp_path / "b.run", edit)) as other:
         for stage in whole.stages():
             data = two_graph.data(whole, Sight(stage=stage.index), other)
-            there, _ = two_diff.partner(whole, other, stage.index)
+            there, _ = stage_pairs.partner(whole, other, stage.index)
             found = rows(data)
-            mine = {n.key for n in graph.flat(whole, stage.index).nodes}
-            theirs = {f"b{n.key}" for n in graph.flat(other, there).nodes}
+            mine = {n.key for n in flat_graph.flat(whole, stage.index).nodes}
+            theirs = {f"b{n.key}" for n in flat_graph.flat(other, there).nodes}
             assert {key for key in found if isinstance(key, int)} == mine
             only = {key for key in found if isinstance(key, str)}
             assert only <= theirs

@@ -16,13 +16,13 @@ from core_compiler.exporters.tables import replacing
 from core_compiler.ir import Value
 from core_compiler.ir.text import print_attribute
 from core_compiler.record.reader import Stage
-from workbench.queries import graph_overlays
+from workbench.queries import flat_graph, graph_overlays
+from workbench.queries.flat_graph import Flat, Node
 from workbench.queries.joint import makes
 from workbench.queries.op_facts import OpFacts
 from workbench.queries.rows import cut
 from workbench.queries.run import Run
 from workbench.views import graph
-from workbench.views.graph import Flat, Node
 
 #: The scopes of main's arguments and results: names that no module of a model has.
 INPUTS, OUTPUTS = "model inputs", "model outputs"
@@ -50,7 +50,7 @@ def changed(stages: Sequence[Stage]) -> list[int]:
 
 def graph_of(run: Run, stage: int) -> dict[str, Any]:
     """A stage as a graph.  Nodes come in an order in which every edge leads from an earlier one."""
-    flat, record = graph.flat(run, stage), run.stages()[stage]
+    flat, record = flat_graph.flat(run, stage), run.stages()[stage]
     about = {
         "model": str(run.meta().get("model", run.path.stem)),
         "target": str(run.meta().get("target", "")), "stage": str(stage),
@@ -94,7 +94,7 @@ def _ops(run: Run, stage: int, flat: Flat) -> Iterator[dict[str, Any]]:
     for at, node in enumerate(flat.nodes):
         figures = [pair for each in overlays if (pair := _figure(each, at)) is not None]
         yield {
-            "id": str(node.key), "label": graph.label(node), "namespace": _namespace(node.scope),
+            "id": str(node.key), "label": flat_graph.label(node), "namespace": _namespace(node.scope),
             "attrs": _pairs([*_facts(run, node), *figures]),
             "incomingEdges": list(_edges(zip(node.inputs, node.ports, strict=True))),
             "outputsMetadata": _made(run, makes(node.op)),

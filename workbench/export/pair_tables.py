@@ -8,10 +8,11 @@ from functools import partial
 
 from core_compiler.record.tables import Table
 from workbench.export.tables import Row, Shown
+from workbench.queries import buffer_pairs, compared, line_pairs, rule_counts, value_pairs
 from workbench.queries.pairs import pairs
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
-from workbench.views import compare, two_memory, two_numerics, two_rewrites, two_source
+from workbench.views import compare
 
 
 def tables(run: Run, other: Run) -> list[Table]:
@@ -40,21 +41,21 @@ def _passes(run: Run, other: Run) -> Iterator[Row]:
 
 
 def _rewrites(run: Run, other: Run) -> Iterator[Row]:
-    yield from map(_beside, two_rewrites.rules(run, other))
+    yield from map(_beside, rule_counts.rules(run, other))
 
 
 def _lines(run: Run, other: Run) -> Iterator[Row]:
-    yield from map(_beside, two_source.lines(run, other)["rows"])
+    yield from map(_beside, line_pairs.lines(run, other)["rows"])
 
 
 def _kernels(run: Run, other: Run) -> Iterator[Row]:
-    for row in compare.kernels_of(run, other)["kernels"]:
+    for row in compared.kernels_of(run, other)["kernels"]:
         yield _named(row)
 
 
 def _launches(run: Run, other: Run) -> Iterator[Row]:
     for pair in pairs(run, other):
-        yield _named(compare.launch(run, other, pair))
+        yield _named(compared.launch(run, other, pair))
 
 
 def _named(row: Row) -> Row:
@@ -67,13 +68,13 @@ def _named(row: Row) -> Row:
 
 def _buffers(run: Run, other: Run) -> Iterator[Row]:
     ones, twos = ({b.id: asdict(b) for b in each.buffers()} for each in (run, other))
-    for same in two_memory.same_buffers(run, other):
+    for same in buffer_pairs.same_buffers(run, other):
         sides = {"a": ones[same.first], "b": twos[same.second]}
         yield {"how": same.how, "why": same.why, **_beside(sides)}
 
 
 def _values(run: Run, other: Run) -> Iterator[Row]:
-    yield from map(_beside, two_numerics.values(run, other)[0])
+    yield from map(_beside, value_pairs.values(run, other)[0])
 
 
 def _iterations(run: Run, other: Run) -> Iterator[Row]:

@@ -22,7 +22,7 @@ from core_compiler.ir import Op
 from widgets.encode import finite, pack
 from widgets.static_host import POLICY, script_safe
 from workbench import views
-from workbench.queries import joint, links
+from workbench.queries import flat_graph, joint, links
 from workbench.queries.run import Run
 from workbench.state.view_state import PRESETS, VIEWS, Sight
 from workbench.ui import browser_modules
@@ -30,7 +30,7 @@ from workbench.ui.navigation import rewrite as choose_rewrite
 from workbench.ui.page_frame import frame
 from workbench.ui.prefetch import packed
 from workbench.ui.updates import Message, instead
-from workbench.views import bisect, code, diff, graph, inspector, memory, passes, training
+from workbench.views import bisect, code, diff, inspector, memory, passes, training
 
 WORKBENCH = Path(__file__).parents[1]
 #: Views that show a stage: their data are kept for each; those of a kernel; all others once.
@@ -236,7 +236,7 @@ class _Stage:
 
 
 def _places(run: Run, stages: list[int]) -> list[_Stage]:
-    return [_Stage(s, run.index(s).ops, graph.holders(run, s)) for s in stages]
+    return [_Stage(s, run.index(s).ops, flat_graph.holders(run, s)) for s in stages]
 
 
 def _op_facts(run: Run, base: Sight, op: int, home: int, places: list[_Stage]) -> dict[str, Any]:

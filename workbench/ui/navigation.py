@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core_compiler.record.reader import Stage
-from workbench.queries import breakpoints, links
+from workbench.queries import breakpoints, flat_graph, links
 from workbench.queries.run import Run
 from workbench.state.url_text import MAX_FULL
 from workbench.state.view_state import MAX_TEXT, PRESETS, VIEWS, Sight
-from workbench.views import graph
 
 Command = Mapping[str, Any]
 
@@ -302,7 +301,7 @@ def chosen_in(run: Run, sight: Sight, view: str, chosen: Command) -> Sight:
     parts = whole(chosen, "op", "buffer", "kernel")
     scope = chosen.get("scope")
     if view == "graph" and isinstance(scope, str) and "op" not in parts:
-        op = graph.op_of_scope(run, run.stage_number(sight.stage), scope)
+        op = flat_graph.op_of_scope(run, run.stage_number(sight.stage), scope)
         return sight.select(op=op) if op is not None else sight.select(scope=scope[:1000])
     if view == "memory" and "buffer" in parts:
         parts.pop("op", None)  # the buffer's own writer is found again

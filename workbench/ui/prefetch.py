@@ -8,9 +8,9 @@ from typing import Any
 
 from widgets.encode import pack
 from workbench import views
+from workbench.queries import flat_graph
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
-from workbench.views import graph
 
 #: Stages are made ready ahead while they have no more ops than this in all; of larger models only
 #: the two that the next key leads to.
@@ -38,7 +38,7 @@ def pieces(run: Run, sight: Sight) -> Iterator[Callable[[], Any]]:
         there = sight.with_(stage=number)
         for name in panes:
             if name == "graph":
-                yield partial(graph.flat, run, number)
+                yield partial(flat_graph.flat, run, number)
             yield partial(packed, name, there, run)
 
 

@@ -9,13 +9,12 @@ from workbench.queries import numeric_results
 from workbench.queries.links import follow, outermost
 from workbench.queries.numeric_results import Row
 from workbench.queries.run import Run
+from workbench.queries.value_statistics import values
 from workbench.state.view_state import Sight
 from workbench.views import missing
 
 #: Rows of a table that are sent at the most; the view says how many there are.
 MAX_CHECKS, MAX_VALUES = 1_000, 2_000
-#: A histogram is sent as one character a bin: its height in 36 steps.
-_HEIGHTS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -93,18 +92,6 @@ def _checks(run: Run, stage: int) -> list[Row]:
     return run.kept(("numerics checks", stage, run.version.checks), make)
 
 
-def values(run: Run) -> list[Row]:
-    """Statistics, those with NaN or Inf first, else in program order."""
-
-    def make() -> list[Row]:
-        rows = numeric_results.values(run.recording, place=run.kept_place)
-        for row in rows:
-            row["bins"] = _drawn(row["bins"])
-        return sorted(rows, key=lambda r: (not r["nan"], not r["inf"]))
-
-    return run.kept(("numerics values", run.version.checks, run.version.figures), make)
-
-
 def framework(run: Run) -> list[Row]:
     """The values of the import beside those of the framework, those that differ most first."""
 
@@ -128,12 +115,6 @@ def _compared(run: Run, rows: list[Row]) -> Row | None:
         "left_out": told.get("left_out", 0), "verdict": told["verdict"].replace("_", " "),
         "beyond": numeric_results.beyond_lines(told["beyond"]) if told.get("beyond") else [],
     }  # fmt: skip
-
-
-def _drawn(bins: list[int]) -> str:
-    """Heights of a histogram; a bin that is not empty is never drawn as one that is."""
-    most = max(bins, default=0)
-    return "".join(_HEIGHTS[-(-35 * n // most)] for n in bins) if most else ""
 
 
 def _left_out(run: Run) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.training.phases import PHASES
-from workbench.queries import joint, op_search
+from workbench.queries import flat_graph, joint, op_search
 from workbench.queries.kernel_table import launches
 from workbench.queries.op_facts import FOLDED, OpFacts
 from workbench.queries.op_search import Term
@@ -74,10 +74,10 @@ def _kernels(run: Run, wanted: Sequence[Term]) -> list[dict[str, Any]]:
                  {"kernel": kernel.id, "panes": panes}) for kernel in found]  # fmt: skip
 
 
-def _ops(run: Run, sight: Sight) -> tuple[Sequence[graph.Node], dict[str, Any]]:
+def _ops(run: Run, sight: Sight) -> tuple[Sequence[flat_graph.Node], dict[str, Any]]:
     """The ops of the shown stage, and what the graph says of them."""
     stage = run.stage_number(sight.stage)
-    nodes = graph.flat(run, stage).nodes
+    nodes = flat_graph.flat(run, stage).nodes
     known = OpFacts.of(run)
     data = graph.described(nodes, graph.facts(known, nodes), known)
     phases = joint.phase_column(run, stage, (node.op for node in nodes))
@@ -86,13 +86,13 @@ def _ops(run: Run, sight: Sight) -> tuple[Sequence[graph.Node], dict[str, Any]]:
     return nodes, data
 
 
-def _op_hit(data: dict[str, Any], node: graph.Node, place: int) -> dict[str, Any]:
+def _op_hit(data: dict[str, Any], node: flat_graph.Node, place: int) -> dict[str, Any]:
     ops = data["ops"]
     type_, file = data["types"][ops["type"][place]], data["files"][ops["file"][place]]
     phase = ops["phase"][place] if "phase" in ops else len(PHASES)
     where = f"{short_path(file)}:{ops['line'][place]}" if file else ""
     parts = (type_, node.scope, where, PHASES[phase] if phase < len(PHASES) else "")
-    name = f"{ops['name'][place]} {graph.label(node)}"
+    name = f"{ops['name'][place]} {flat_graph.label(node)}"
     return _hit("op", name, "  ".join(filter(None, parts)), {"op": node.key})
 
 

@@ -3,51 +3,23 @@ only one has beside it."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from core_compiler.ir import Op
-from core_compiler.ir.diff import GUESSED
-from core_compiler.ir.text import print_attribute
-from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.training.phases import PHASES
-from workbench.queries import graph_overlays, joint, matching
+from workbench.queries import flat_graph, graph_overlays, joint
+from workbench.queries.graph_pairs import Drawn, Key, StagePair, drawn_of
 from workbench.queries.op_facts import FOLDED, TEXTS, OpFacts
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
 from workbench.views import graph, two_diff
-from workbench.views.graph import ADDED, CHANGED, MOVED, REMOVED, SAME, Node
 
 #: What the statuses of the schema are called here.
 STATUSES = {"removed": "only in A", "added": "only in B", "changed": "differs",
             "moved": "in another group"}  # fmt: skip
 APART = "Only in B: in A there is nothing to select. The tooltip has its facts, p pins them."
-#: Longest text of an attribute in a tooltip.
-MAX_TEXT = 40
-#: Attributes that count the launches before an op: they differ wherever the program does.
-_PLACES = ("start", "end")
-
-#: The key of a drawn op: its id in A; of an op that only B has a text, "b" and its id there.
-Key = int | str
-
-
-@dataclass(slots=True)
-class Drawn:
-    """An op of the drawing: ``node`` is that of A, of what only B has that of B (``only_b``);
-    ``twin`` that of B of what both have.  ``inputs`` are those of both; ``note``: what differs."""
-
-    key: Key
-    node: Node
-    inputs: list[Key | None]
-    only_b: bool = False
-    twin: Node | None = None
-    guessed: bool = False
-    status: int = SAME
-    note: str = ""
 
 
 def key(run: Run, sight: Sight, other: Run) -> tuple:
@@ -60,7 +32,7 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
     without B; those only in B have texts."""
     stage = run.stage_number(sight.stage)
     there = two_diff.compared(run, other, stage, "Choose an earlier pass, or show A alone.")
-    drawn = _drawn(_Pair(run, other, stage, there))
+    drawn = drawn_of(StagePair(run, other, stage, there))
     names = [s.pass_name for s in (run.stages()[stage], other.stages()[there])]
     columns = _columns(drawn, run, other)
     ops = columns["ops"]
@@ -83,259 +55,7 @@ def selection(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
 # -- which nodes are the same ---------------------------------------------------------------------
 
 
-@dataclass
-class _Pair:
-    """Two stages, and which of their nodes are the same: ``of_b`` the node of A by the key of B's,
-    ``twins`` the node of B (and whether that is guessed) by the key of A's."""
-
-    run: Run
-    other: Run
-    stage: int
-    there: int
-    of_b: dict[int, Node] = field(default_factory=dict)
-    twins: dict[int, tuple[Node, bool]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        same = matching.same_in_stages(self.run, self.other, (self.stage, self.there))
-        ones, twos = (_by_op(each.nodes) for each in (self.mine, self.theirs))
-        for whole in (False, True):
-            for each in same:
-                first, second = (_last(op) if whole else op for op in (each.first, each.second))
-                node, twin = ones.get(first), twos.get(second)
-                if node is not None and twin is not None:
-                    self._pair(node, twin, each.how == GUESSED)
-
-    def _pair(self, node: Node, twin: Node, guessed: bool) -> None:
-        if node.key not in self.twins and twin.key not in self.of_b:
-            self.of_b[twin.key] = node
-            self.twins[node.key] = twin, guessed
-
-    @property
-    def mine(self) -> graph.Flat:
-        return graph.flat(self.run, self.stage)
-
-    @property
-    def theirs(self) -> graph.Flat:
-        return graph.flat(self.other, self.there)
-
-    def key_of(self, number: int | None) -> Key | None:
-        """How a node of B (by its key) is called in the drawing."""
-        if number is None:
-            return None
-        return self.of_b[number].key if number in self.of_b else f"b{number}"
-
-    def groups(self) -> tuple[dict[int, int | None], dict[int, int | None], dict[int, int]]:
-        """The group or launch of each node, of A and of B by key; and for those of A the one of B
-        that does the same: each of both has most ops in common with the other."""
-        ones = _groups(self.run, self.stage, self.mine)
-        twos = _groups(self.other, self.there, self.theirs)
-        votes: Counter[tuple[int, int]] = Counter()
-        for number, (twin, _) in self.twins.items():
-            a, b = ones[number], twos[twin.key]
-            if a is not None and b is not None:
-                votes[a, b] += 1
-        best: tuple[dict[int, int], dict[int, int]] = {}, {}
-        for (a, b), _ in votes.most_common():
-            best[0].setdefault(a, b)
-            best[1].setdefault(b, a)
-        return ones, twos, {a: b for a, b in best[0].items() if best[1][b] == a}
-
-
-def _core(node: Node) -> Op:
-    """What a node computes: of a group or launch of one op, that op."""
-    if node.op.kind in graph.HOLDERS and node.op.regions:
-        inside = [op for op in node.op.regions[0].ops if op.kind not in FOLDED]
-        return inside[0] if len(inside) == 1 else node.op
-    return node.op
-
-
-def _by_op(nodes: Sequence[Node]) -> dict[Op, Node]:
-    """The nodes by their ops, and by what these compute."""
-    return {op: node for node in nodes for op in (node.op, _core(node))}
-
-
-def _last(op: Op) -> Op:
-    """Of a group or launch the op that makes its (first) result: a group has the meaning of an op
-    alone where that one is last in it."""
-    if op.kind in graph.HOLDERS and op.regions and op.regions[0].outputs:
-        wanted = op.regions[0].outputs[0]
-        return next((o for o in op.regions[0].ops if wanted in o.results), op)
-    return op
-
-
-def _groups(run: Run, stage: int, flat: graph.Flat) -> dict[int, int | None]:
-    index = run.index(stage)
-    found: dict[int, int | None] = {}
-    for node in flat.nodes:
-        at: int | None = node.key
-        while at is not None and index.ops[at].kind not in graph.HOLDERS:
-            at = index.around.get(at)
-        found[node.key] = at
-    return found
-
-
 # -- one drawing ----------------------------------------------------------------------------------
-
-
-def _drawn(pair: _Pair) -> list[Drawn]:
-    ones, twos, groups = pair.groups()
-    kinds = {n.key: n.op.kind for n in pair.theirs.nodes}
-    made: list[Drawn] = []
-    for node in pair.mine.nodes:
-        each = Drawn(node.key, node, list(node.inputs))
-        twin, each.guessed = pair.twins.get(node.key, (None, False))
-        each.twin = twin
-        if twin is None:
-            each.status = REMOVED
-        else:
-            reads = [pair.key_of(i) for i in twin.inputs if kinds.get(i or -1) != "target.alloc"]
-            each.inputs += [i for i in dict.fromkeys(reads) if i not in each.inputs]
-            one, two = ones[node.key], twos[twin.key]
-            notes = _differences(pair, node, twin)
-            if notes:
-                each.status, each.note = CHANGED, "; ".join(notes)
-            elif (one is None) != (two is None) or (one is not None and groups.get(one) != two):
-                each.status = MOVED
-        made.append(each)
-    return _in_order(_with_others(made, pair, _scopes_of_b(pair, groups)))
-
-
-def _differences(pair: _Pair, node: Node, twin: Node) -> list[str]:
-    """In what an op of B differs from that of A."""
-    a, b = _core(node), _core(twin)
-    found = []
-    if a.kind != b.kind:
-        found.append(f"{b.kind} in B")
-    ones, twos = (", ".join(str(v.type) for v in op.results or joint.written(op)) for op in (a, b))
-    if ones != twos:
-        found.append(f"type in B: {twos}")
-    if a.kind == b.kind != LAUNCH:  # whose attributes are the name of its kernel
-        found += _other_attributes(a, b)
-    if _reads(pair, node, twin, False) != _reads(pair, node, twin, True):
-        found.append("other inputs in B")
-    return found
-
-
-def _other_attributes(a: Op, b: Op) -> list[str]:
-    found = []
-    for name in dict.fromkeys((*a.attributes, *b.attributes)):
-        one, two = (_text(op, name) for op in (a, b))
-        if one != two and name not in _PLACES:
-            brief = max(len(one), len(two)) <= MAX_TEXT
-            found.append(f"{name}: {one} in A, {two} in B" if brief else f"other {name} in B")
-    return found
-
-
-def _text(op: Op, name: str) -> str:
-    """An attribute as the IR has it, without the type of its numbers."""
-    if name not in op.attributes:
-        return "none"
-    return print_attribute(op.attributes[name]).removesuffix(" : i64").removesuffix(" : f64")
-
-
-def _reads(pair: _Pair, node: Node, twin: Node, second: bool) -> Any:
-    """What an op reads, in the words of A, without the memory it writes to.  Of a group beside a
-    single op: whatever the order, without what stands in the group itself."""
-    alone = (node.op.kind in graph.HOLDERS) != (twin.op.kind in graph.HOLDERS)
-    index = pair.other.index(pair.there) if second else pair.run.index(pair.stage)
-    own = twin if second else node
-    found = []
-    for maker, port in zip(own.inputs, own.ports, strict=True):
-        kind = index.ops[maker].kind if maker is not None else ""
-        if kind != "target.alloc" and not (alone and kind in FOLDED):
-            found.append((pair.key_of(maker) if second else maker, port))
-    return set(found) if alone else found
-
-
-def _scopes_of_b(pair: _Pair, groups: Mapping[int, int]) -> dict[str, str]:
-    """What the scopes of B are called that only its own ids name (groups, loops): as those of A
-    that do the same, else so that none of A has the name."""
-    mine, theirs = _named(pair.mine), _named(pair.theirs)
-    same = {theirs[b]: mine[a] for a, b in groups.items() if a in mine and b in theirs}
-    for number, node in pair.of_b.items():
-        if number in theirs and node.key in mine:
-            same.setdefault(theirs[number], mine[node.key])
-    made: dict[str, str] = {}
-    for path in sorted(theirs.values(), key=len):
-        parent, _, name = path.rpartition("/")
-        around = _called(parent, made)
-        made[path] = same.get(path) or "/".join(p for p in (around, f"B {name}") if p)
-    return made
-
-
-def _named(flat: graph.Flat) -> dict[int, str]:
-    """The scopes that ops stand for, by the op."""
-    control = {
-        n.key: n.scope for n in flat.nodes if n.op.regions and n.op.kind not in graph.HOLDERS
-    }
-    return {**control, **flat.holders}
-
-
-def _called(path: str, scopes: Mapping[str, str]) -> str:
-    """A scope of B as the drawing has it."""
-    at = path
-    while at and at not in scopes:
-        at = at.rpartition("/")[0]
-    return scopes[at] + path[len(at) :] if at else path
-
-
-def _with_others(made: Sequence[Drawn], pair: _Pair, scopes: Mapping[str, str]) -> list[Drawn]:
-    """With the ops that only B has, each before what follows it in both."""
-    users = _scopes_of_users(pair, scopes)
-    place = {each.key: i for i, each in enumerate(made)}
-    waiting: dict[int, list[Drawn]] = {}
-    at = len(made)
-    for node in reversed(pair.theirs.nodes):
-        if node.key in pair.of_b:
-            at = min(at, place[pair.of_b[node.key].key])
-            continue
-        scope = users.get(node.key) or _called(node.scope, scopes)
-        renamed = replace(node, scope=scope)
-        inputs = [pair.key_of(i) for i in node.inputs]
-        waiting.setdefault(at, []).append(
-            Drawn(f"b{node.key}", renamed, inputs, only_b=True, status=ADDED)
-        )
-    merged: list[Drawn] = []
-    for i in range(len(made) + 1):
-        merged += reversed(waiting.get(i, ()))
-        merged += made[i : i + 1]
-    return merged
-
-
-def _scopes_of_users(pair: _Pair, scopes: Mapping[str, str]) -> dict[int, str]:
-    """Of constants that only B has: the scope of what reads them first, in which they are a label.
-    Their own may have nothing else in A."""
-    found: dict[int, str] = {}
-    folded = {n.key for n in pair.theirs.nodes if n.op.kind in FOLDED and not n.inputs}
-    for node in pair.theirs.nodes:
-        both = pair.of_b.get(node.key)
-        for number in node.inputs:
-            if number in folded:
-                scope = _called(node.scope, scopes) if both is None else both.scope
-                found.setdefault(number, scope)
-    return found
-
-
-def _in_order(drawn: Sequence[Drawn]) -> list[Drawn]:
-    """Each after what it reads where that can be: the two programs need not have one order."""
-    by_key = {each.key: each for each in drawn}
-    begun: set[Key] = set()
-    found: list[Drawn] = []
-    for each in drawn:
-        if each.key in begun:
-            continue
-        begun.add(each.key)
-        stack = [(each, iter(each.inputs))]
-        while stack:
-            top, inputs = stack[-1]
-            following = next((i for i in inputs if i in by_key and i not in begun), None)
-            if following is None:
-                found.append(top)
-                stack.pop()
-            else:
-                begun.add(following)
-                stack.append((by_key[following], iter(by_key[following].inputs)))
-    return found
 
 
 # -- columns --------------------------------------------------------------------------------------
@@ -429,7 +149,7 @@ def _times(
 
 def _measured(run: Run, stage: int) -> dict[int, float]:
     """Microseconds by node."""
-    nodes = graph.flat(run, stage).nodes
+    nodes = flat_graph.flat(run, stage).nodes
     flops = graph.facts(OpFacts.of(run), nodes)["flops"]
     times = graph_overlays.measured_times(run, stage, nodes, flops)
     return {n.key: us for n, us in zip(nodes, times, strict=False) if us}

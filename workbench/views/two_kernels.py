@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from workbench.queries import compared
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
-from workbench.views import compare, kernels, missing
+from workbench.views import kernels, missing
 
 
 def key(run: Run, sight: Sight, other: Run) -> tuple:
@@ -22,7 +23,7 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
     for each, letter in ((run, "A"), (other, "B")):
         if not each.kernels():
             raise missing.of_two(each, letter, "kernels")
-    found = compare.kernels_of(run, other)
+    found = compared.kernels_of(run, other)
     rows = found["kernels"]
     for side in ("a", "b"):
         sides = [row[side] for row in rows if row[side] is not None]
@@ -30,7 +31,7 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
         for each in sides:
             each["median_us"] = None if each["us"] is None else each["us"] / each["count"]
             each["share"] = each["us"] / total if each["us"] is not None and total else None
-    return {"two": True, "a": compare.about(run), "b": compare.about(other), **found}
+    return {"two": True, "a": compared.about(run), "b": compared.about(other), **found}
 
 
 def selection(run: Run, sight: Sight, other: Run) -> dict[str, Any]:

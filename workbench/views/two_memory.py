@@ -3,20 +3,16 @@ what is done again of both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from core_compiler.ir.diff import GUESSED, RECORDED
-from core_compiler.record.reader import Buffer
-from workbench.queries import matching
-from workbench.queries.links import written_by
-from workbench.queries.matching import Same
-from workbench.queries.pairs import pairs
+from core_compiler.ir.diff import GUESSED
+from workbench.queries import compared
+from workbench.queries.buffer_pairs import same_buffers
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
-from workbench.views import compare, memory, missing
+from workbench.views import memory, missing
 
 
 def key(run: Run, sight: Sight, other: Run) -> tuple:
@@ -59,90 +55,6 @@ def answer(run: Run, sight: Sight, request: dict[str, Any], other: Run) -> dict[
         return both
     stages = [
         {"name": row["name"], **{side: row[side] and row[side]["index"] for side in "ab"}}
-        for row in compare.passes(run, other)
+        for row in compared.passes(run, other)
     ]
     return {**both, "stages": stages}
-
-
-def same_buffers(run: Run, other: Run) -> list[Same]:
-    """The buffers (ids) of both that hold the same, each once: what carries the meaning of one
-    imported value, what has the same name, what launches that compute the same write, what ops that
-    are the same define (constants)."""
-    key = "same buffers", str(other.path), other.identity, run.version, other.version
-    return run.kept(key, lambda: _same_buffers(run, other))
-
-
-def _same_buffers(run: Run, other: Run) -> list[Same]:
-    taken: tuple[set[int], set[int]] = (set(), set())
-    found = []
-    for make in (_by_meaning, _by_name, _by_launch, _by_op):
-        for each in make(run, other):
-            if each.first not in taken[0] and each.second not in taken[1]:
-                taken[0].add(each.first)
-                taken[1].add(each.second)
-                found.append(each)
-    return found
-
-
-def _by_meaning(run: Run, other: Run) -> Iterator[Same]:
-    ones, twos = ({b.value: b.id for b in each.buffers() if b.value is not None}
-                  for each in (run, other))  # fmt: skip
-    stages = run.version.stages - 1, other.version.stages - 1
-    for same in matching.same_meaning(run, other, stages):
-        one, two = ones.get(run.value_id(same.first)), twos.get(other.value_id(same.second))
-        if one is not None and two is not None:
-            yield Same(one, two, same.how, same.why)
-
-
-def _by_name(run: Run, other: Run) -> Iterator[Same]:
-    """Weights, inputs and results of the same name."""
-    ones, twos = ({(b.tier, b.kind, b.name): b.id for b in each.buffers() if b.name}
-                  for each in (run, other))  # fmt: skip
-    for name in ones.keys() & twos.keys():
-        yield Same(ones[name], twos[name], RECORDED, "same name")
-
-
-def _by_launch(run: Run, other: Run) -> Iterator[Same]:
-    """What launches write that compute the same: where each side has one launch and as many
-    buffers it is known; else as many as follow each other in size are a guess."""
-    mine, theirs = _written(run), _written(other)
-    for pair in pairs(run, other):
-        ones = [b for each in pair.first for b in mine.get(each.op, ())]
-        twos = [b for each in pair.second for b in theirs.get(each.op, ())]
-        alone = len(pair.first) == len(pair.second) == 1 and not pair.by_work
-        if alone and [b.kind for b in ones] == [b.kind for b in twos]:
-            yield from _zipped(ones, twos, RECORDED, "launches of the same nodes")
-        else:
-            yield from _zipped(_by_size(ones), _by_size(twos), GUESSED,
-                               "launches that compute the same, by size")  # fmt: skip
-
-
-def _by_op(run: Run, other: Run) -> Iterator[Same]:
-    stages = run.version.stages - 1, other.version.stages - 1
-    body_a, body_b = (each.index(stage).module.main.body
-                      for each, stage in zip((run, other), stages, strict=True))  # fmt: skip
-    ones, twos = ({b.op: b for b in each.buffers() if b.op is not None} for each in (run, other))
-    meaning = matching.same_meaning(run, other, stages)
-    for same in matching.same_ops(body_a.ops, body_b.ops, meaning):
-        one, two = ones.get(run.op_id(same.first)), twos.get(other.op_id(same.second))
-        if one is not None and two is not None and one.kind == two.kind:
-            yield Same(one.id, two.id, same.how, same.why)
-
-
-def _zipped(ones: Sequence[Buffer], twos: Sequence[Buffer], how: str, why: str) -> Iterator[Same]:
-    for one, two in zip(ones, twos, strict=False):
-        yield Same(one.id, two.id, how, why)
-
-
-def _by_size(buffers: Sequence[Buffer]) -> list[Buffer]:
-    return sorted(buffers, key=lambda b: (-b.size, b.start, b.id))
-
-
-def _written(run: Run) -> dict[int, list[Buffer]]:
-    """What each launch writes, in the order of the plan."""
-    found: dict[int, list[Buffer]] = {}
-    for buffer in run.buffers():
-        op = written_by(run, buffer)
-        if op is not None:
-            found.setdefault(op, []).append(buffer)
-    return found

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from workbench.queries import compared
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
-from workbench.views import compare, overview
+from workbench.views import overview
 
 #: Kernels that are listed, those first that take the longest in either.
 MAX_KERNELS = 8
@@ -25,12 +26,12 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
     or texts; ``less``: less is better), ``passes`` and ``kernels`` as Compare matches them,
     ``findings`` with the ``sides`` that have them.  ``advice`` is asked for, as for one."""
     one, two = overview.data(run, sight), overview.data(other, sight)
-    rows = compare.kernels_of(run, other)["kernels"] if run.kernels() and other.kernels() else []
+    rows = compared.kernels_of(run, other)["kernels"] if run.kernels() and other.kernels() else []
     return {
         "two": True, "title": one["title"],
-        "a": {**compare.about(run), **_state(one)}, "b": {**compare.about(other), **_state(two)},
+        "a": {**compared.about(run), **_state(one)}, "b": {**compared.about(other), **_state(two)},
         "figures": _figures(one["figures"], two["figures"]),
-        "passes": compare.passes(run, other),
+        "passes": compared.passes(run, other),
         "kernels": sorted(rows, key=_longest, reverse=True)[:MAX_KERNELS],
         "findings": found_in(one["findings"], two["findings"]),
         "advice": [] if run.live or other.live else None,

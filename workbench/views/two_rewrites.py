@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.queries.numeric_results import said
+from workbench.queries import compared
+from workbench.queries.rule_counts import rules
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
-from workbench.views import compare, missing
-
-Row = dict[str, Any]
-
-_SQL = """
-WITH checked (rewrite, error, failed) AS (
-  SELECT rewrite, max(worst_error), max(verdict = 'failed') FROM check_result
-  WHERE rewrite IS NOT NULL GROUP BY rewrite)
-SELECT stage, name.text, count(*), sum(microseconds),
-  sum(json_array_length(old)), sum(json_array_length(new)), max(error), sum(failed), min(number)
-FROM rewrite JOIN name ON name.id = rewrite.rule LEFT JOIN checked ON rewrite.id = checked.rewrite
-GROUP BY stage, name.text ORDER BY stage, min(number)
-"""
-_COLUMNS = ("stage", "rule", "count", "us", "old", "new", "error", "failed", "first")
 
 
 def key(run: Run, sight: Sight, other: Run) -> tuple:
@@ -32,7 +19,7 @@ def data(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
     each side (None: it never applied there) its ``stage``, ``count`` of applications, ``us`` that
     matching and rewriting took, ``removed`` ops (negative: made), the worst ``error`` of its
     checks, ``failed`` checks and the number of its ``first`` rewrite."""
-    return {"two": True, "a": compare.about(run), "b": compare.about(other),
+    return {"two": True, "a": compared.about(run), "b": compared.about(other),
             "rows": rules(run, other)}  # fmt: skip
 
 
@@ -44,34 +31,3 @@ def selection(run: Run, sight: Sight, other: Run) -> dict[str, Any]:
     steps = run.rewrites(stage) if stage and number is not None else []
     rule = steps[number].rewrite.rule if number is not None and 0 <= number < len(steps) else None
     return {"stage": stage, "rule": rule}
-
-
-def rules(run: Run, other: Run) -> list[Row]:
-    """``rows`` as :func:`data` has them; Empty where a side has no stages."""
-    for each, letter in ((run, "A"), (other, "B")):
-        if not each.version.stages:
-            raise missing.of_two(each, letter, "passes")
-    a, b = _applied(run), _applied(other)
-    names = [row["name"] for row in compare.passes(run, other)]
-    order = {name: at for at, name in enumerate(names)}
-    keys = sorted(dict.fromkeys((*a, *b)), key=lambda k: order.get(k[0], len(order)))
-    return [{"pass": name, "rule": rule, "a": a.get((name, rule)), "b": b.get((name, rule))}
-            for name, rule in keys]  # fmt: skip
-
-
-def _applied(run: Run) -> dict[tuple[str, str], Row]:
-    """What each rule of each pass did."""
-    return run.kept(("rules applied", run.version.stages, run.version.checks), lambda: _read(run))
-
-
-def _read(run: Run) -> dict[tuple[str, str], Row]:
-    passes = {stage.index: stage.pass_name for stage in run.stages()}
-    found = {}
-    for cells in run.recording.query(_SQL, max_rows=100_000).rows:
-        row = dict(zip(_COLUMNS, cells, strict=True))
-        if row["stage"] not in passes:  # written since the stages were read
-            continue
-        row["removed"] = row.pop("old") - row.pop("new")
-        row["failed"], row["error"] = row["failed"] or 0, said(row["error"])
-        found[passes[row["stage"]], row.pop("rule")] = row
-    return found

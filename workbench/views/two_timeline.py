@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from workbench.queries import compared
 from workbench.queries.pairs import Launched, Pair, pairs
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
-from workbench.views import compare, missing, timeline
+from workbench.views import missing, timeline
 
 
 def key(run: Run, sight: Sight, other: Run) -> tuple:
@@ -49,7 +50,7 @@ def _pairs(run: Run, other: Run, found: Sequence[Pair]) -> dict[str, Any]:
     ``us`` of ``a`` and of ``b``, the medians of its launches (NaN: it has none), ``least`` where
     that is the least that the machine allows, since nothing was measured; ``guessed``; and
     ``of_a`` and ``of_b``: to which row each launch belongs (-1: to none)."""
-    rows = [compare.launch(run, other, pair) for pair in found]
+    rows = [compared.launch(run, other, pair) for pair in found]
 
     def side(letter: str) -> dict[str, Any]:
         sides = [row[letter] for row in rows]

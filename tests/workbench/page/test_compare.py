@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from widgets.encode import finite
+from workbench.queries import compared
 from workbench.queries.kernel_table import table
 from workbench.queries.pairs import Launched, paired, pairs
 from workbench.queries.work import Work
@@ -123,7 +124,7 @@ def test_rows_are_those_of_the_recordings(both):
 def test_passes_of_one_recording_only_stand_in_their_place(both, tmp_path):
     """Another pipeline: the model again without a pass."""
     cpu, _ = both
-    rows = compare.passes(cpu, cpu)
+    rows = compared.passes(cpu, cpu)
     assert all(r["a"] == r["b"] for r in rows)
 
     class Shorter:
@@ -133,8 +134,8 @@ def test_passes_of_one_recording_only_stand_in_their_place(both, tmp_path):
 
     names = [s.pass_name for s in cpu.stages()]
     for pair, missing in (
-        (compare.passes(cpu, Shorter), "b"),
-        (compare.passes(Shorter, cpu), "a"),
+        (compared.passes(cpu, Shorter), "b"),
+        (compared.passes(Shorter, cpu), "a"),
     ):
         assert [r["name"] for r in pair] == names
         assert [r["name"] for r in pair if r[missing] is None] == ["fuse_elementwise"]

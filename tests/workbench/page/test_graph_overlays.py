@@ -10,6 +10,7 @@ import pytest
 import core_compiler as cc
 from core_compiler.record.reader import Recording
 from tests.passes.programs import program
+from workbench.queries import flat_graph
 from workbench.queries.model_lines import NODES
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
@@ -44,7 +45,7 @@ def test_at_every_stage_the_time_is_that_of_all_launches(run):
         assert not found["values"][data["ops"]["fold"] == 1].any(), "constants take no time"
         status = data["ops"].get("status")
         if status is not None:
-            assert not found["values"][status == graph.REMOVED].any()
+            assert not found["values"][status == flat_graph.REMOVED].any()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.passes.programs import program
 from tests.workbench.page.test_numerics import record
+from workbench.queries import flat_graph
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
 from workbench.views import graph
@@ -22,7 +23,7 @@ def test_a_removed_op_is_itself_where_it_is_drawn_and_what_it_became_after_that(
     for stage in run.stages():
         ops = graph.data(run, Sight(stage=stage.index))["ops"]
         for key, status in zip(ops["key"].tolist(), ops.get("status", []), strict=False):
-            if status != graph.REMOVED:
+            if status != flat_graph.REMOVED:
                 continue
             seen.add(run.recording.op(key).kind)
             assert graph.selection(run, Sight(stage=stage.index, op=key)) == {"op": key}

@@ -14,6 +14,7 @@ from core_compiler.record.reader import Recording
 from tests.passes import loops
 from tests.passes.programs import program
 from widgets.encode import pack
+from workbench.queries import flat_graph, kernel_texts
 from workbench.queries.links import linked
 from workbench.queries.run import Run
 from workbench.state.glossary import GLOSSARY
@@ -69,8 +70,8 @@ def test_the_graph_has_the_ops_of_the_stage_and_those_that_went(run, file):
         there = {file.op_id(op) for op in file.module(stage).walk()}
         gone = {file.op_id(op) for op in file.diff(stage - 1, stage).removed}
         shown = dict(zip(data["key"].tolist(), status.tolist(), strict=True))
-        assert {k for k, s in shown.items() if s != graph.REMOVED} <= there
-        assert {k for k, s in shown.items() if s == graph.REMOVED} <= gone
+        assert {k for k, s in shown.items() if s != flat_graph.REMOVED} <= there
+        assert {k for k, s in shown.items() if s == flat_graph.REMOVED} <= gone
         assert len(shown) == len(data["key"]), "an op is drawn once"
 
 
@@ -186,9 +187,9 @@ def test_debug_locations_link_llvm_and_assembly_lines_to_the_source():
     llvm = (
         "define void @k() !dbg !4 {\n  ret void, !dbg !7\n}\n!7 = !DILocation(line: 3, column: 1)"
     )
-    assert code._llvm_lines(llvm) == [(2, 3)]
+    assert kernel_texts._llvm_lines(llvm) == [(2, 3)]
     assembly = "k:\n\t.loc 1 3 0\n\tpushq %rbp\n.L1:\n\t.loc 1 5 0\n\tretq\n"
-    assert code._assembly_lines(assembly) == [(3, 3), (6, 5)]
+    assert kernel_texts._assembly_lines(assembly) == [(3, 3), (6, 5)]
 
 
 def test_the_memory_map_has_the_buffers_and_their_bounds(run, file):
@@ -251,7 +252,7 @@ def test_search_says_how_much_there_is(run, monkeypatch):
     monkeypatch.setattr(search, "MAX_HITS", 5)
     monkeypatch.setattr(search, "MAX_OTHERS", 2)
     found = search.find(run, Sight(stage=0), "/./")
-    stages, ops = len(run.stages()), len(graph.flat(run, 0).nodes)
+    stages, ops = len(run.stages()), len(flat_graph.flat(run, 0).nodes)
     assert [hit["what"] for hit in found.hits] == ["pass"] * 2 + ["kernel"] * 2 + ["op"]
     assert (found.total, found.ops) == (stages + len(run.kernels()) + ops, ops)
 

@@ -17,6 +17,7 @@ from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
 from tests.workbench.two_blocks import LINES
 from widgets.encode import finite
+from workbench.queries import kernel_texts
 from workbench.queries.kernel_table import table
 from workbench.queries.model_lines import NODES, model_lines, traced
 from workbench.queries.run import Run
@@ -149,7 +150,7 @@ def test_the_slowest_kernel_and_its_model_line_in_two_clicks(opened, run):
     with a_task(opened(), 2) as page:
         page.locate("#cw-view-overview .kernel").first.click()  # the list is sorted by time
         page.drawn("code")  # at its hot loop
-        hot = code.hot_line(run.recording.kernel_text(table(run)[0]["id"], "source"))
+        hot = kernel_texts.hot_line(run.recording.kernel_text(table(run)[0]["id"], "source"))
         page.wait(f'#cw-view-code .pane:first-child .row[data-line="{hot}"]')
         page.locate("#cw-inspector .place .link").first.click()
         page.wait(f"{VIEW} tr.on td.code")

@@ -12,10 +12,11 @@ import pytest
 
 from widgets.encode import finite
 from workbench.app import worker
+from workbench.queries import code_pairs, kernel_texts
 from workbench.queries.pairs import pairs
 from workbench.queries.run import Run
 from workbench.state.view_state import Sight
-from workbench.views import Empty, code, two_code
+from workbench.views import Empty, two_code
 
 VIEW = "#cw-view-code "
 
@@ -74,8 +75,12 @@ def test_every_line_of_both_texts_is_there_once_and_a_patch_makes_one_of_the_oth
     theirs = {each.id: each for each in b.kernels()}
     for number, part in enumerate(data["parts"]):
         partner = theirs[data["partners"][part["partner"]]["id"]]
-        left = next(text for title, _, text in code.texts_of(a, kernel) if title == part["text"])
-        right = next(text for title, _, text in code.texts_of(b, partner) if title == part["text"])
+        left = next(
+            text for title, _, text in kernel_texts.texts_of(a, kernel) if title == part["text"]
+        )
+        right = next(
+            text for title, _, text in kernel_texts.texts_of(b, partner) if title == part["text"]
+        )
         shown = [line["left"] for line in part["lines"]]
         assert [line for line in shown if line is not None] == left.removesuffix("\n").split("\n")
         shown = [line.get("right", line["left"]) for line in part["lines"]]
@@ -121,10 +126,10 @@ def test_equal_texts_say_so_and_a_name_alone_is_told_apart(both):
     for part in two_code.data(a, Sight(), a)["two"]["parts"]:
         assert part["said"] == "the same text"
         assert {line["kind"] for line in part["lines"]} == {"equal"}
-    rows, same = two_code._aligned("def f():\n  f2\n", "def g():\n  f2\n", ("f", "g"), {1: 7})
+    rows, same = code_pairs._aligned("def f():\n  f2\n", "def g():\n  f2\n", ("f", "g"), {1: 7})
     assert same and [row["kind"] for row in rows] == ["changed", "same"]
     assert [row["left_key"] for row in rows] == [7, None]
-    _, same = two_code._aligned("f\n", "g\n", ("h", "h"), {})
+    _, same = code_pairs._aligned("f\n", "g\n", ("h", "h"), {})
     assert not same
 
 
@@ -159,7 +164,7 @@ def test_a_match_by_work_alone_is_a_guess(both, monkeypatch):
 
     pair = SimpleNamespace(first=(launch(a, one),), second=(launch(b, two),), by_work=True)
     monkeypatch.setattr(two_code, "pairs", lambda *_: [pair])
-    assert two_code.partners_of(a, b, one) == [two_code.Partner(two, 1, 2.0, True)]
+    assert code_pairs.partners_of(a, b, one) == [code_pairs.Partner(two, 1, 2.0, True)]
 
 
 @pytest.mark.slow

@@ -7,8 +7,9 @@ import csv
 import pytest
 
 from workbench.model import first_bad_pass
+from workbench.queries import compared
 from workbench.state.view_state import Sight
-from workbench.views import bisect, compare, overview, two_bisect, two_overview
+from workbench.views import bisect, overview, two_bisect, two_overview
 
 VIEW = "#cw-view-overview"
 
@@ -23,8 +24,8 @@ def test_each_side_has_the_figures_of_its_own_overview(both):
         assert shown == {label: value for label, value in own.items() if value not in (None, "")}
     labels = [row["label"] for row in data["figures"]]
     assert len(labels) == len(set(labels))
-    assert data["passes"] == compare.passes(*both)
-    rows = compare.kernels_of(*both)["kernels"]
+    assert data["passes"] == compared.passes(*both)
+    rows = compared.kernels_of(*both)["kernels"]
     assert all(row in rows for row in data["kernels"])
 
 

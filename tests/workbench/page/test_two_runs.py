@@ -14,14 +14,13 @@ import pytest
 from tests.workbench.test_two_graph import ones, recorded, twos
 from widgets.encode import finite
 from workbench import views
-from workbench.queries import kernel_table
+from workbench.queries import buffer_pairs, flat_graph, kernel_table, stage_pairs
 from workbench.queries.run import Run
 from workbench.state.view_state import VIEWS, Sight
 from workbench.ui import navigation
 from workbench.ui.updates import Showing
 from workbench.views import (
     Empty,
-    graph,
     memory,
     source,
     two_diff,
@@ -107,7 +106,7 @@ def test_modules_are_those_after_the_same_pass(both):
     cpu, cuda = both
     passes = {s.pass_name: s.index for s in cuda.stages()}
     for stage in cpu.stages():
-        there, same = two_diff.partner(cpu, cuda, stage.index)
+        there, same = stage_pairs.partner(cpu, cuda, stage.index)
         assert same == (stage.pass_name in passes)
         assert not same or there == passes[stage.pass_name]
 
@@ -118,7 +117,7 @@ def test_modules_are_those_after_the_same_pass(both):
 
     missing = next(s.index for s in cpu.stages() if s.pass_name == "fuse_elementwise")
     before = cpu.stages()[missing - 1].pass_name
-    assert two_diff.partner(cpu, Shorter, missing) == (passes[before], False)
+    assert stage_pairs.partner(cpu, Shorter, missing) == (passes[before], False)
 
 
 def kinds(lines) -> list[str]:
@@ -129,7 +128,7 @@ def kinds(lines) -> list[str]:
 def test_every_line_of_both_stages_is_there_once(both):
     cpu, cuda = both
     stage = next(s.index for s in cpu.stages() if s.pass_name == "fuse_elementwise")
-    there, _ = two_diff.partner(cpu, cuda, stage)
+    there, _ = stage_pairs.partner(cpu, cuda, stage)
     data = two_diff.data(cpu, Sight(stage=stage), cuda)
     left = [line["left"] for line in data["lines"]]
     right = [line.get("right", line["left"]) for line in data["lines"]]
@@ -176,7 +175,7 @@ def test_kernels_have_both_sides_as_their_own_tables_do(both):
 
 def test_buffers_that_hold_the_same_are_in_one_match(both):
     cpu, cuda = both
-    same = two_memory.same_buffers(cpu, cuda)
+    same = buffer_pairs.same_buffers(cpu, cuda)
     ones, twos = ({b.id: b for b in run.buffers()} for run in both)
     assert len({each.first for each in same}) == len({each.second for each in same}) == len(same)
     for each in same:
@@ -184,7 +183,7 @@ def test_buffers_that_hold_the_same_are_in_one_match(both):
         assert a.kind == b.kind and a.unpadded_size == b.unpadded_size
     (argument,) = [b.id for b in cpu.buffers() if b.kind == "argument"]
     assert argument in {each.first for each in same if each.how == "recorded"}
-    alone = two_memory.same_buffers(cpu, cpu)
+    alone = buffer_pairs.same_buffers(cpu, cpu)
     assert [(each.first, each.how) for each in alone if each.first != each.second] == []
     assert len(alone) == len(cpu.buffers())
 
@@ -343,10 +342,10 @@ def test_the_graph_shows_what_only_one_has(own_server, tab):
         place = page.view("graph", "placeOfOp", keys[status])
         page.page.mouse.click(place["x"], place["y"])
 
-    click(graph.CHANGED)
-    page.wait_query("op", str(keys[graph.CHANGED]))
+    click(flat_graph.CHANGED)
+    page.wait_query("op", str(keys[flat_graph.CHANGED]))
     page.wait("#cw-inspector .head b:has-text('softmax')")
-    click(graph.ADDED)
+    click(flat_graph.ADDED)
     page.wait("#cw-view-graph .note:has-text('Only in B')")
     page.wait_query("op", None)
     assert page.view("graph", "selected"), "here it is"
@@ -363,7 +362,7 @@ def test_a_buffer_of_the_other_recording_selects_what_it_is_here(library, tab, b
     cpu, cuda = both
     page = tab(f"{library.url}?run=cpu.run&other=cuda.run&panes=memory{asked('memory')}")
     page.wait("#cw-view-memory .plan")
-    twins = {each.second: each.first for each in two_memory.same_buffers(cpu, cuda)}
+    twins = {each.second: each.first for each in buffer_pairs.same_buffers(cpu, cuda)}
     arena = [b for b in cuda.buffers() if b.tier == "dram" and b.id in twins]
     biggest = max(arena, key=lambda b: b.size * (b.end + 1 - b.start))
     place = page.locate('#cw-view-memory .plan[data-side="b"]').evaluate(

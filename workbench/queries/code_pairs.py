@@ -1,0 +1,163 @@
+"""The texts of a kernel of A beside those of the kernels of B which compute the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from core_compiler.ir.line_diff import ADDED, CHANGED, REMOVED, SAME, AlignedLines
+from core_compiler.record.reader import Kernel
+from workbench.queries import kernel_texts
+from workbench.queries.pairs import pairs
+from workbench.queries.run import Run
+
+#: Kernels of B that are shown beside one of A, the dearest first.
+MAX_PARTNERS = 8
+
+
+#: Texts of more lines than this are not compared: each would take seconds.
+MAX_LINES = 20_000
+
+
+#: How the texts of a kernel end as files, by their titles.
+_ENDINGS = {"Generated source": "py", "LLVM IR": "ll", "PTX": "ptx", "SASS": "sass"}
+
+
+@dataclass(frozen=True)
+class Partner:
+    """A kernel of B whose launches compute what those of a kernel of A do: how many, how long
+    (microseconds; None: not known), and whether only flops, bytes and order say so."""
+
+    kernel: Kernel
+    launches: int
+    us: float | None
+    guessed: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """One text of both kernels, its lines aligned."""
+
+    title: str
+    language: str
+    partner: int
+    texts: tuple[str, str]
+    names: tuple[str, str]
+    rows: AlignedLines
+    same: bool
+
+
+def partners_of(run: Run, other: Run, kernel: Kernel) -> list[Partner]:
+    """The kernels of B whose launches compute what those of ``kernel`` do, the dearest first."""
+    launches = set(kernel.launches)
+    known = {each.name: each for each in other.kernels()}
+    found: dict[str, list[tuple[float | None, bool]]] = {}
+    for pair in pairs(run, other):
+        if not any(each.op in launches for each in pair.first):
+            continue
+        for each in pair.second:
+            if each.work.kernel in known:
+                spent = each.work.median_us
+                us = each.work.least_us if spent is None else spent
+                found.setdefault(each.work.kernel, []).append((us, pair.by_work))
+    made = []
+    for name, some in found.items():
+        times = [us for us, _ in some if us is not None]
+        guessed = all(by_work for _, by_work in some)
+        made.append(Partner(known[name], len(some), sum(times) if times else None, guessed))
+    return sorted(made, key=lambda each: -(each.us or 0.0))[:MAX_PARTNERS]
+
+
+def parts_of(
+    run: Run, other: Run, kernel: Kernel, partners: Sequence[Partner]
+) -> tuple[list[Part], list[str]]:
+    """The texts that both have, and in words which of them are too long to compare."""
+    key = ("code beside", kernel.id, run.version.kernels, run.version.stages, str(other.path),
+           other.identity, tuple(each.kernel.id for each in partners))  # fmt: skip
+    return run.kept(key, lambda: _made(run, other, kernel, partners))
+
+
+def _made(
+    run: Run, other: Run, kernel: Kernel, partners: Sequence[Partner]
+) -> tuple[list[Part], list[str]]:  # fmt: skip
+    mine = kernel_texts.texts_of(run, kernel)
+    keys = _keys(run, kernel, [text for _, _, text in mine])
+    found, left_out = [], []
+    for number, partner in enumerate(partners):
+        theirs = kernel_texts.texts_of(other, partner.kernel)
+        for at, ((title, language, left), (there, _, right)) in enumerate(
+            zip(mine, theirs, strict=True)
+        ):
+            if not left or not right:
+                continue
+            most = max(left.count("\n"), right.count("\n"))
+            shown = title if title == there else f"{title} | {there}"
+            if most > MAX_LINES:
+                left_out.append(f"{shown} of {partner.kernel.name}: {most:,} lines")
+                continue
+            names = kernel.name, partner.kernel.name
+            rows, same = _aligned(left, right, names, keys[at])
+            files = _file("a", names[0], title), _file("b", names[1], there)
+            found.append(Part(shown, language, number, (left, right), files, rows, same))
+    return found, left_out
+
+
+def _file(letter: str, kernel: str, title: str) -> str:
+    """What a text is saved as."""
+    return f"{letter}_{kernel}.{_ENDINGS.get(title, 's')}"
+
+
+def _keys(run: Run, kernel: Kernel, texts: list[str]) -> list[dict[int, int]]:
+    """Of each text the ops by line."""
+    found: list[dict[int, int]] = [{} for _ in texts]
+    for group in kernel_texts.groups_of(run, kernel, texts, [True] * len(texts)):
+        if "op" in group:
+            for ops, lines in zip(found, group["lines"], strict=True):
+                for line in lines:
+                    ops.setdefault(line, group["op"])
+    return found
+
+
+class _TextLines(AlignedLines):
+    """Lines of two texts that are aligned already: its rows are whole."""
+
+    def __init__(self, rows: list[dict[str, Any]]):
+        self._rows = list(rows)
+
+
+def text_lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")
+
+
+def _aligned(
+    left: str, right: str, names: tuple[str, str], ops: Mapping[int, int]
+) -> tuple[AlignedLines, bool]:
+    """The lines of both texts, and whether they are the same but for the kernels' names; lines of A
+    have the ops that they compute."""
+    a, b = text_lines(left), text_lines(right)
+    bare = [
+        [re.sub(rf"\b{re.escape(name)}\b", "\0", line) for line in lines]
+        for lines, name in zip((a, b), names, strict=True)
+    ]
+    rows: list[dict[str, Any]] = []
+
+    def add(i: int | None, j: int | None) -> None:
+        one, two = None if i is None else a[i], None if j is None else b[j]
+        kind = REMOVED if two is None else ADDED if one is None else SAME
+        rows.append({
+            "kind": kind if kind != SAME or one == two else CHANGED, "left": one, "right": two,
+            "left_key": None if i is None else ops.get(i + 1), "right_key": None, "how": "",
+        })  # fmt: skip
+
+    for _, i, i2, j, j2 in SequenceMatcher(None, bare[0], bare[1], autojunk=False).get_opcodes():
+        both = min(i2 - i, j2 - j)
+        for step in range(both):
+            add(i + step, j + step)
+        for n in range(i + both, i2):
+            add(n, None)
+        for n in range(j + both, j2):
+            add(None, n)
+    return _TextLines(rows), bare[0] == bare[1]

@@ -1,0 +1,139 @@
+"""Lines of the model in two recordings: what each costs in both.
+
+Lines of one file are the same where its text says so, so that a line keeps its row when others
+were added above it; nodes of a graph are the same by name and kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
+from typing import Any
+
+from workbench.queries.model_lines import NODES, Line, ModelLines, Place, traced
+from workbench.queries.rows import short_path
+from workbench.queries.run import Run
+
+#: Lines of a file beyond which they are the same by their numbers alone.
+MAX_LINES = 20_000
+
+
+def lines(run: Run, other: Run) -> dict[str, Any]:
+    """``rows``: the lines that either has ops of: ``place``, ``text``, and for each side (None: it
+    has none there) ``us`` of its own ops, ``all_us`` with what is called from it, ``bytes``,
+    ``import`` and ``now`` ops (at the import, at the end of the compile); ``nodes``: they are the
+    nodes of the graph, since no line is known.  No rows where a side knows no line."""
+    sides = [traced(each) for each in (run, other)]
+    if not all(each.lines for each in sides):
+        return {"rows": [], "nodes": False}
+    nodes = not all(any(place[0] != NODES for place in each.lines) for each in sides)
+    ends = [_at_the_end(each, found) for each, found in zip((run, other), sides, strict=True)]
+    rows = []
+    for a, b in _pairs(run, other, sides[0], sides[1], nodes):
+        line = a or b
+        assert line is not None
+        of = sides[0 if a else 1]
+        node = of.nodes[line.line - 1] if nodes else None
+        rows.append({
+            "file": line.file, "line": line.line, "text": _text(run if a else other, line, of),
+            "place": node.scope if node else f"{short_path(line.file)}:{line.line}",
+            "a": None if a is None else _side(a, ends[0]),
+            "b": None if b is None else _side(b, ends[1]),
+        })  # fmt: skip
+    return {"rows": rows, "nodes": nodes}
+
+
+def _at_the_end(run: Run, found: ModelLines) -> Mapping[Place, int]:
+    last = max(0, run.version.stages - 1)
+    return run.kept(("ops by line", last, run.version.stages),
+                    lambda: found.count(run.index(last).module, run.op_id))  # fmt: skip
+
+
+def _side(line: Line, end: Mapping[Place, int]) -> dict[str, Any]:
+    return {
+        "line": line.line, "op": line.op, "kernel": line.kernel, "us": line.own.us,
+        "all_us": line.total.us, "bytes": line.own.bytes, "import": line.at_import,
+        "now": end.get((line.file, line.line), 0),
+    }  # fmt: skip
+
+
+def _text(run: Run, line: Line, found: ModelLines) -> str:
+    if line.file == NODES:
+        node = found.nodes[line.line - 1]
+        return f"{node.kind} {node.name}"
+    texts = _texts(run, line.file)
+    return (texts[line.line - 1] if 0 < line.line <= len(texts) else line.text).strip()
+
+
+def _texts(run: Run, file: str) -> list[str]:
+    return run.kept("sources", run.recording.sources).get(file, "").split("\n")
+
+
+def _pairs(
+    run: Run, other: Run, a: ModelLines, b: ModelLines, nodes: bool
+) -> Iterator[tuple[Line | None, Line | None]]:
+    ones, twos = _by_file(a, nodes), _by_file(b, nodes)
+    partners = _files(list(ones), list(twos))
+    for file, mine in ones.items():
+        theirs = twos.get(partners.get(file, file), {})
+        same = _same_nodes(a, b) if nodes else _same_lines(run, other, file, partners.get(file))
+        taken = set()
+        for number, line in mine.items():
+            there = theirs.get(same.get(number, -1))
+            if there is not None:
+                taken.add(there.line)
+            yield line, there
+        yield from ((None, line) for number, line in theirs.items() if number not in taken)
+    known = set(partners.values())
+    for file, theirs in twos.items():
+        if file not in known:
+            yield from ((None, line) for line in theirs.values())
+
+
+def _by_file(found: ModelLines, nodes: bool) -> dict[str, dict[int, Line]]:
+    made: dict[str, dict[int, Line]] = {}
+    for (file, number), line in found.lines.items():
+        if (file == NODES) == nodes:
+            made.setdefault(file, {})[number] = line
+    return made
+
+
+def _files(ones: list[str], twos: list[str]) -> dict[str, str]:
+    """The file of B that each of A is: of the same path, else the only one of the same name."""
+    found = {file: file for file in ones if file in twos}
+    for file in ones:
+        alike = [t for t in twos if t.rpartition("/")[2] == file.rpartition("/")[2]]
+        if file not in found and len(alike) == 1 and alike[0] not in found.values():
+            found[file] = alike[0]
+    return found
+
+
+def _same_lines(run: Run, other: Run, file: str, there: str | None) -> Mapping[int, int]:
+    """The number in B of each line of A's ``file``."""
+    if there is None:
+        return {}
+    left, right = _texts(run, file), _texts(other, there)
+    if left == right or max(len(left), len(right)) > MAX_LINES or [""] in (left, right):
+        return _Itself()
+    found: dict[int, int] = {}
+    for block in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
+        found |= {block.a + i + 1: block.b + i + 1 for i in range(block.size)}
+    return found
+
+
+class _Itself(dict[int, int]):
+    """Each number is its own partner."""
+
+    def get(self, number: int, default: Any = None) -> int:
+        return number
+
+
+def _same_nodes(a: ModelLines, b: ModelLines) -> Mapping[int, int]:
+    """The number in B of each node of A: the next one of the same name and kind."""
+    waiting: dict[tuple[str, str], list[int]] = {}
+    for number, node in enumerate(b.nodes, 1):
+        waiting.setdefault((node.name, node.kind), []).append(number)
+    found = {}
+    for number, node in enumerate(a.nodes, 1):
+        if numbers := waiting.get((node.name, node.kind)):
+            found[number] = numbers.pop(0)
+    return found
