@@ -196,6 +196,11 @@ class Adversary:
         return replace(found, value=pair.origin.get(found.value, found.value))
 
 
+class _NoMeaning(Exception):
+    """The ops before a rewrite are not defined on the values that were tried: a position is
+    outside of what it indexes."""
+
+
 @dataclass(frozen=True, eq=False)
 class Pair:
     """Both sides of a rewrite, with ops before them where values depend on one another: ``free``
@@ -381,8 +386,11 @@ class Pair:
             if class_ in self.rewrite.except_for:
                 continue
             given = self._given(class_)
-            fault = self._exact(class_, given) if self.rewrite.tolerance is None else (
-                self._inexact(class_, given))  # fmt: skip
+            try:
+                fault = self._exact(class_, given) if self.rewrite.tolerance is None else (
+                    self._inexact(class_, given))  # fmt: skip
+            except _NoMeaning:
+                continue
             if fault is not None:
                 yield fault
 
@@ -477,10 +485,15 @@ class Pair:
         sides = []
         for side, ops in enumerate((self.old, self.new)):
             made = dict(given)
-            with np.errstate(all="ignore"):
-                for op in ops:
-                    arrays = [made[v] for v in op.operands]
-                    made.update(zip(op.results, evaluator.op(op, arrays, made), strict=True))
+            try:
+                with np.errstate(all="ignore"):
+                    for op in ops:
+                        arrays = [made[v] for v in op.operands]
+                        made.update(zip(op.results, evaluator.op(op, arrays, made), strict=True))
+            except IndexError:
+                if side == 0:
+                    raise _NoMeaning from None
+                raise
             sides.append([made[pair[side]] for pair in self.values])
         return sides[0], sides[1]
 

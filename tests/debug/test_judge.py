@@ -682,6 +682,19 @@ def test_positions_are_tried_out_of_range():
     assert failed is not None and "positions out of range" in failed.note
 
 
+def test_what_the_ops_before_are_not_defined_on_is_no_fault():
+    """Positions of maxima lie inside: outside, their gradient goes nowhere at all."""
+    windows = {"shape": (1, 1, 4, 4), "window": (2, 2), "strides": (2, 2), "low": (0, 0),
+               "high": (0, 0), "dilations": (1, 1)}  # fmt: skip
+    rule = Rule("max_pool_gradient(p, dy) => max_pool_gradient(p, abs(dy))",
+                op("max_pool_gradient", "p", op("abs", "dy", name="from"), name="gradient"),
+                lambda b, m: b.max_pool_gradient(m["p"], b.max(m["dy"], b.neg(m["dy"])), **windows)
+                )  # fmt: skip
+    failed = judged(rule, lambda b, p, dy: b.max_pool_gradient(p, b.abs(dy), **windows),
+                    "1x1x2x2xi64", "1x1x2x2xf32")  # fmt: skip
+    assert failed is None, failed
+
+
 def test_a_rule_that_says_where_it_differs_is_not_tried_there():
     rule = Rule("x - x => 0", op("sub", "x", "x"), lambda b, m: b.scalar_like(0.0, m["x"]),
                 except_for=("mixed", "nan", "infinities"))  # fmt: skip

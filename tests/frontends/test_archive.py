@@ -90,6 +90,16 @@ def test_symbolic_sizes_survive(tmp_path):
     assert again.module.main.outputs[0].type.shape == (16, 3)
 
 
+def test_sizes_that_depend_on_data_are_read(tmp_path):
+    """torch writes what it knows of such a size as relations between symbols."""
+    x, y = torch.tensor([[3.0, -1.0], [-0.0, 2.0]]), torch.tensor([0, 1, 0, 2])
+    program = exported(lambda x, y: (x.masked_select(x > 0) * 2, y.nonzero()), x, y)
+    torch.export.save(program, tmp_path / "model.pt2")
+    ours, theirs = import_exported(read_pt2(tmp_path / "model.pt2")), import_exported(program)
+    for a, b in zip(execute(ours, x, y), execute(theirs, x, y), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_shared_and_strided_weights_keep_their_values(tmp_path):
     class Shared(torch.nn.Module):
         def __init__(self):

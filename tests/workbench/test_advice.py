@@ -546,9 +546,9 @@ def test_without_its_model_the_recording_is_tried(bench, tmp_path):
 
 def test_the_overview_gives_advice_when_it_is_asked(bench):
     run = bench(after_a_scan, SQUARE)
-    data = overview.data(run, overview.Sight())
+    data = overview.data((run,), overview.Sight())
     assert data["advice"] is None and not [f for f in data["findings"] if f["hazard"]]
-    answer = overview.answer(run, overview.Sight(), {"kind": "advice"})
+    answer = overview.answer((run,), overview.Sight(), {"kind": "advice"})
     assert [f["hazard"] for f in answer] == [f.hazard for f in advise(run)]
     json.dumps(answer, allow_nan=False)
 

@@ -58,8 +58,8 @@ def test_what_is_listed(run):
 
 
 def test_the_overview_has_it(run):
-    shown = overview.data(run, Sight())["findings"]
-    advice = overview.answer(run, Sight(), {"kind": "advice"})
+    shown = overview.data((run,), Sight())["findings"]
+    advice = overview.answer((run,), Sight(), {"kind": "advice"})
     assert sorted(_titles([*shown, *advice])) == sorted(_titles(findings.listed(run)))
     assert _titles(findings.problems(run)) == _titles(shown)
     assert _titles(advise(run)) == _titles(advice)
@@ -82,7 +82,7 @@ def test_the_commands_have_it(run, recorded, command):
 def test_the_tables_and_the_view_of_numerics_have_it(run):
     rows = [*PAGE["findings"].rows(run), *PAGE["advice"].rows(run)]
     assert sorted(_titles(rows)) == sorted(_titles(findings.listed(run)))
-    shown = numerics.data(run, Sight())
+    shown = numerics.data((run,), Sight())
     first = next(v for v in shown["values"] if v["first_bad"])
     assert first["nan"] == NONE
 

@@ -149,8 +149,8 @@ def test_the_view_links_what_was_found_to_the_recording(found, tmp_path, command
     assert command("compile", *MODEL, *words, "-o", path)[0] == 0
     run = Run(path)
     first_bad_pass.RESULTS.keep(path, first_bad_pass.key_of(run.identity, 1e-3, ""), kept)
-    shown = bisect.data(run, Sight())["result"]
-    json.dumps(finite(bisect.data(run, Sight())), allow_nan=False)
+    shown = bisect.data((run,), Sight())["result"]
+    json.dumps(finite(bisect.data((run,), Sight())), allow_nan=False)
     assert run.stages()[shown["there"]].pass_name == "quick_gelu"
     assert run.rewrites(shown["there"])[shown["rewrite"]].rewrite.rule == planted.QUICK_GELU.name
     assert run.recording.op(shown["op"]).kind == "core.gelu"
@@ -158,7 +158,7 @@ def test_the_view_links_what_was_found_to_the_recording(found, tmp_path, command
     # another tolerance was not looked with
     state = {"tolerance": "1e-5", "inputs": ""}
     other = Sight(views=(("bisect", json.dumps(state)),))
-    assert bisect.data(run, other)["result"] is None
+    assert bisect.data((run,), other)["result"] is None
     assert bisect.key(run, other) != bisect.key(run, Sight())
     run.close()
 
@@ -171,11 +171,11 @@ def test_what_was_found_in_another_recording_of_that_name_is_not_shown(found, tm
 
     def searched(name: str) -> str:
         run = Run(recorded(path))
-        before = bisect.data(run, sight)["result"]
+        before = bisect.data((run,), sight)["result"]
         job = Workspace(root=tmp_path).bisect(run, {})["bisect"]
         key = first_bad_pass.key_of(job["identity"], job["tolerance"], job["inputs"])
         first_bad_pass.RESULTS.keep(path, key, {**kept, "first_bad_pass": name})
-        after = bisect.data(run, sight)["result"]
+        after = bisect.data((run,), sight)["result"]
         run.close()
         assert before is None
         return after["first_bad_pass"]
@@ -183,7 +183,7 @@ def test_what_was_found_in_another_recording_of_that_name_is_not_shown(found, tm
     assert [searched(name) for name in ("one", "two")] == ["one", "two"]
     first_bad_pass.RESULTS.path_of(path).write_text(json.dumps({"0.001 ": kept}))  # of before
     run = Run(path)
-    assert bisect.data(run, sight)["result"] is None
+    assert bisect.data((run,), sight)["result"] is None
     run.close()
 
 
@@ -231,7 +231,7 @@ def test_a_recording_that_cannot_stand_for_its_model_says_so(meta, said, tmp_pat
     run = Run(path)
     with pytest.raises(UserError, match=said):
         Workspace(root=tmp_path).bisect(run, {})
-    problem = bisect.data(run, Sight())["problem"]
+    problem = bisect.data((run,), Sight())["problem"]
     assert said in problem["what"] and problem["fix"]
     run.close()
     code, _, err = command("bisect", path)

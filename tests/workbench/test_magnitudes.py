@@ -37,7 +37,7 @@ def step(tmp_path_factory):
 
 def overlays(run: Run, stage: int) -> dict[str, dict[int, float]]:
     """Overlay -> op -> its figure, of the ops that have one."""
-    shown = graph.data(run, Sight(stage=stage))
+    shown = graph.data((run,), Sight(stage=stage))
     keys = shown["ops"]["key"].tolist()
     return {
         each["name"]: {k: v for k, v in zip(keys, each["values"].tolist(), strict=True) if v == v}

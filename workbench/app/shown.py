@@ -251,9 +251,9 @@ class Shown:
         run, other, sight = page.run, page.other, page.sight
         if run is None:
             raise ValueError("no recording is open")
-        beside = views.beside(name, sight, other)
-        with held(run, beside):
-            answer = views.answer(name, run, sight, dict(request), beside)
+        runs = views.runs_for(name, sight, run, other)
+        with held(*runs):
+            answer = views.answer(name, runs, sight, dict(request))
         if name == "pipeline":
             page.workspace.typed.hear(page.user, request, answer)
         return answer

@@ -16,7 +16,7 @@ from workbench.commands.printing import emit, number, painter, printable, table
 from workbench.state.view_state import VIEWS, Sight
 
 if TYPE_CHECKING:
-    from workbench.queries.run import Run
+    from workbench.queries.run import Run, Runs
 
 #: Longest text of a fact beside another (``--json`` has all of it).
 WIDEST = 24
@@ -72,7 +72,8 @@ def run(arguments) -> None:
         ExitStack() as stack,
     ):
         other = stack.enter_context(closing(Run(arguments.other))) if arguments.other else None
-        data = _data(arguments, shown, other, _sight(arguments, shown))
+        runs = (shown,) if other is None else (shown, other)
+        data = _data(arguments, runs, _sight(arguments, shown))
     emit(arguments, lambda: as_lists(data), lambda: text(data["data"]) if text else "")
 
 
@@ -107,12 +108,12 @@ def _sight(arguments, run: Run) -> Sight:
     return Sight(run=run.path.name, panes=("overview",), **chosen)
 
 
-def _data(arguments, run: Run, other: Run | None, sight: Sight) -> dict[str, Any]:
+def _data(arguments, runs: Runs, sight: Sight) -> dict[str, Any]:
     """``view``, what is ``shown`` (the stage, and what is selected), ``data``; of views that know
     the selection, ``selection``; the ``answer`` to what was asked."""
     from workbench import views
 
-    name = arguments.view
+    name, run = arguments.view, runs[0]
     selected = ("rewrite", "op", "buffer", "kernel")
     stage = run.stage_number(sight.stage) if run.version.stages else None
     found: dict[str, Any] = {
@@ -120,15 +121,14 @@ def _data(arguments, run: Run, other: Run | None, sight: Sight) -> dict[str, Any
     }  # fmt: skip
     try:
         if name in PARTS:
-            return {**found, "data": _part(name, arguments, run, sight)}
+            return {**found, "data": _part(name, arguments, runs, sight)}
         if arguments.ask is not None:
-            return {**found, "answer": _answer(arguments, run, other, sight)}
-        found["data"] = views.data(name, run, sight, other)
+            return {**found, "answer": _answer(arguments, runs, sight)}
+        found["data"] = views.data(name, runs, sight)
         if name == "overview":  # the page asks for it as soon as the rest is drawn
             asked = {"kind": "advice"}
-            found["data"] = {**found["data"],
-                             "advice": views.answer(name, run, sight, asked, other)}  # fmt: skip
-        chosen = views.selection(name, run, sight, other)
+            found["data"] = {**found["data"], "advice": views.answer(name, runs, sight, asked)}
+        chosen = views.selection(name, runs, sight)
         if chosen is not None:
             found["selection"] = chosen
     except views.Empty as empty:
@@ -136,19 +136,19 @@ def _data(arguments, run: Run, other: Run | None, sight: Sight) -> dict[str, Any
     return found
 
 
-def _part(name: str, arguments, run: Run, sight: Sight) -> Any:
+def _part(name: str, arguments, runs: Runs, sight: Sight) -> Any:
     from workbench.views import inspector, passes, search
 
     if name == "search":
         if not arguments.ask:
             raise UserError("nothing is searched for", "--ask", "give --ask TEXT")
-        return search.hits(run, sight, arguments.ask)
+        return search.hits(runs[0], sight, arguments.ask)
     if name == "inspector":
-        return inspector.data(run, sight)
-    return {**passes.data(run, sight), **passes.detail(run, sight)}
+        return inspector.data(runs, sight)
+    return {**passes.data(runs, sight), **passes.detail(runs, sight)}
 
 
-def _answer(arguments, run: Run, other: Run | None, sight: Sight) -> Any:
+def _answer(arguments, runs: Runs, sight: Sight) -> Any:
     import json
 
     from workbench import views
@@ -158,7 +158,7 @@ def _answer(arguments, run: Run, other: Run | None, sight: Sight) -> Any:
     try:
         asked = json.loads(arguments.ask) if arguments.ask.startswith("{") else {
             "kind": arguments.ask}  # fmt: skip
-        return views.answer(arguments.view, run, sight, asked, other)
+        return views.answer(arguments.view, runs, sight, asked)
     except (KeyError, ValueError, TypeError) as problem:
         what = f"the view {arguments.view} does not know {arguments.ask!r} ({problem!r})"
         raise UserError(what, "--ask", "docs/recording.md says what can be asked") from None

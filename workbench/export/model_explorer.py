@@ -94,7 +94,8 @@ def _ops(run: Run, stage: int, flat: Flat) -> Iterator[dict[str, Any]]:
     for at, node in enumerate(flat.nodes):
         figures = [pair for each in overlays if (pair := _figure(each, at)) is not None]
         yield {
-            "id": str(node.key), "label": flat_graph.label(node), "namespace": _namespace(node.scope),
+            "id": str(node.key), "label": flat_graph.label(node),
+            "namespace": _namespace(node.scope),
             "attrs": _pairs([*_facts(run, node), *figures]),
             "incomingEdges": list(_edges(zip(node.inputs, node.ports, strict=True))),
             "outputsMetadata": _made(run, makes(node.op)),

@@ -33,11 +33,11 @@ def _beside(row: Row) -> Row:
 
 
 def _listed(section: str) -> Callable[[Run, Run], Iterable[Row]]:
-    return lambda run, other: compare.data(run, Sight(), other)[section]
+    return lambda run, other: compare.data((run, other), Sight())[section]
 
 
 def _passes(run: Run, other: Run) -> Iterator[Row]:
-    yield from map(_beside, compare.data(run, Sight(), other)["passes"])
+    yield from map(_beside, compare.data((run, other), Sight())["passes"])
 
 
 def _rewrites(run: Run, other: Run) -> Iterator[Row]:

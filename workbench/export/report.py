@@ -137,7 +137,7 @@ def _derive(run: Run) -> Report:
         "presets": [[k, title, panes] for k, (title, panes) in PRESETS.items()],
         "wide": [n for n in SHOWN if VIEWS[n].wide],
         "per_stage": PER_STAGE, "per_kernel": PER_KERNEL, "messages": messages,
-        "rail": passes.data(run, base), "first": run.stage_number(None),
+        "rail": passes.data((run,), base), "first": run.stage_number(None),
         "ops": [op for op, _ in ops], "block": BLOCK,
         "named": [[k.id, k.name] for k in run.kernels()],
         "kernels": {str(k.id): links.dearest_launch(run, k.id) for k in run.kernels()},
@@ -162,28 +162,28 @@ def _sights(run: Run, base: Sight, name: str, stages: list[int]) -> Iterator[tup
 
 def _put_view(run: Run, made: Report, name: str, key: str, sight: Sight) -> None:
     if name == "pipeline":
-        data = {**views.data(name, run, sight), "fixed": _FIXED}
+        data = {**views.data(name, (run,), sight), "fixed": _FIXED}
         made.put(key, *pack(data))
         return
     if name == "overview":
-        made.put(key, *pack({**views.data(name, run, sight), "advice": _advice(run)}))
+        made.put(key, *pack({**views.data(name, (run,), sight), "advice": _advice(run)}))
         return
     if name == "training":
         made.put(key, *pack({**training.whole(run), "alone": True}))
         return
     if name == "bisect":  # whoever reads it has the recording elsewhere
         there = {"path": run.path.name, "command": bisect.command(run, run.path.name)}
-        made.put(key, *pack({**views.data(name, run, sight), **there}))
+        made.put(key, *pack({**views.data(name, (run,), sight), **there}))
         return
     if name == "diff":  # whole: there is nobody to ask for further lines
         rows = diff.lines(run, run.stage_number(sight.stage))
         made.put_json(f"lines/{key.rpartition('/')[2]}", rows)
-    made.put(key, *packed(name, sight, run))
+    made.put(key, *packed(name, (run,), sight))
 
 
 def _advice(run: Run) -> list[dict[str, Any]]:
     """The advice without what only a server can do: there is a reason where a button would be."""
-    found = views.answer("overview", run, Sight(), {"kind": "advice"})
+    found = views.answer("overview", (run,), Sight(), {"kind": "advice"})
     for offer in (offer for each in found for offer in each["tries"] if offer["draft"]):
         offer |= {"draft": None, "reason": offer["reason"] or _TRY}
     return found
@@ -195,12 +195,12 @@ def _put_stage(run: Run, made: Report, sight: Sight) -> None:
     rewrites = []
     for number in range(len(run.rewrites(stage)) if stage else 0):
         there = choose_rewrite(run, sight, {"index": number})
-        shown = views.module("rewrites").selection(run, there)
-        told = inspector.data(run, sight.with_(rewrite=number))
+        shown = views.module("rewrites").selection((run,), there)
+        told = inspector.data((run,), sight.with_(rewrite=number))
         rewrites.append({"op": there.op, "detail": shown.get("detail"),
                          "sections": told["sections"][:-1]})  # fmt: skip
     made.put_json(f"stage/{stage}", {
-        "detail": passes.detail(run, sight), "inspector": inspector.data(run, sight),
+        "detail": passes.detail((run,), sight), "inspector": inspector.data((run,), sight),
         "rewrites": rewrites,
     })  # fmt: skip
 
@@ -252,12 +252,12 @@ def _op_facts(run: Run, base: Sight, op: int, home: int, places: list[_Stage]) -
     sight = base.with_(stage=home, op=op)
     found = links.linked(run, sight)
     marks = {
-        name: views.module(name).selection(run, sight)
+        name: views.module(name).selection((run,), sight)
         for name in SHOWN
         if name not in ("graph", "diff", "rewrites", "pipeline")
         and hasattr(views.module(name), "selection")
     }
-    told = inspector.data(run, sight)
+    told = inspector.data((run,), sight)
     return {"at": at, "kernel": found.kernel, "buffer": found.buffer, "marks": marks,
             "title": told["title"], "sections": told["sections"][:-1]}  # fmt: skip
 
@@ -267,7 +267,7 @@ def _answers(run: Run) -> dict[str, Any]:
     if not run.buffers():
         return {}
     base = Sight()
-    return {kind: memory.answer(run, base, {"kind": kind}) for kind in ("passes", "planners")}
+    return {kind: memory.answer((run,), base, {"kind": kind}) for kind in ("passes", "planners")}
 
 
 # -- the page -------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def _cell(column: Column, value: Any) -> Any:
 
 def _passes(run: Run) -> Iterator[Row]:
     found = numeric_results.passes(run.stages(), run.figures())
-    for row, number in zip(passes.data(run, Sight())["stages"], found, strict=True):
+    for row, number in zip(passes.data((run,), Sight())["stages"], found, strict=True):
         counts = {v: number["verdicts"].get(v, 0) for v in numeric_results.ORDER}
         yield {**row, **number, **(counts if number["verdicts"] else {})}
 
@@ -119,7 +119,7 @@ def _checks(run: Run) -> Iterator[Row]:
 
 
 def _pipeline(run: Run) -> Iterator[Row]:
-    for at, row in enumerate(pipeline.data(run, Sight(), None)["shown"]["rows"]):
+    for at, row in enumerate(pipeline.data((run,), Sight())["shown"]["rows"]):
         yield {**row, "position": at}
 
 
@@ -127,7 +127,7 @@ def _pipeline(run: Run) -> Iterator[Row]:
 
 
 def _figures(run: Run) -> Iterable[Row]:
-    return overview.data(run, Sight())["figures"]
+    return overview.data((run,), Sight())["figures"]
 
 
 def _findings(run: Run) -> Iterator[Row]:
@@ -145,7 +145,7 @@ def _advice(run: Run) -> Iterator[Row]:
 
 
 def _phases(run: Run) -> Iterable[Row]:
-    return overview.data(run, Sight())["phases"]
+    return overview.data((run,), Sight())["phases"]
 
 
 def _iterations(run: Run) -> Iterator[Row]:
@@ -161,7 +161,7 @@ def _iterations(run: Run) -> Iterator[Row]:
 
 
 def _launches(run: Run) -> Iterator[Row]:
-    found = timeline.data(run, Sight())
+    found = timeline.data((run,), Sight())
     columns, names = found["launches"], found["kernels"]
     categories = [found["categories"][at] for at in names["category"]]
     for at, kernel in enumerate(columns["kernel"].tolist()):
@@ -181,7 +181,7 @@ def _measured(value: float) -> float | None:
 
 
 def _spans(run: Run) -> Iterator[Row]:
-    found = timeline.data(run, Sight())
+    found = timeline.data((run,), Sight())
     columns, launches, names = found["spans"], found["launches"], found["kernels"]["name"]
     for at, launch in enumerate(columns["launch"].tolist()):
         yield {
@@ -201,7 +201,7 @@ def _samples(run: Run) -> Iterator[Row]:
 
 
 def _buffers(run: Run) -> Iterator[Row]:
-    found = memory.data(run, Sight())
+    found = memory.data((run,), Sight())
     columns = found["buffers"]
     for at, key in enumerate(columns["key"].tolist()):
         yield {
@@ -217,7 +217,7 @@ def _buffers(run: Run) -> Iterator[Row]:
 
 def _lines(of_nodes: bool) -> Callable[[Run], Iterator[Row]]:
     def rows(run: Run) -> Iterator[Row]:
-        for file in source.data(run, Sight(stage=max(0, run.version.stages - 1)))["files"]:
+        for file in source.data((run,), Sight(stage=max(0, run.version.stages - 1)))["files"]:
             if (file["path"] == source.NODES) != of_nodes:
                 continue
             texts = (file["text"] or "").split("\n")

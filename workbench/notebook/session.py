@@ -369,9 +369,9 @@ class Workbench:
 
     def answer(self, view: str, request: Mapping[str, Any]) -> Any:
         """What the browser module of a view asks for."""
-        beside = views.beside(view, self.sight, self.other)
-        with held(self.run, beside):
-            return views.answer(view, self.run, self.sight, dict(request), beside)
+        runs = views.runs_for(view, self.sight, self.run, self.other)
+        with held(*runs):
+            return views.answer(view, runs, self.sight, dict(request))
 
 
 class _Follower(Observer):

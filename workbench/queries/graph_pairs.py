@@ -1,5 +1,5 @@
-"""The op graphs of two recordings after the same pass as one: what both have is drawn once, what only
-one has beside it."""
+"""The op graphs of two recordings after the same pass as one: what both have is drawn once, what
+only one has beside it."""
 
 from __future__ import annotations
 

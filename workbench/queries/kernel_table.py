@@ -72,7 +72,7 @@ def _static(kernel: Kernel) -> dict[str, Any]:
         "id": kernel.id, "name": kernel.name, "count": len(kernel.launches),
         "cached": kernel.cached, "compile_seconds": kernel.compile_seconds,
         "core": bool(kernel.facts.get("core")), "steps": len(kernel.steps),
-        **{fact: _number(kernel.facts.get(fact)) for fact in GPU_FACTS},
+        **{fact: as_number(kernel.facts.get(fact)) for fact in GPU_FACTS},
         "occupancy_limit": str(kernel.facts.get("occupancy_limit", "")),
         "grid": max(items, default=None), "grid_least": min(items, default=None),
     }  # fmt: skip
@@ -129,7 +129,7 @@ def _measured(timings: list[Timing], total: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     try:
         return None if value is None else float(value)
     except (TypeError, ValueError):

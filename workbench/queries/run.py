@@ -336,3 +336,12 @@ class Run:
 
     def value_id(self, value: Value) -> int:
         return self.recording.value_id(value)
+
+
+#: The recordings that a view shows: one, or two side by side (A, then B).
+Runs = tuple[Run, ...]
+
+
+def shown(runs: Runs) -> tuple[Run, Run | None]:
+    """Return the recording that is shown and the one it is compared with, if any."""
+    return runs[0], runs[1] if len(runs) > 1 else None

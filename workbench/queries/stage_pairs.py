@@ -1,4 +1,5 @@
-"""The IR of two recordings after the same pass, aligned by what the ops are, not by their numbers."""
+"""The IR of two recordings after the same pass, aligned by what the ops are, not by their
+numbers."""
 
 from __future__ import annotations
 

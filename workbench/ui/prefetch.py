@@ -9,7 +9,7 @@ from typing import Any
 from widgets.encode import pack
 from workbench import views
 from workbench.queries import flat_graph
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs
 from workbench.state.view_state import Sight
 
 #: Stages are made ready ahead while they have no more ops than this in all; of larger models only
@@ -18,10 +18,10 @@ OPS_AHEAD = 60_000
 _STEPPED = ("graph", "diff")
 
 
-def packed(name: str, sight: Sight, run: Run, other: Run | None = None) -> tuple[str, bytes]:
+def packed(name: str, runs: Runs, sight: Sight) -> tuple[str, bytes]:
     """The data of view ``name``, packed: text and blob."""
-    key = views.key(name, run, sight, other)
-    return run.kept_packed(key, lambda: pack(views.data(name, run, sight, other)))
+    key = views.key(name, runs, sight)
+    return runs[0].kept_packed(key, lambda: pack(views.data(name, runs, sight)))
 
 
 def pieces(run: Run, sight: Sight) -> Iterator[Callable[[], Any]]:
@@ -39,7 +39,7 @@ def pieces(run: Run, sight: Sight) -> Iterator[Callable[[], Any]]:
         for name in panes:
             if name == "graph":
                 yield partial(flat_graph.flat, run, number)
-            yield partial(packed, name, there, run)
+            yield partial(packed, name, (run,), there)
 
 
 def _nearest(run: Run, at: int) -> Iterator[int]:

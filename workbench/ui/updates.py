@@ -15,7 +15,7 @@ from typing import Any
 from core_compiler.errors import UserError
 from widgets.encode import finite, pack
 from workbench import views
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs
 from workbench.state.view_state import Sight
 from workbench.ui.prefetch import packed
 from workbench.views import Empty, inspector, missing, passes
@@ -84,9 +84,9 @@ class Showing:
         panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
         for name in panes:
             try:
-                beside = views.beside(name, sight, other)
-                with held(run, beside):
-                    yield from self._view(name, sight, run, beside)
+                runs = views.runs_for(name, sight, run, other)
+                with held(*runs):
+                    yield from self._view(name, sight, runs)
                 messages.pop(name, None)
             except Exception as error:
                 messages[name] = instead(name, error)
@@ -108,10 +108,11 @@ class Showing:
     def _part(self, name, key, data, trait: str, sight: Sight, run: Run) -> Updates:
         made = Update(name, {trait: ""}, (run, key(run, sight)))
         if self._is_new(made):
-            made.values[trait] = json.dumps(finite(data(run, sight)))
+            made.values[trait] = json.dumps(finite(data((run,), sight)))
             yield made
 
-    def _view(self, name: str, sight: Sight, run: Run, other: Run | None) -> Updates:
+    def _view(self, name: str, sight: Sight, runs: Runs) -> Updates:
+        run = runs[0]
         if not run.version.stages and name != "overview":
             raise missing.stages(run)
         # What the view remembers comes before its data: it draws with both.  Nothing is sent too:
@@ -120,16 +121,16 @@ class Showing:
         if name == "diff" and "unified" not in kept:
             kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
         yield Update(name, {"state": kept})
-        key = run, other, views.key(name, run, sight, other)
+        key = runs, views.key(name, runs, sight)
         made = Update(name, {"data": "", "blob": b""}, key)
         if self._is_new(made):
             whole = getattr(views.module(name), "whole", None) if self._kept else None
-            if whole and other is None and run.status != "recording":
+            if whole and len(runs) == 1 and run.status != "recording":
                 made.values["data"], made.values["blob"] = pack(whole(run))
             else:
-                made.values["data"], made.values["blob"] = packed(name, sight, run, other)
+                made.values["data"], made.values["blob"] = packed(name, runs, sight)
             yield made
-        chosen = views.selection(name, run, sight, other)
+        chosen = views.selection(name, runs, sight)
         if chosen is not None:
             yield self._answer(name, chosen)
 

@@ -1,18 +1,16 @@
-"""What each view shows, as plain data: one file a view, a function of the recording and the sight.
+"""What each view shows, as plain data: one file a view.
 
 `workbench.state.view_state.VIEWS` lists them.  A view's module has
 
-``key(run, sight)``              what its data depend on, hashable;
-``data(run, sight)``             what its browser module draws: JSON-able data with NumPy arrays;
-``selection(run, sight)``        (where it has one) the selection as that module knows it;
-``answer(run, sight, request)``  (where it has one) the answer to what the browser asks.
+``key(run, sight)``               what its data depend on of one recording, hashable;
+``data(runs, sight)``             what its browser module draws: JSON-able data with NumPy arrays;
+``selection(runs, sight)``        (where it has one) the selection as that module knows it;
+``answer(runs, sight, request)``  (where it has one) the answer to what the browser asks;
+``choices(entries)``              (where it has one) which recordings of the library it can be
+                                  compared with.
 
-One that compares (``View.pair``) has ``key`` and ``data`` of ``(run, sight, other)`` and ``answer``
-of ``(run, sight, request, other)``; ``other`` is None while nothing is compared.  Where it has
-``choices(entries)``, that says which recordings of the library it can be given.  One that can show
-two recordings (``View.two``) is a module ``two_NAME`` more, which takes ``other`` in the same
-places, and ``selection(run, sight, other)``.  ``Empty`` says why there is nothing to show, and what
-to do.
+``runs`` is the recording that is shown, or two: that one (A) and the one it is compared with (B).
+``Empty`` says why there is nothing to show, and what to do.
 """
 
 from __future__ import annotations
@@ -20,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
+from workbench.queries.run import Run, Runs
 from workbench.state.view_state import VIEWS, Sight
-
-T = TypeVar("T")
 
 
 def module(name: str) -> ModuleType:
@@ -32,47 +29,34 @@ def module(name: str) -> ModuleType:
     return import_module(f"workbench.views.{name}")
 
 
-def key(name: str, run: Any, sight: Sight, other: Any = None) -> Hashable:
+def runs_for(name: str, sight: Sight, run: Run, other: Run | None) -> Runs:
+    """The recordings that view ``name`` shows, where ``other`` is compared with."""
+    view = VIEWS[name]
+    takes = view.pair or (view.two and sight.shows_two(name))
+    return (run,) if other is None or not takes else (run, other)
+
+
+def key(name: str, runs: Runs, sight: Sight) -> Hashable:
     """What the data of view ``name`` depend on."""
-    made, more = _of(name, other)
-    path = None if other is None or not more else other.path
-    return name, path, made.key(run, sight, *more)
+    made = module(name)
+    others = tuple((run.path, run.version.stages) for run in runs[1:])
+    return name, others, tuple(made.key(run, sight) for run in runs)
 
 
-def data(name: str, run: Any, sight: Sight, other: Any = None) -> dict[str, Any]:
+def data(name: str, runs: Runs, sight: Sight) -> dict[str, Any]:
     """The data of view ``name``; `Empty` where there is nothing to show."""
-    made, more = _of(name, other)
-    return made.data(run, sight, *more)
+    return module(name).data(runs, sight)
 
 
-def selection(name: str, run: Any, sight: Sight, other: Any = None) -> dict[str, Any] | None:
+def selection(name: str, runs: Runs, sight: Sight) -> dict[str, Any] | None:
     """The selection as view ``name`` knows it; None where it knows none."""
-    made, more = _of(name, other)
-    if not hasattr(made, "selection"):
-        return None
-    return made.selection(run, sight, *(() if VIEWS[name].pair else more))
+    made = module(name)
+    return made.selection(runs, sight) if hasattr(made, "selection") else None
 
 
-def answer(
-    name: str, run: Any, sight: Sight, request: Mapping[str, Any], other: Any = None
-) -> Any:  # fmt: skip
+def answer(name: str, runs: Runs, sight: Sight, request: Mapping[str, Any]) -> Any:
     """What view ``name`` answers to its browser module."""
-    made, more = _of(name, other)
-    return made.answer(run, sight, request, *more)
-
-
-def beside(name: str, sight: Sight, other: T | None) -> T | None:
-    """The recording that view ``name`` takes besides, where ``other`` is compared with."""
-    view = VIEWS[name]
-    return other if view.pair or (view.two and sight.shows_two(name)) else None
-
-
-def _of(name: str, other: Any) -> tuple[ModuleType, tuple[Any, ...]]:
-    """The module that knows what view ``name`` shows, and what its functions take besides."""
-    view = VIEWS[name]
-    if view.two and other is not None:
-        return module(f"two_{name}"), (other,)
-    return module(name), (other,) if view.pair else ()
+    return module(name).answer(runs, sight, request)
 
 
 class Empty(Exception):

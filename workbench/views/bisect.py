@@ -9,7 +9,7 @@ from typing import Any
 from core_compiler.errors import UserError
 from workbench.model import first_bad_pass, recorded_model
 from workbench.queries.numeric_results import said
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import Sight
 
 #: Longest line of a module's text, and lines of it, that are sent.
@@ -20,7 +20,13 @@ def key(run: Run, sight: Sight) -> tuple:
     return run.version.stages, run.status, sight.view_state("bisect"), _stamp(run)
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """Return what the browser module draws, of one recording or of two."""
+    run, other = shown(runs)
+    return _one(run, sight) if other is None else _two(run, other, sight)
+
+
+def _one(run: Run, sight: Sight) -> dict[str, Any]:
     """``result``: what was found with the ``tolerance`` and the ``inputs`` that the view remembers
     (else what was found last), with the places in this recording; ``recorded``: the checks that
     failed while it was made; ``problem``: why it cannot be compiled again; ``itself``: what is
@@ -124,3 +130,35 @@ def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
         "numbers": None if result["numbers"] is None else [said(n) for n in result["numbers"]],
         "worst_stage": next((s.index for s in stages if worst and s.pass_name == worst), None),
     }  # fmt: skip
+
+
+# -- two recordings ------------------------------------------------------------------------------
+
+
+def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+    """As of one recording, and ``two``: the newest ``result`` of the other one (its stages lead
+    nowhere here), its ``name`` and ``command``, and in ``told`` how the two results compare."""
+    found, there = _one(run, sight), _one(other, Sight())
+    result = there["result"]
+    if result is not None:
+        result = {**result, "there": None, "rewrite": None, "op": None, "worst_stage": None}
+    return {**found, "two": {
+        "name": there["name"], "command": there["command"], "problem": there["problem"],
+        "result": result, "told": _told(found["result"], result),
+    }}  # fmt: skip
+
+
+def _told(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> str:
+    """How the results compare; "" where a recording was not searched."""
+    if one is None or two is None:
+        return ""
+    a, b = (each["first_bad_pass"] for each in (one, two))
+    if a is None and b is None:
+        return "Nothing is wrong in either."
+    if a is None or b is None:
+        return f"Only {'B' if a is None else 'A'} is wrong."
+    if a != b:
+        return "Another pass is the first bad one in each."
+    one_rule, two_rule = ((each["first_bad_rewrite"] or {}).get("rule") for each in (one, two))
+    alike = one_rule is not None and one_rule == two_rule
+    return f"The same pass in both{', by the same rule' if alike else ''}."

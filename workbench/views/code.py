@@ -3,17 +3,20 @@ lines of these belong together."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core_compiler.ir import Op
+from core_compiler.ir.unified import patch
 from core_compiler.record.reader import Kernel
+from workbench.queries.code_pairs import Part, Partner, partners_of, parts_of, text_lines
 from workbench.queries.kernel_table import table
 from workbench.queries.kernel_texts import groups_of, hot_line, texts_of
 from workbench.queries.links import launches, linked
 from workbench.queries.model_lines import ModelLines, traced
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import Sight
-from workbench.views import Empty, missing
+from workbench.views import Empty, diff, missing
 
 #: Ops of kernels that hold others.
 _LOOPS = ("kernel.for", "kernel.if")
@@ -33,7 +36,13 @@ def chosen(run: Run, sight: Sight) -> int | None:
     return rows[0]["id"] if rows else None
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """Return what the browser module draws, of one recording or of two."""
+    run, other = shown(runs)
+    return _one(run, sight) if other is None else _two(run, other, sight)
+
+
+def _one(run: Run, sight: Sight) -> dict[str, Any]:
     """The ``data`` of the code view (widgets/README.md)."""
     number = chosen(run, sight)
     kernel = next((k for k in run.kernels() if k.id == number), None)
@@ -53,8 +62,9 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     }
 
 
-def selection(run: Run, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
     """``kernel``, and ``ops``: those of its own ops that compute the selected op."""
+    run = runs[0]
     number = chosen(run, sight)
     if number is None or sight.op is None:
         return {} if number is None else {"kernel": number}
@@ -100,3 +110,91 @@ def _twin(run: Run, kernel: Kernel, found: ModelLines, node: int) -> int:
         if twins and node in found.nodes_of(run.op_id(ours))[:1]:
             return twins[0]
     return node
+
+
+# -- two recordings ------------------------------------------------------------------------------
+
+
+def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+    """``two``: ``title`` and ``kernel`` of A, ``names`` of the recordings, the ``partners`` (name,
+    id, launches, us, ``guessed``) and of each the ``parts``: a text as the diff view has it, A on
+    the left, with its ``text`` (title), ``partner`` and what is ``said`` where nothing differs;
+    ``left_out``: texts that are too long to compare."""
+    kernel, partners = _matched(run, sight, other)
+    parts, left_out = parts_of(run, other, kernel, partners)
+    if not parts:
+        raise Empty(
+            f"The recordings keep no text of {kernel.name} and of {partners[0].kernel.name} both"
+            f"{f' that can be compared ({left_out[0]})' if left_out else ''}.",
+            "Show A alone.",
+        )
+    return {
+        "two": {
+            "title": kernel.name, "kernel": kernel.id, "names": [run.path.name, other.path.name],
+            "partners": [
+                {"name": each.kernel.name, "id": each.kernel.id, "launches": each.launches,
+                 "us": each.us, "guessed": each.guessed} for each in partners
+            ],
+            "parts": [_sent(run, other, kernel, partners, part) for part in parts],
+            "left_out": left_out,
+        }
+    }  # fmt: skip
+
+
+def _sent(
+    run: Run, other: Run, kernel: Kernel, partners: Sequence[Partner], part: Part
+) -> dict[str, Any]:
+    there = partners[part.partner].kernel
+    left, right = part.texts
+    said = ""
+    if left == right:
+        said = "the same text"
+    elif part.same:
+        said = "the same text but for the kernel's name"
+    return {
+        "text": part.title, "partner": part.partner, "said": said, "language": part.language,
+        "left": {"title": f"A  {kernel.name}  ·  {run.path.name}"},
+        "right": {"title": f"B  {there.name}  ·  {other.path.name}"},
+        **diff.sent(part.rows),
+    }  # fmt: skip
+
+
+def answer(runs: Runs, sight: Sight, request: Mapping[str, Any]) -> Any:
+    """What the view asks of one of its ``part``s: further ``lines``, where an op stands (``find``),
+    or a whole ``text`` to save (``before``: of A, ``after``: of B, ``patch``)."""
+    run, other = shown(runs)
+    if other is None:
+        raise ValueError("the code of one recording is sent whole")
+    kernel, partners = _matched(run, sight, other)
+    part = parts_of(run, other, kernel, partners)[0][int(request.get("part", 0))]
+    if request["kind"] == "text":
+        return _text(part, str(request["what"]))
+    sides = diff.Sides(part.rows, part.names, (lambda: part.texts[0], lambda: part.texts[1]))
+    return diff.answered(run, sides, dict(request))
+
+
+def _text(part: Part, what: str) -> dict[str, Any]:
+    if what == "patch":
+        lines = list(patch(part.rows, *part.names))
+        return {"file": f"{part.names[1]}.diff", "lines": lines, "next": None}
+    side = ("before", "after").index(what)
+    return {"file": part.names[side], "lines": text_lines(part.texts[side]), "next": None}
+
+
+def _matched(run: Run, sight: Sight, other: Run) -> tuple[Kernel, list[Partner]]:
+    """The shown kernel of A, and those of B that compute the same; Empty where none does."""
+    missing.need_both(run, other, lambda each: each.kernels(), "kernels")
+    number = chosen(run, sight)
+    kernel = next(k for k in run.kernels() if k.id == number)
+    if not kernel.launches:
+        raise Empty(
+            f"No launch of A runs {kernel.name}, so no kernel of B is known to do the same.",
+            "Select a kernel that is launched, or show A alone.",
+        )
+    found = partners_of(run, other, kernel)
+    if not found:
+        raise Empty(
+            f"B ({other.path.name}) has no kernel that computes what {kernel.name} of A does.",
+            "Select another kernel, or show A alone.",
+        )
+    return kernel, found

@@ -16,7 +16,7 @@ from workbench.queries.compared import about, launch, matched, passes, with_inte
 from workbench.queries.links import linked
 from workbench.queries.numeric_results import said
 from workbench.queries.pairs import launched, pairs
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
 from workbench.state.glossary import GLOSSARY
 from workbench.state.view_state import Sight
 from workbench.support import intervals
@@ -25,16 +25,17 @@ from workbench.support import intervals
 MAX_PAIRS = 2_000
 
 
-def key(run: Run, sight: Sight, other: Run | None) -> tuple:
-    return run.version, run.status, None if other is None else (other.version, other.status)
+def key(run: Run, sight: Sight) -> tuple:
+    return run.version, run.status
 
 
-def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
     """``a`` and ``b``: the two recordings; sections of rows with a value for each: ``facts``
     (texts; ``why`` says that one is not compared), ``figures``, ``passes``, ``kernels`` (pairs of
     kernels), ``launches`` (pairs of launches); ``by_work``: how many of these pairs only their work
     tells, ``by_nodes``: how many the framework's nodes.  Without a second recording there is only
     ``a``."""
+    run, other = shown(runs)
     if other is None:
         return {"a": about(run), "b": None}
     found = pairs(run, other)
@@ -51,7 +52,8 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selection(run: Run, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+    run = runs[0]
     found = linked(run, sight)
     return {} if found.kernel is None else {"kernel": found.kernel}
 

@@ -12,8 +12,10 @@ import numpy as np
 from core_compiler.ir.line_diff import AlignedLines
 from core_compiler.ir.unified import patch
 from workbench.queries.links import linked
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
+from workbench.queries.stage_pairs import aligned, partner
 from workbench.state.view_state import Sight
+from workbench.views import Empty, missing
 
 KINDS = ("equal", "changed", "added", "removed")
 _KIND = {"same": "equal", "changed": "changed", "added": "added", "removed": "removed",
@@ -31,7 +33,13 @@ def key(run: Run, sight: Sight) -> tuple:
     return (run.stage_number(sight.stage),)
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """Return what the browser module draws, of one recording or of two."""
+    run, other = shown(runs)
+    return _one(run, sight) if other is None else _two(run, other, sight)
+
+
+def _one(run: Run, sight: Sight) -> dict[str, Any]:
     """The ``data`` of the diff view (widgets/README.md)."""
     stage = run.stage_number(sight.stage)
     rows = _aligned(run, stage)
@@ -64,11 +72,14 @@ class Sides:
     texts: tuple[Callable[[], str], Callable[[], str]]
 
 
-def answer(run: Run, sight: Sight, request: dict[str, Any]) -> Any:
+def answer(runs: Runs, sight: Sight, request: dict[str, Any]) -> Any:
     """Answers to the view's requests: further ``lines`` (``whole``: uncut), where an op stands
     (``find``), and a whole ``text`` to save, in parts: ``after`` and ``before`` the pass, the
-    ``patch`` between them."""
+    ``patch`` between them.  Of two recordings ``before`` is A, ``after`` B."""
+    run, other = shown(runs)
     stage = run.stage_number(sight.stage)
+    if other is not None:
+        return answered(run, _sides(run, other, stage), request)
     before = max(0, stage - 1)
     old, new = (file_of(run, n) for n in (before, stage))
     text = run.recording.text
@@ -80,8 +91,8 @@ def answered(run: Run, sides: Sides, request: dict[str, Any]) -> Any:
     """What a request asks of two sides."""
     if request["kind"] == "lines":
         start, end = max(0, int(request["from"])), int(request["to"])
-        shown = _whole if request.get("whole") else _shown
-        return {"start": start, "lines": shown(sides.rows, start, min(end, start + 2 * PAGE))}
+        cut = _whole if request.get("whole") else _shown
+        return {"start": start, "lines": cut(sides.rows, start, min(end, start + 2 * PAGE))}
     if request["kind"] == "find":
         return {"row": sides.rows.place(request["op"])}
     if request["kind"] == "text":
@@ -117,7 +128,8 @@ def file_of(run: Run, stage: int) -> str:
     return f"{stage:02d}_{_plain(run.stages()[stage].pass_name)}"
 
 
-def selection(run: Run, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+    run = runs[0]
     found = linked(run, sight)
     if found.op is None:
         return {}
@@ -169,3 +181,53 @@ def _cut(row: dict[str, Any]) -> dict[str, Any]:
     if not long:
         return row
     return {**row, **{side: f"{text[:MAX_COLUMNS]} …" for side, text in long.items()}, "cut": True}
+
+
+# -- two recordings ------------------------------------------------------------------------------
+
+#: Ops of a stage beyond which nothing is compared: each line of both is printed, some 0.1 ms an op.
+MAX_OPS = 100_000
+
+
+def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+    """The ``data`` of the diff view (widgets/README.md): A on the left, B on the right.  Ops of B
+    have the keys of those of A that they are."""
+    stage = run.stage_number(sight.stage)
+    there = stage_beside(
+        run, other, stage, "Choose an earlier pass, or show the previous pass instead."
+    )
+    rows, guessed = aligned(run, other, stage, there)
+    doubt = f"  ·  {guessed:,} {'op' if guessed == 1 else 'ops'} matched by a guess"
+    left, right = titles(run, other, stage)
+    sides = {"left": {"title": f"{left}{doubt if guessed else ''}"}, "right": {"title": right}}
+    return {**sides, "language": "mlir", **sent(rows)}
+
+
+def stage_beside(run: Run, other: Run, stage: int, fix: str) -> int:
+    """The stage of ``other`` to show beside ``stage``; Empty where it has none, or where they have
+    too many ops (``fix``: what to do then)."""
+    missing.need_both(run, other, lambda each: each.version.stages, "stages")
+    there, _ = partner(run, other, stage)
+    most = max(run.stages()[stage].ops, other.stages()[there].ops)
+    if most > MAX_OPS:
+        raise Empty(f"The stages have {most:,} ops: too many to compare.", fix)
+    return there
+
+
+def titles(run: Run, other: Run, stage: int) -> tuple[str, str]:
+    """What is compared: stages and recordings, and whether B lacks the pass."""
+    there, same = partner(run, other, stage)
+    mine, theirs = run.stages()[stage], other.stages()[there]
+    lacks = "" if same else f"  (it has no {mine.pass_name})"
+    return (f"A  {mine.index:02d} {mine.pass_name}  ·  {run.path.name}",
+            f"B  {there:02d} {theirs.pass_name}  ·  {other.path.name}{lacks}")  # fmt: skip
+
+
+def _sides(run: Run, other: Run, stage: int) -> Sides:
+    """A stage of A as ``before``, the one of B beside it as ``after``."""
+    there, _ = partner(run, other, stage)
+    return Sides(
+        aligned(run, other, stage, there)[0],
+        (f"a_{file_of(run, stage)}", f"b_{file_of(other, there)}"),
+        (lambda: run.recording.text(stage), lambda: other.recording.text(there)),
+    )

@@ -15,28 +15,26 @@ from core_compiler.training.receipts import Book
 from workbench.model import divergences, edits, user_pass
 from workbench.queries import contracts, training_run
 from workbench.queries.links import kernel_by_name
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import Sight
-from workbench.training import runs
+from workbench.training import runs as training_runs
 from workbench.views import training
 
 #: Receipts of a run beyond this many bytes are read by the command only: it takes seconds.
 MOST = 16 << 20
 
 
-def key(run: Run, sight: Sight, other: Run | None) -> tuple:
+def key(run: Run, sight: Sight) -> tuple:
     kept = divergences.RESULTS.path_of(run.path)
-    files = () if other is None else (
-        _stamp(_receipts(run)), _stamp(_receipts(other)), _stamp(kept)
-    )  # fmt: skip
-    return training.key(run, sight, other), files
+    return training.key(run, sight), _stamp(_receipts(run)), _stamp(kept)
 
 
-def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
     """``a`` and ``b``: the runs; ``together``: what their recordings say (see the view *training*);
     ``part``: what the receipts in their folders say, or the ``problem`` in reading them;
     ``pipelines``: they compute different things; ``result``: the op, or of two pipelines the pass,
     where it was found, and what to select of this recording; ``command``."""
+    run, other = shown(runs)
     training.need(run)
     a = training.about(run)
     if other is None or not training_run.is_training(other):
@@ -47,7 +45,7 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
         "a": a, "b": b, "refused": "", "together": training.together(run, other),
         "part": None, "compared": 0, "problem": None, "result": None,
         "pipelines": a["identity"] != b["identity"],
-        "again": all(runs.is_run(f) for f in map(_folder, (run, other)) if f is not None),
+        "again": all(training_runs.is_run(f) for f in map(_folder, (run, other)) if f is not None),
         "command": _command(a["folder"], b["folder"]) if a["folder"] and b["folder"] else "",
     }  # fmt: skip
     try:
@@ -85,7 +83,7 @@ def _need_one_contract(run: Run, other: Run) -> None:
 
 def code_of(run: Run) -> list[str]:
     """What code of a person's the folder of a run names, for the worker to run."""
-    held = runs.arguments_of(_folder(run) or Path())
+    held = training_runs.arguments_of(_folder(run) or Path())
     model = str(held.get("task") or held.get("model", ""))
     items = edits.checked(held.get("pipeline"))["insert"]
     foreign = [edits.name_of(item) for item in items if user_pass.of_ours(item) is None]

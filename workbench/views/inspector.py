@@ -27,7 +27,7 @@ from workbench.queries.rows import (
     short_path,
     short_type,
 )
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs
 from workbench.state.view_state import Sight
 from workbench.support import units
 from workbench.views.passes import values
@@ -44,8 +44,9 @@ def key(run: Run, sight: Sight) -> tuple:
     return run.version.compiled, sight.stage, sight.rewrite, sight.op, sight.buffer, sight.kernel
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
     """``sections``: title and rows; rows are figures, texts, links or code."""
+    run = runs[0]
     if not run.version.stages:
         return {"title": "Inspector", "sections": []}
     found = linked(run, sight)

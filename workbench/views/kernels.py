@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.queries import executions
-from workbench.queries.kernel_table import _number, known, table
+from workbench.queries import compared, executions
+from workbench.queries.kernel_table import as_number, known, table
 from workbench.queries.links import linked
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
 from workbench.queries.work import roofs, work
 from workbench.state.view_state import Sight
 from workbench.views import missing
@@ -23,7 +23,13 @@ def key(run: Run, sight: Sight) -> tuple:
     return known(run)
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """Return what the browser module draws, of one recording or of two."""
+    run, other = shown(runs)
+    return _one(run, sight) if other is None else _two(run, other, sight)
+
+
+def _one(run: Run, sight: Sight) -> dict[str, Any]:
     """``rows``: one a kernel, the most expensive first; times in microseconds of one execution,
     ``median_us``, ``min_us``, ``p95_us`` of one launch; ``beyond``: it passes the measured limit,
     which therefore is too low.  ``roofs``: what the machine can do, by
@@ -39,16 +45,17 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
         "gpu": any(row["registers"] is not None for row in rows),
         "not_executed": run.not_timed() if not run.timings() else None,
         "measured": bool(run.timings()),
-        "total_ms": _number(figures.get("total_ms")),
+        "total_ms": as_number(figures.get("total_ms")),
         "executions": executions.facts(run)[:MAX_EXECUTIONS],
-        "threads": _number(figures.get("threads")),
+        "threads": as_number(figures.get("threads")),
         "roofs": None if found is None else found.to_json(),
         "launches": _launches(run, rows),
     }
 
 
-def selection(run: Run, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
     """The kernel, and the op that is selected, which may be one of its launches."""
+    run = runs[0]
     found = linked(run, sight)
     op = {} if sight.op is None else {"op": sight.op}
     return {} if found.kernel is None else {"kernel": found.kernel, **op}
@@ -64,3 +71,23 @@ def _launches(run: Run, rows: list[dict[str, Any]]) -> dict[str, list]:
         "flops": [w.flops for w in found], "bytes": [w.bytes for w in found],
         "us": [w.least_us if w.median_us is None else w.median_us for w in found],
     }  # fmt: skip
+
+
+# -- two recordings ------------------------------------------------------------------------------
+
+
+def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+    """``rows``: kernels of A beside those of B that compute the same (None: none does); each side
+    has ``count`` launches, ``us`` of all, ``median_us`` of one, ``share`` of the side's time, and
+    whether these are ``measured`` or the least that the machine allows.  ``by_work`` and
+    ``by_nodes`` as in Compare."""
+    missing.need_both(run, other, lambda each: each.kernels(), "kernels")
+    found = compared.kernels_of(run, other)
+    rows = found["kernels"]
+    for side in ("a", "b"):
+        sides = [row[side] for row in rows if row[side] is not None]
+        total = sum(each["us"] or 0.0 for each in sides)
+        for each in sides:
+            each["median_us"] = None if each["us"] is None else each["us"] / each["count"]
+            each["share"] = each["us"] / total if each["us"] is not None and total else None
+    return {"two": True, "a": compared.about(run), "b": compared.about(other), **found}

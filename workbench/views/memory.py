@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import Op
+from core_compiler.ir.diff import GUESSED
 from core_compiler.passes.bufferize import OUTPUT
 from core_compiler.passes.find_lifetimes import live_peak, root_of, values_alive
 from core_compiler.record.reader import Buffer, Stage
 from core_compiler.training.roles import Roles
+from workbench.queries import compared
+from workbench.queries.buffer_pairs import same_buffers
 from workbench.queries.links import LAUNCH, launches, linked, writers, written_by
 from workbench.queries.memory_plans import again, planners
 from workbench.queries.numeric_results import as_number
 from workbench.queries.pairs import launched
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
 from workbench.state import glossary
 from workbench.state.view_state import Sight
 from workbench.views import missing
@@ -34,7 +37,13 @@ def key(run: Run, sight: Sight) -> tuple:
     return run.version.buffers, run.version.figures, run.status
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """Return what the browser module draws, of one recording or of two."""
+    run, other = shown(runs)
+    return _one(run, sight) if other is None else _two(run, other, sight)
+
+
+def _one(run: Run, sight: Sight) -> dict[str, Any]:
     """The ``data`` of the memory view (widgets/README.md)."""
     buffers = run.buffers()
     if not buffers:
@@ -82,15 +91,30 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     }
 
 
-def selection(run: Run, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+    run = runs[0]
     found = linked(run, sight)
     return {} if found.buffer is None else {"buffer": found.buffer}
 
 
-def answer(run: Run, sight: Sight, request: dict[str, Any]) -> list[dict[str, Any]]:
+def answer(runs: Runs, sight: Sight, request: dict[str, Any]) -> Any:
     """``passes``: the peak after each pass; ``planners``: the arena by each planner; ``again``:
-    what doing launches of the forward pass again comes to."""
-    return {"passes": passes, "planners": planners, "again": again}[str(request.get("kind"))](run)
+    what doing launches of the forward pass again comes to.  Of two recordings ``a`` and ``b``; of
+    ``passes`` also ``stages``: of each pass the ``name`` and its stages in ``a`` and ``b``, None
+    where it is only in one, as Compare lists them."""
+    kind = str(request.get("kind"))
+    asked = {"passes": passes, "planners": planners, "again": again}[kind]
+    run, other = shown(runs)
+    if other is None:
+        return asked(run)
+    both = {"a": asked(run), "b": asked(other)}
+    if kind != "passes":
+        return both
+    stages = [
+        {"name": row["name"], **{side: row[side] and row[side]["index"] for side in "ab"}}
+        for row in compared.passes(run, other)
+    ]
+    return {**both, "stages": stages}
 
 
 def passes(run: Run) -> list[dict[str, Any]]:
@@ -187,3 +211,27 @@ def _types(run: Run) -> dict[int | None, str]:
     body = run.index(run.version.stages - 1).module.main.body
     values = (*body.arguments, *(v for op in body.ops for v in op.results))
     return {run.value_id(v): str(v.type) for v in values}
+
+
+# -- two recordings ------------------------------------------------------------------------------
+
+
+def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+    """``two``: the maps ``a`` and ``b``, their ``names``, and the buffers that both have: ``first``
+    in A, ``second`` in B, whether that is ``guessed``, and ``why`` (a number in ``whys``).  What is
+    asked, is asked of both (``answer``), of none of the maps alone."""
+    missing.need_both(run, other, lambda each: each.buffers(), "memory plan")
+    same = same_buffers(run, other)
+    whys = list(dict.fromkeys(each.why for each in same))
+    return {
+        "two": {
+            "a": {**_one(run, sight), "asks": False},
+            "b": {**_one(other, sight), "asks": False},
+            "names": [run.path.name, other.path.name],
+            "first": np.array([each.first for each in same], np.int32),
+            "second": np.array([each.second for each in same], np.int32),
+            "guessed": np.array([each.how == GUESSED for each in same], np.uint8),
+            "why": np.array([whys.index(each.why) for each in same], np.uint8), "whys": whys,
+            "asks": True,
+        }
+    }  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
+from typing import Any
 
 from core_compiler.errors import UserError
 from workbench.model import edits, pipeline_editor, recorded_model
@@ -88,6 +90,13 @@ def of_two(run: Run, letter: str, what: str) -> Empty:
     return Empty(f"{letter} ({run.path.name}) holds no {what}{why}.",
                  f"Show {'B' if letter == 'A' else 'A'} alone, or compare with another recording."
                  )  # fmt: skip
+
+
+def need_both(run: Run, other: Run, has: Callable[[Run], Any], what: str) -> None:
+    """Raise Empty where one of two recordings holds no ``what``."""
+    for each, letter in ((run, "A"), (other, "B")):
+        if not has(each):
+            raise of_two(each, letter, what)
 
 
 def alike(what: str) -> Empty:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from workbench.queries import numeric_results
+from workbench.queries import contracts, numeric_results, value_pairs
 from workbench.queries.links import follow, outermost
 from workbench.queries.numeric_results import Row
-from workbench.queries.run import Run
-from workbench.queries.value_statistics import values
+from workbench.queries.run import Run, Runs, shown
+from workbench.queries.value_statistics import MAX_VALUES, values
 from workbench.state.view_state import Sight
-from workbench.views import missing
+from workbench.views import Empty, missing
 
 #: Rows of a table that are sent at the most; the view says how many there are.
-MAX_CHECKS, MAX_VALUES = 1_000, 2_000
+MAX_CHECKS = 1_000
 
 
 def key(run: Run, sight: Sight) -> tuple:
@@ -28,7 +28,13 @@ def key(run: Run, sight: Sight) -> tuple:
     )
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """Return what the browser module draws, of one recording or of two."""
+    run, other = shown(runs)
+    return _one(run, sight) if other is None else _two(run, other, sight)
+
+
+def _one(run: Run, sight: Sight) -> dict[str, Any]:
     """``passes`` with their checks and errors, ``first`` of them that changed bits; ``checks`` of
     the shown ``stage``, ``values`` with statistics; ``framework``: how the import compares with the
     framework, ``beside``: each of its values (`workbench.queries.numeric_results` says what rows
@@ -58,8 +64,9 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selection(run: Run, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
     """The rewrite, and the ops that the selected one is in the stages whose values are listed."""
+    run = runs[0]
     if sight.op is None:
         return {"rewrite": sight.rewrite, "ops": []}
     listed = [*(v["stage"] for v in values(run)), *([0] if framework(run) else [])]
@@ -120,3 +127,52 @@ def _compared(run: Run, rows: list[Row]) -> Row | None:
 def _left_out(run: Run) -> int:
     figures = run.figures()
     return sum(int(n) for name, n in figures.items() if name.startswith(numeric_results.LEFT_OUT))
+
+
+# -- two recordings ------------------------------------------------------------------------------
+
+#: Rows that are sent at the most: those that differ before the others.
+MAX_ROWS = 2_000
+
+
+def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+    """``a`` and ``b``: names of the recordings; ``parts``: the stages that both have statistics of,
+    with how many values only one side knows (``only``); ``rows``: a value each, in program order,
+    with its statistics on both sides, ``how`` it was matched and ``why``, whether it ``differs``,
+    the largest ``difference`` of a statistic (or of an element, where both kept the tensor:
+    ``exact``, with ``ulps`` and how many elements are ``unequal``); ``first`` of them that differs.
+    ``outputs``: the digests of the results as they were executed."""
+    if why := contracts.refusal(run, other):
+        raise Empty(why, contracts.remedy(run, other))
+    rows, parts = value_pairs.values(run, other)
+    if not parts:
+        raise _nothing(run, other)
+    first = next((row for row in rows if row["differs"]), None)
+    digests = [str(each.figures().get("digest", "")) for each in (run, other)]
+    return {
+        "two": True, "a": _about(run), "b": _about(other), "parts": parts,
+        "rows": _chosen(rows), "total": len(rows), "first": first,
+        "differing": sum(row["differs"] for row in rows),
+        "exact": sum(row["exact"] for row in rows),
+        "outputs": {"a": digests[0], "b": digests[1]},
+    }  # fmt: skip
+
+
+def _about(run: Run) -> dict[str, str]:
+    meta = run.meta()
+    return {"name": run.path.name, "path": str(run.path),
+            "about": f"{meta.get('model', run.path.stem)} · {meta.get('target', '')}"}  # fmt: skip
+
+
+def _nothing(run: Run, other: Run) -> Exception:
+    lacking = [each for each in (run, other) if not value_pairs.by_stage(each)]
+    if not lacking:
+        return missing.alike("statistics of the same stage")
+    return missing.statistics(lacking[0], "A" if lacking[0] is run else "B")
+
+
+def _chosen(rows: list[Row]) -> list[Row]:
+    if len(rows) <= MAX_ROWS:
+        return rows
+    places = sorted(range(len(rows)), key=lambda at: (not rows[at]["differs"], at))[:MAX_ROWS]
+    return [rows[at] for at in sorted(places)]

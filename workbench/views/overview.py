@@ -5,7 +5,7 @@ went wrong, and the advice of ``workbench.advice`` (together those of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,9 +13,9 @@ from core_compiler.record.reader import Stage
 from core_compiler.runtime.samples import executed_on
 from workbench.advice import advise
 from workbench.advice.findings import problems
-from workbench.queries import contracts, executions, joint, numeric_results, training_run
+from workbench.queries import compared, contracts, executions, joint, numeric_results, training_run
 from workbench.queries.kernel_table import table
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
 from workbench.queries.work import work
 from workbench.state.view_state import Sight
 from workbench.support import units
@@ -29,7 +29,13 @@ def key(run: Run, sight: Sight) -> tuple:
     return run.version, run.status
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """Return what the browser module draws, of one recording or of two."""
+    run, other = shown(runs)
+    return _one(run, sight) if other is None else _two(run, other, sight)
+
+
+def _one(run: Run, sight: Sight) -> dict[str, Any]:
     """``figures`` (label, value, unit, hint), ``passes`` (a chart), ``kernels``, ``findings``;
     ``advice`` is asked for (see ``answer``): it may read all stages, and the first sight does not
     wait for it."""
@@ -65,8 +71,14 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """``advice``: the hazards of the recording, as data."""
+def answer(runs: Runs, sight: Sight, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """``advice``: the hazards of the recording, as data; of two each with the ``sides`` that have
+    it."""
+    run, other = shown(runs)
+    return _hazards(run) if other is None else found_in(_hazards(run), _hazards(other))
+
+
+def _hazards(run: Run) -> list[dict[str, Any]]:
     rows = [asdict(found) for found in advise(run)[:MAX_FINDINGS]]
     return [{**row, "cost": row["cost"] and numeric_results.sent([row["cost"]], "value")[0]}
             for row in rows]  # fmt: skip
@@ -222,3 +234,86 @@ def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str
         number = None
     known = None if number is None or math.isnan(number) else numeric_results.said(number)
     return {"label": label, "value": known, "unit": unit, "hint": hint, "view": view}
+
+
+# -- two recordings ------------------------------------------------------------------------------
+
+#: Kernels that are listed, those first that take the longest in either.
+MAX_KERNELS = 8
+#: Units of which less is better.
+_LESS = ("s", "ms", "us", "B", "relative")
+
+
+def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+    """``a`` and ``b``: what the recordings are; ``figures`` of both by label (``a``, ``b``: numbers
+    or texts; ``less``: less is better), ``passes`` and ``kernels`` as Compare matches them,
+    ``findings`` with the ``sides`` that have them.  ``advice`` is asked for, as for one."""
+    one, two = _one(run, sight), _one(other, sight)
+    rows = compared.kernels_of(run, other)["kernels"] if run.kernels() and other.kernels() else []
+    return {
+        "two": True, "title": one["title"],
+        "a": {**compared.about(run), **_state(one)}, "b": {**compared.about(other), **_state(two)},
+        "figures": _figure_pairs(one["figures"], two["figures"]),
+        "passes": compared.passes(run, other),
+        "kernels": sorted(rows, key=_longest, reverse=True)[:MAX_KERNELS],
+        "findings": found_in(one["findings"], two["findings"]),
+        "advice": [] if run.live or other.live else None,
+        "more_findings": one["more_findings"] + two["more_findings"],
+        "status": one["status"], "bisects": False,
+    }  # fmt: skip
+
+
+def _state(of: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: of[name]
+        for name in ("subtitle", "status", "failed", "elsewhere", "training", "versions")
+    }
+
+
+def _longest(row: Mapping[str, Any]) -> float:
+    return max((row[side] or {}).get("us") or 0.0 for side in ("a", "b"))
+
+
+def _figure_pairs(
+    ones: Iterable[Mapping[str, Any]], twos: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Figures of the same name, in the first recording's order; None where a side has none."""
+    first, second = ({each["label"]: each for each in side} for side in (ones, twos))
+    rows = []
+    for label in dict.fromkeys((*first, *second)):
+        one, two = first.get(label), second.get(label)
+        known = one or two or {}
+        a, b = (_figure_value(each) for each in (one, two))
+        if a is None and b is None:
+            continue
+        rows.append({
+            "label": label, "unit": known["unit"], "view": known["view"],
+            "less": known["unit"] in _LESS and label != "weights", "a": a, "b": b,
+            "hints": ["" if each is None else each["hint"] for each in (one, two)],
+        })  # fmt: skip
+    return rows
+
+
+def _figure_value(figure: Mapping[str, Any] | None) -> float | str | None:
+    if figure is None:
+        return None
+    return figure["text"] if figure.get("text") else figure["value"]
+
+
+def found_in(
+    ones: Sequence[Mapping[str, Any]], twos: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The findings of both: those of the same title once, as A has them.  What only B has leads
+    nowhere in A, and is not tried on A's pipeline."""
+    second = {(each["hazard"], each["title"]): each for each in twos}
+    found = []
+    for each in ones:
+        in_both = second.pop((each["hazard"], each["title"]), None) is not None
+        found.append({**each, "sides": "ab" if in_both else "a"})
+    for each in second.values():
+        evidence = [{**fact, "sight": {}} for fact in each["evidence"]]
+        tries = [{**t, "draft": None, "reason": "it is of B: open B to try it"}
+                 for t in each["tries"]]  # fmt: skip
+        found.append({**each, "sides": "b", "sight": {}, "evidence": evidence, "tries": tries,
+                      "look": False})  # fmt: skip
+    return found

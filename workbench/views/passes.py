@@ -7,7 +7,7 @@ from typing import Any
 
 from core_compiler.record.reader import Stage
 from workbench.queries.numeric_results import said
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs
 from workbench.state.view_state import Sight
 
 #: At most this many rewrites of a stage are listed; the rail says how many there are.
@@ -18,8 +18,9 @@ def key(run: Run, sight: Sight) -> tuple:
     return run.version.stages, run.version.checks
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
     """``stages`` in order: index, name, ops after, difference, rewrites, seconds, check."""
+    run = runs[0]
     stages = run.stages()
     rows = []
     for number, stage in enumerate(stages):
@@ -38,8 +39,9 @@ def detail_key(run: Run, sight: Sight) -> tuple:
     return run.stage_number(sight.stage), run.version.checks, bool(run.version.stages)
 
 
-def detail(run: Run, sight: Sight) -> dict[str, Any]:
+def detail(runs: Runs, sight: Sight) -> dict[str, Any]:
     """The rewrites of the shown stage: rule, ops before and after, check."""
+    run = runs[0]
     if not run.version.stages:
         return {"stage": 0, "rewrites": [], "total": 0}
     stage = run.stage_number(sight.stage)

@@ -7,35 +7,35 @@ from typing import Any
 
 from core_compiler.errors import UserError
 from workbench.model import edits, pipeline_editor, recorded_model
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import Sight
 from workbench.views import missing
 from workbench.views.passes import check, values
 
 
-def key(run: Run, sight: Sight, other: Run | None) -> tuple:
-    there = other and (other.version.stages, other.version.checks, other.status)
-    return run.version.stages, run.version.checks, run.version.figures, run.status, there
+def key(run: Run, sight: Sight) -> tuple:
+    return run.version.stages, run.version.checks, run.version.figures, run.status
 
 
-def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
     """``shown``: the rows of the recorded pipeline (see ``editing.shown``); ``did``: by label what
     each pass did; ``other``: the same of the recording that is compared with; ``fixed``: why
     nothing can be edited ("" where it can); ``itself``: what is said where the recording stands
     for its model."""
+    run, other = shown(runs)
     if not run.version.stages:
         raise missing.stages(run)
     meta = run.meta()
     fixed = ""
     try:
         on = pipeline_editor.ground_of(run)
-        shown = pipeline_editor.shown(on, on.base, recorded_model.compiled_as(run))
+        rows = pipeline_editor.shown(on, on.base, recorded_model.compiled_as(run))
     except UserError as problem:
-        fixed, shown = f"{problem.what}; {problem.fix}", _as_recorded(run)
+        fixed, rows = f"{problem.what}; {problem.fix}", _as_recorded(run)
     return {
         "name": run.path.name, "model": str(meta.get("model", "")), "target": meta.get("target"),
         "status": run.status, "message": str(meta.get("message") or ""), "fixed": fixed,
-        "made_with": said(run), "did": did(run), "shown": shown,
+        "made_with": said(run), "did": did(run), "shown": rows,
         "itself": recorded_model.itself(meta, run.path),
         "other": None if other is None else {
             "name": other.path.name, "made_with": said(other), "did": did(other),
@@ -43,14 +43,14 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selection(run: Run, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+    run = runs[0]
     return {"stage": run.stage_number(sight.stage)}
 
 
-def answer(
-    run: Run, sight: Sight, request: Mapping[str, Any], other: Run | None = None
-) -> dict[str, Any]:  # fmt: skip
+def answer(runs: Runs, sight: Sight, request: Mapping[str, Any]) -> dict[str, Any]:
     """The draft after a gesture (``request["done"]``), or why it is ``refused``."""
+    run = runs[0]
     on, meta = pipeline_editor.ground_of(run), recorded_model.compiled_as(run)
     draft, refused = on.base, None
     try:

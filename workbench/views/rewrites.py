@@ -18,10 +18,12 @@ from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
 from core_compiler.record.reader import RecordedRewrite
+from workbench.queries import compared
 from workbench.queries.links import FEEDS, LAUNCH, follow, linked
 from workbench.queries.numeric_results import said
 from workbench.queries.rows import short_path, short_type
-from workbench.queries.run import Run
+from workbench.queries.rule_counts import rules
+from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import Sight
 from workbench.views import missing
 from workbench.views.inspector import check_text
@@ -38,7 +40,13 @@ def key(run: Run, sight: Sight) -> tuple:
     return run.version.checks, run.version.stages, run.stage_number(sight.stage)
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """Return what the browser module draws, of one recording or of two."""
+    run, other = shown(runs)
+    return _one(run, sight) if other is None else _two(run, other, sight)
+
+
+def _one(run: Run, sight: Sight) -> dict[str, Any]:
     """``rows``: number, rule, ``us``, verdict, error, ops before and after, note, where."""
     stages = run.stages()
     if not stages:
@@ -58,17 +66,22 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selection(run: Run, sight: Sight) -> dict[str, Any]:
-    """``rewrite`` and its ``detail``; ``why``: what is asked, and the answers."""
+def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """``rewrite`` and its ``detail``; ``why``: what is asked, and the answers.  Of two recordings
+    the ``stage``, and the ``rule`` of the selected rewrite (None where none is)."""
+    run, other = shown(runs)
     found: dict[str, Any] = {}
     if not run.version.stages:
         return found
     stage = run.stage_number(sight.stage)
     number = sight.rewrite
     steps = run.rewrites(stage) if stage else []
-    if number is not None and 0 <= number < len(steps):
+    chosen = steps[number] if number is not None and 0 <= number < len(steps) else None
+    if other is not None:
+        return {"stage": stage, "rule": None if chosen is None else chosen.rewrite.rule}
+    if chosen is not None:
         known = "rewrite", stage, number, run.version.checks
-        detail = run.kept(known, lambda: _detail(run, steps[number]))
+        detail = run.kept(known, lambda: _detail(run, chosen))
         found |= {"rewrite": number, "detail": detail}
     asked = _asked(sight)
     if asked is not None:
@@ -76,8 +89,9 @@ def selection(run: Run, sight: Sight) -> dict[str, Any]:
     return found
 
 
-def answer(run: Run, sight: Sight, request: dict[str, Any]) -> list[dict[str, Any]]:
+def answer(runs: Runs, sight: Sight, request: dict[str, Any]) -> list[dict[str, Any]]:
     """``find``: ops of the shown stage by a part of their name or kind."""
+    run = runs[0]
     text = str(request.get("text", "")).lower().split()[:6]
     if request.get("kind") != "find" or not text:
         return []
@@ -347,3 +361,16 @@ def _reached(start: Op, steps: Callable[[Op], list[Op]]) -> list[Op]:
             if other.kind in _SHAPES:
                 queue.append(other)
     return list(found)
+
+
+# -- two recordings ------------------------------------------------------------------------------
+
+
+def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+    """``rows``: a rule of a pass, in the order of A's passes, then B's: ``pass``, ``rule``, and for
+    each side (None: it never applied there) its ``stage``, ``count`` of applications, ``us`` that
+    matching and rewriting took, ``removed`` ops (negative: made), the worst ``error`` of its
+    checks, ``failed`` checks and the number of its ``first`` rewrite."""
+    missing.need_both(run, other, lambda each: each.version.stages, "passes")
+    return {"two": True, "a": compared.about(run), "b": compared.about(other),
+            "rows": rules(run, other)}  # fmt: skip

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from workbench.queries import compared
+from workbench.queries.line_pairs import lines
 from workbench.queries.links import dearest_launch, linked, writer_of
 from workbench.queries.model_lines import NODES, Line, ModelLines, Place, traced
 from workbench.queries.numeric_results import said
 from workbench.queries.rows import short_path
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import Sight
-from workbench.views import Empty
+from workbench.views import Empty, missing
 
 #: How many of the hottest lines are listed.
 HOTTEST = 10
@@ -23,7 +25,13 @@ def key(run: Run, sight: Sight) -> tuple:
             run.stage_number(sight.stage), run.status)  # fmt: skip
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """Return what the browser module draws, of one recording or of two."""
+    run, other = shown(runs)
+    return _one(run, sight) if other is None else _two(run, other, sight)
+
+
+def _one(run: Run, sight: Sight) -> dict[str, Any]:
     """``files``, those that take most time first: ``path``, ``title``, ``text`` (None where the
     recording has none), ``rows`` of lines with ops; ``hottest``: the dearest lines of all."""
     found = traced(run)
@@ -51,10 +59,11 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selection(run: Run, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
     """``lines``: places ``[file, line]`` of the selected op, its main one first; ``path``: the
     lines that were being executed when the framework met it; ``node``: its place among the
     nodes."""
+    run = runs[0]
     if not run.version.stages:
         return {}
     anchor = sight.op
@@ -124,3 +133,15 @@ def _hottest(found: ModelLines, sources: dict[str, str]) -> Iterator[dict[str, A
             "place": node.name if node else f"{line.file.split('/')[-1]}:{line.line}",
             "text": node.kind if node else whole, "op": line.op, "kernel": line.kernel,
         }  # fmt: skip
+
+
+# -- two recordings ------------------------------------------------------------------------------
+
+
+def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+    """``rows``: the lines that either has ops of (None: it has none there): ``place``, ``text``,
+    and each side's ``us`` of its own ops, ``all_us`` with what is called from it, ``bytes``,
+    ``import`` and ``now`` ops (at the import, at the end of the compile); ``nodes``: they are the
+    nodes of the graph, for no line is known.  Empty where a side knows none."""
+    missing.need_both(run, other, lambda each: traced(each).lines, "lines of the model")
+    return {"two": True, "a": compared.about(run), "b": compared.about(other), **lines(run, other)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ from core_compiler.exporters.trace import told, trace
 from core_compiler.ops import REGISTRY
 from core_compiler.record.reader import Kernel, Timing
 from core_compiler.record.timeline import Timeline, live_bytes, timeline
+from workbench.queries import compared
 from workbench.queries.links import follow, kernel_by_name, launches, outermost, writer_of
-from workbench.queries.run import Run
+from workbench.queries.pairs import Launched, Pair, pairs
+from workbench.queries.run import Run, Runs, shown
 from workbench.queries.work import Work, roofs, work
 from workbench.state import glossary
 from workbench.state.view_state import Sight
@@ -32,7 +34,13 @@ def key(run: Run, sight: Sight) -> tuple:
     return version.timings, version.buffers, version.kernels, version.figures, run.status
 
 
-def data(run: Run, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+    """Return what the browser module draws, of one recording or of two."""
+    run, other = shown(runs)
+    return _one(run, sight) if other is None else _two(run, other, sight)
+
+
+def _one(run: Run, sight: Sight) -> dict[str, Any]:
     """The ``data`` of the timeline (widgets/README.md); times in microseconds."""
     made = _timeline(run)
     if made is None:
@@ -79,8 +87,9 @@ def data(run: Run, sight: Sight) -> dict[str, Any]:
     return found
 
 
-def selection(run: Run, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
     """The launches that the selection is or became; of a kernel, all."""
+    run = runs[0]
     made = _timeline(run)
     if made is None:
         return {}
@@ -111,8 +120,9 @@ def places_of(run: Run) -> dict[int | None, int]:
     })  # fmt: skip
 
 
-def answer(run: Run, sight: Sight, request: Mapping[str, Any]) -> Any:
+def answer(runs: Runs, sight: Sight, request: Mapping[str, Any]) -> Any:
     """The recording as a trace for Perfetto (``kind`` trace)."""
+    run = runs[0]
     if request.get("kind") != "trace":
         raise ValueError(f"the timeline knows nothing of {request.get('kind')!r}")
     return trace(run.recording)
@@ -186,3 +196,62 @@ def _place(run: Run, op: int | None) -> str:
 
 def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
+
+
+# -- two recordings ------------------------------------------------------------------------------
+
+
+def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+    """``two``: the timelines ``a`` and ``b``, their ``names``, and the launches that compute the
+    same: a row for each of A (``first``, a place in its columns) with each of B (``second``);
+    ``guessed`` where flops, bytes and order alone say so; ``pairs``: see :func:`_pairs`."""
+    missing.need_both(run, other, lambda each: is_known(each), "launches")
+    ones, twos = (places_of(each) for each in (run, other))
+    found = pairs(run, other)
+    rows = [
+        (ones[a.op], twos[b.op], pair.by_work)
+        for pair in found for a in pair.first for b in pair.second
+        if a.op in ones and b.op in twos
+    ]  # fmt: skip
+    return {
+        "two": {
+            "a": _one(run, sight), "b": _one(other, sight),
+            "names": [run.path.name, other.path.name],
+            "first": np.array([row[0] for row in rows], np.int32),
+            "second": np.array([row[1] for row in rows], np.int32),
+            "guessed": np.array([row[2] for row in rows], np.uint8),
+            "pairs": _pairs(run, other, found),
+        }
+    }  # fmt: skip
+
+
+def _pairs(run: Run, other: Run, found: Sequence[Pair]) -> dict[str, Any]:
+    """What both need for the same work, a row for each pair of Compare: ``title`` and ``place``;
+    ``us`` of ``a`` and of ``b``, the medians of its launches (NaN: it has none), ``least`` where
+    that is the least that the machine allows, since nothing was measured; ``guessed``; and
+    ``of_a`` and ``of_b``: to which row each launch belongs (-1: to none)."""
+    rows = [compared.launch(run, other, pair) for pair in found]
+
+    def side(letter: str) -> dict[str, Any]:
+        sides = [row[letter] for row in rows]
+        return {
+            "us": np.array([np.nan if e is None or e["us"] is None else e["us"] for e in sides]),
+            "least": np.array([e is not None and not e["measured"] for e in sides], np.uint8),
+        }
+
+    def of(each: Run, launches: Sequence[Sequence[Launched]]) -> np.ndarray:
+        places = places_of(each)
+        belongs = np.full(len(places), -1, np.int32)
+        for row, some in enumerate(launches):
+            for launch in some:
+                if launch.op in places:
+                    belongs[places[launch.op]] = row
+        return belongs
+
+    return {
+        "title": [row["title"] for row in rows], "place": [row["place"] for row in rows],
+        "a": side("a"), "b": side("b"),
+        "guessed": np.array([pair.by_work for pair in found], np.uint8),
+        "of_a": of(run, [pair.first for pair in found]),
+        "of_b": of(other, [pair.second for pair in found]),
+    }  # fmt: skip

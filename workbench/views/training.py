@@ -11,7 +11,7 @@ from typing import Any
 from core_compiler.ir.events import IterationRecord
 from core_compiler.training.telling import KEY
 from workbench.queries import contracts
-from workbench.queries.run import Run
+from workbench.queries.run import Run, Runs, shown
 from workbench.queries.training_run import is_training, not_finite
 from workbench.state.view_state import Sight
 from workbench.views import Empty, missing
@@ -24,8 +24,8 @@ RECENT = 20
 OPTIONAL = ("rate", "loss_scale", "skipped")
 
 
-def key(run: Run, sight: Sight, other: Run | None) -> tuple:
-    return grown(run), None if other is None else grown(other)
+def key(run: Run, sight: Sight) -> tuple:
+    return grown(run)
 
 
 def grown(run: Run) -> tuple:
@@ -33,9 +33,10 @@ def grown(run: Run) -> tuple:
     return run.version.iterations, run.version.stages, run.status
 
 
-def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
+def data(runs: Runs, sight: Sight) -> dict[str, Any]:
     """``a`` and ``b``: the runs, without their iterations, which the browser asks for as they
     grow; ``together``: where they part, None without a second run."""
+    run, other = shown(runs)
     need(run)
     beside = other if other is not None and is_training(other) else None
     return {
@@ -45,8 +46,9 @@ def data(run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def answer(run: Run, sight: Sight, request: Mapping[str, Any], other: Run | None) -> dict[str, Any]:
+def answer(runs: Runs, sight: Sight, request: Mapping[str, Any]) -> dict[str, Any]:
     """``{"kind": "rows", "side": "a" | "b", "after": id}``: the iterations written since."""
+    run, other = shown(runs)
     if request.get("kind") != "rows":
         raise ValueError(f"nothing is known of {request.get('kind')!r}")
     of = other if request.get("side") == "b" else run
@@ -71,7 +73,7 @@ def columns(rows: Iterable[IterationRecord]) -> dict[str, Any]:
 
 def whole(run: Run) -> dict[str, Any]:
     """The data with all iterations in it: where nobody can be asked."""
-    return {**data(run, Sight(), None), "rows": columns(run.iterations().values())}
+    return {**data((run,), Sight()), "rows": columns(run.iterations().values())}
 
 
 def need(run: Run) -> None:

@@ -74,6 +74,13 @@ _FUNCTIONS = frozenset(
         "Le",
         "Gt",
         "Ge",
+        # As sympy's classes of relations are called where it writes one out.
+        "Equality",
+        "Unequality",
+        "StrictLessThan",
+        "LessThan",
+        "StrictGreaterThan",
+        "GreaterThan",
         "And",
         "Or",
         "Not",

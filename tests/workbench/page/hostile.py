@@ -141,7 +141,7 @@ def trained(runs: Any, folder: Path) -> tuple[Path, Path]:
         "numbers": [1.0, 2.0], "ulps": 1, "count": 1, "origin": ATTACK, "history": [ATTACK],
         "kernels": [ATTACK, ATTACK],
     })  # fmt: skip
-    assert divergence.data(Run(made[0]), Sight(), Run(made[1]))["result"]["op"] == ATTACK
+    assert divergence.data((Run(made[0]), Run(made[1])), Sight())["result"]["op"] == ATTACK
     return made[0], made[1]
 
 

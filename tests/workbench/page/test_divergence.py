@@ -53,7 +53,7 @@ def copies(training_runs, tmp_path):
 def told(copies, **how) -> dict:
     runs = [Run(path, **how) for path in copies]
     try:
-        data = divergence.data(runs[0], Sight(), runs[1])
+        data = divergence.data((runs[0], runs[1]), Sight())
         json.dumps(finite(data), allow_nan=False)
         return data
     finally:
@@ -66,7 +66,7 @@ def found(training_runs):
     """The data, once the worker has found the op."""
     a, b = Run(training_runs.a), Run(training_runs.b)
     worker._diverge(divergence.job(a, b))
-    data = divergence.data(a, Sight(), b)
+    data = divergence.data((a, b), Sight())
     yield a, data
     a.close()
     b.close()

@@ -64,7 +64,7 @@ def places(run):
 
 def drawn(run, stage, rewrite):
     """Whether a rewrite is drawn before and after."""
-    detail = rewrites.selection(run, Sight(stage=stage, rewrite=rewrite))["detail"]
+    detail = rewrites.selection((run,), Sight(stage=stage, rewrite=rewrite))["detail"]
     return detail["old"]["drawn"] and detail["new"]["drawn"]
 
 

@@ -51,9 +51,9 @@ def run(spoiled):
     made.close()
 
 
-def _sent(name: str, run: Run, sight: Sight, other: Run | None = None) -> dict[str, Any]:
+def _sent(name: str, run: Run, sight: Sight, *others: Run) -> dict[str, Any]:
     """What the browser is given."""
-    return json.loads(pack(views.data(name, run, sight, other))[0])
+    return json.loads(pack(views.data(name, (run, *others), sight))[0])
 
 
 def _bad(run: Run) -> int:
@@ -77,7 +77,7 @@ def test_the_overview_has_both_errors_and_the_way_to_the_pass(run):
 
 
 def test_advice_has_it_as_its_cost(run):
-    found = views.answer("overview", run, Sight(), {"kind": "advice"})
+    found = views.answer("overview", (run,), Sight(), {"kind": "advice"})
     costs = [each["cost"]["value"] for each in finite(found) if each["cost"]]
     assert "inf" in costs
 

@@ -52,11 +52,11 @@ def test_every_view_draws_every_stage(run):
         for view in (graph, diff):
             text, _ = pack(view.data(run, sight))
             assert json.loads(text)
-        json.dumps(inspector.data(run, sight), allow_nan=False)
+        json.dumps(inspector.data((run,), sight), allow_nan=False)
 
 
 def test_the_rail_counts_what_the_passes_did(run, file):
-    rows = passes.data(run, Sight())["stages"]
+    rows = passes.data((run,), Sight())["stages"]
     assert [r["name"] for r in rows] == [s.pass_name for s in file.stages()]
     assert rows[0]["ops"] + sum(r["change"] for r in rows[1:]) == rows[-1]["ops"]
     assert sum(r["rewrites"] for r in rows) == file.query("SELECT count(*) FROM rewrite").rows[0][0]
@@ -65,7 +65,7 @@ def test_the_rail_counts_what_the_passes_did(run, file):
 
 def test_the_graph_has_the_ops_of_the_stage_and_those_that_went(run, file):
     for stage in range(1, file.stage_count()):
-        data = graph.data(run, Sight(stage=stage))["ops"]
+        data = graph.data((run,), Sight(stage=stage))["ops"]
         status = data["status"]
         there = {file.op_id(op) for op in file.module(stage).walk()}
         gone = {file.op_id(op) for op in file.diff(stage - 1, stage).removed}
@@ -76,7 +76,7 @@ def test_the_graph_has_the_ops_of_the_stage_and_those_that_went(run, file):
 
 
 def test_edges_of_the_graph_are_the_operands_of_the_ops(run, file):
-    data = graph.data(run, Sight(stage=0))["ops"]
+    data = graph.data((run,), Sight(stage=0))["ops"]
     module = file.module(0)
     maker = {v: file.op_id(op) for op in module.main.body.ops for v in op.results}
     keys = data["key"]
@@ -90,7 +90,7 @@ def test_regions_are_scopes_and_their_edges_run_with_the_program(tmp_path, name)
     module = program(*loops.CASES[name])
     made = cc.compile(module, finish=False)
     run = Run(made.record(tmp_path / "loops.run"))
-    data = graph.data(run, Sight(stage=0))
+    data = graph.data((run,), Sight(stage=0))
     ops, kinds = data["ops"], [data["kinds"][k] for k in data["ops"]["kind"]]
     scopes = [data["scopes"][s] for s in ops["scope"]]
     inside = [op for op in module.walk() if op not in module.main.body.ops]
@@ -107,7 +107,7 @@ def test_regions_are_scopes_and_their_edges_run_with_the_program(tmp_path, name)
 
 def test_launches_that_follow_each_other_are_joined_through_their_buffers(run, file):
     last = file.stage_count() - 1
-    data = graph.data(run, Sight(stage=last))
+    data = graph.data((run,), Sight(stage=last))
     kinds, ops = data["kinds"], data["ops"]
     fed = {int(i) for i in ops["operand"] if i >= 0}
     computing = [i for i, k in enumerate(ops["kind"]) if kinds[k].startswith("core.")
@@ -118,7 +118,7 @@ def test_launches_that_follow_each_other_are_joined_through_their_buffers(run, f
 
 def test_the_diff_has_each_line_of_both_stages_once(run, file):
     for stage in range(1, file.stage_count()):
-        rows = diff.data(run, Sight(stage=stage))["lines"]
+        rows = diff.data((run,), Sight(stage=stage))["lines"]
         left = [r["left"] for r in rows if r["kind"] != "added"]
         right = [r.get("right", r["left"]) for r in rows if r["kind"] != "removed"]
         cut = diff.MAX_COLUMNS
@@ -129,37 +129,37 @@ def test_the_diff_has_each_line_of_both_stages_once(run, file):
 def test_a_long_diff_is_sent_in_parts(run, file, monkeypatch):
     for stage in range(file.stage_count()):
         sight = Sight(stage=stage)
-        whole = diff.data(run, sight)["lines"]
+        whole = diff.data((run,), sight)["lines"]
         with monkeypatch.context() as patch:
             patch.setattr(diff, "MAX_LINES", 10)
             patch.setattr(diff, "PAGE", 7)
-            first = diff.data(run, sight)
+            first = diff.data((run,), sight)
             parts = list(first["lines"])
             while len(parts) < first["count"]:
                 request = {"kind": "lines", "from": len(parts), "to": len(whole)}
-                parts += diff.answer(run, sight, request)["lines"]
+                parts += diff.answer((run,), sight, request)["lines"]
             found = {row["rightKey"] for row in whole if row["rightKey"] is not None}
             for key in sorted(found, key=str)[::9]:
-                place = diff.answer(run, sight, {"kind": "find", "op": key})["row"]
+                place = diff.answer((run,), sight, {"kind": "find", "op": key})["row"]
                 assert key in (whole[place]["leftKey"], whole[place]["rightKey"])
-            assert diff.answer(run, sight, {"kind": "find", "op": -1})["row"] is None
+            assert diff.answer((run,), sight, {"kind": "find", "op": -1})["row"] is None
         assert parts == whole
         assert [diff.KINDS[k] for k in first["kinds"]] == [row["kind"] for row in whole]
 
 
 def test_lines_to_copy_are_whole(run, file, monkeypatch):
     stage = file.stage_count() - 1
-    whole = diff.data(run, Sight(stage=stage))["lines"]
+    whole = diff.data((run,), Sight(stage=stage))["lines"]
     monkeypatch.setattr(diff, "MAX_COLUMNS", 20)
-    cut = diff.data(run, Sight(stage=stage))["lines"]
+    cut = diff.data((run,), Sight(stage=stage))["lines"]
     assert any(row.get("cut") for row in cut) and not any(row.get("cut") for row in whole)
     assert all(row["left"] is None or len(row["left"]) <= 22 for row in cut)
     request = {"kind": "lines", "from": 0, "to": len(whole), "whole": True}
-    assert diff.answer(run, Sight(stage=stage), request)["lines"] == whole
+    assert diff.answer((run,), Sight(stage=stage), request)["lines"] == whole
 
 
 def test_kernel_times_are_those_of_the_samples(run, file):
-    rows = {r["name"]: r for r in kernels.data(run, Sight())["rows"]}
+    rows = {r["name"]: r for r in kernels.data((run,), Sight())["rows"]}
     timings = file.timings()
     total = sum(np.median(t.samples_us) for t in timings)
     for name, row in rows.items():
@@ -177,8 +177,8 @@ def test_kernel_times_are_those_of_the_samples(run, file):
 
 
 def test_the_code_is_the_recordings(run, file):
-    row = kernels.data(run, Sight())["rows"][0]
-    panes = code.data(run, Sight(kernel=row["id"]))["panes"]
+    row = kernels.data((run,), Sight())["rows"][0]
+    panes = code.data((run,), Sight(kernel=row["id"]))["panes"]
     assert panes[0]["text"] == file.kernel_text(row["id"], "source")
     assert {"python", "llvm", "asm"} == {p["language"] for p in panes}
 
@@ -193,7 +193,7 @@ def test_debug_locations_link_llvm_and_assembly_lines_to_the_source():
 
 
 def test_the_memory_map_has_the_buffers_and_their_bounds(run, file):
-    data = memory.data(run, Sight())
+    data = memory.data((run,), Sight())
     buffers = file.buffers()
     columns = data["buffers"]
     assert columns["key"].tolist() == [b.id for b in buffers]
@@ -218,7 +218,7 @@ def test_an_op_is_followed_to_its_kernel_and_buffer_and_back(run, file):
 
 
 def test_the_overview_says_what_the_recording_says(run, file):
-    data = overview.data(run, Sight())
+    data = overview.data((run,), Sight())
     figures = {f["label"]: f for f in data["figures"]}
     assert data["title"] == "digits-cnn" and data["status"] == "finished"
     assert figures["peak memory"]["value"] == file.figures("memory")["arena_bytes"]
@@ -268,10 +268,10 @@ def test_a_module_and_a_patch_are_sent_in_parts(run, file, monkeypatch):
     stage = next(s.index for s in run.stages()[1:] if s.rewrites)
 
     def whole(what):
-        parts = [diff.answer(run, Sight(stage=stage), {"kind": "text", "what": what, "from": 0})]
+        parts = [diff.answer((run,), Sight(stage=stage), {"kind": "text", "what": what, "from": 0})]
         while (start := parts[-1]["next"]) is not None:
             request = {"kind": "text", "what": what, "from": start}
-            parts.append(diff.answer(run, Sight(stage=stage), request))
+            parts.append(diff.answer((run,), Sight(stage=stage), request))
         return parts, [line for part in parts for line in part["lines"]]
 
     for what, number in (("before", stage - 1), ("after", stage)):
@@ -289,8 +289,8 @@ def test_limits_that_make_no_sense_are_unknown(recording, tmp_path):
         database.execute("UPDATE figure SET value = 'much' WHERE name LIKE '%limits'")
     database.close()
     shown = Run(path)
-    assert kernels.data(shown, Sight())["roofs"] is None
-    assert overview.data(shown, Sight())["kernels"]
+    assert kernels.data((shown,), Sight())["roofs"] is None
+    assert overview.data((shown,), Sight())["kernels"]
     shown.close()
 
 
@@ -299,11 +299,13 @@ def test_a_selection_of_another_recording_is_nothing_here(run):
     for view in (graph, diff, kernels, code, memory):
         view.data(run, sight)
         view.selection(run, sight)
-    inspector.data(run, sight)
+    inspector.data((run,), sight)
 
 
 def test_every_figure_of_the_overview_is_in_the_glossary(run, trained):
     step = Run(trained[1])
-    labels = {f["label"] for each in (run, step) for f in overview.data(each, Sight())["figures"]}
+    labels = {
+        f["label"] for each in (run, step) for f in overview.data((each,), Sight())["figures"]
+    }
     step.close()
     assert {"kernels", "optimizer state"} <= labels <= set(GLOSSARY["overview"])

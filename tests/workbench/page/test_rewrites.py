@@ -55,7 +55,7 @@ def a_pair(run: Run) -> tuple[int, int, int]:
     """The dearest kernel's launch in the first changed stage, and its first neighbour."""
     stage = run.stage_number(None)
     sight = asking(Sight(kernel=table(run)[0]["id"]))
-    told = rewrites.selection(run, sight)["why"]
+    told = rewrites.selection((run,), sight)["why"]
     return stage, told["a"]["op"], told["neighbours"][0]["op"]
 
 
@@ -65,7 +65,7 @@ def a_pair(run: Run) -> tuple[int, int, int]:
 @pytest.mark.slow
 def test_the_list_is_the_recordings(run):
     for stage in run.stages():
-        data = rewrites.data(run, Sight(stage=stage.index))
+        data = rewrites.data((run,), Sight(stage=stage.index))
         steps = run.recording.rewrites(stage.index)
         assert data["total"] == len(steps) == stage.rewrites
         assert sum(count for _, count in data["rules"]) == len(steps)
@@ -81,7 +81,7 @@ def test_both_sides_of_a_rewrite_are_its_ops(run):
     for stage in run.stages():
         for step in run.recording.rewrites(stage.index):
             sight = Sight(stage=stage.index, rewrite=step.number)
-            detail = rewrites.selection(run, sight)["detail"]
+            detail = rewrites.selection((run,), sight)["detail"]
             for side, ops in ((detail["old"], step.rewrite.old), (detail["new"], step.rewrite.new)):
                 outer = [line["op"] for line in side["lines"] if line["depth"] == 0]
                 assert outer == [run.op_id(op) for op in ops][: len(outer)]
@@ -94,7 +94,7 @@ def test_both_sides_of_a_rewrite_are_its_ops(run):
 def test_the_drawing_of_a_group_is_joined_to_what_is_around_it(run):
     """Values that pass into a group have their names outside, so that lines lead there."""
     fused = next(s for s in run.stages() if s.pass_name == "fuse_epilogues" and s.rewrites)
-    detail = rewrites.selection(run, Sight(stage=fused.index, rewrite=0))["detail"]
+    detail = rewrites.selection((run,), Sight(stage=fused.index, rewrite=0))["detail"]
     for side in (detail["old"], detail["new"]):
         made = {value for op in side["drawn"] for value in op["out"]}
         read = {value for op in side["drawn"] for value in op["in"]}
@@ -105,15 +105,15 @@ def test_the_drawing_of_a_group_is_joined_to_what_is_around_it(run):
 
 def test_the_answers_are_the_compilers(run):
     stage, a, b = a_pair(run)
-    told = rewrites.selection(run, asking(Sight(stage=stage, op=a), a=a, b=b))["why"]
+    told = rewrites.selection((run,), asking(Sight(stage=stage, op=a), a=a, b=b))["why"]
     wanted = why_not(run.recording, stage, a, b)
     assert [each["sentence"] for each in told["answers"]] == [each.sentence for each in wanted]
     assert told["answers"] and told["summary"]
     # Another op selected while the first is held is the second.
-    assert rewrites.selection(run, asking(Sight(stage=stage, op=b), a=a))["why"]["b"]["op"] == b
-    by_rule = rewrites.selection(run, asking(Sight(stage=stage, op=a), a=a, rule="fuse"))["why"]
+    assert rewrites.selection((run,), asking(Sight(stage=stage, op=b), a=a))["why"]["b"]["op"] == b
+    by_rule = rewrites.selection((run,), asking(Sight(stage=stage, op=a), a=a, rule="fuse"))["why"]
     assert by_rule["b"] is None and "problem" not in by_rule
-    wrong = rewrites.selection(run, asking(Sight(stage=stage, op=a), a=a, rule="no_such"))["why"]
+    wrong = rewrites.selection((run,), asking(Sight(stage=stage, op=a), a=a, rule="no_such"))["why"]
     assert "no_such" in wrong["problem"]
 
 
@@ -122,7 +122,7 @@ def test_launches_are_asked_about_where_they_still_were_tensors(run):
     first, second, *_ = launches(run)
     last = len(run.stages()) - 1
     sight = asking(Sight(stage=last, op=second), a=first)
-    told = rewrites.selection(run, sight)["why"]
+    told = rewrites.selection((run,), sight)["why"]
     assert told["stage"] < last and "problem" not in told
     assert {told["a"]["op"], told["b"]["op"]} <= {*run.index(told["stage"]).ops}
     assert told["answers"] and told["neighbours"]
@@ -133,22 +133,22 @@ def test_launches_are_asked_about_where_they_still_were_tensors(run):
     ['{"why": 5}', "[]", "no json", '{"why": {"a": -1, "b": "x", "rule": 7}}', '{"why": {}}'],
 )
 def test_a_state_that_makes_no_sense_asks_nothing(run, text):
-    told = rewrites.selection(run, Sight(stage=3).with_view("rewrites", text))
+    told = rewrites.selection((run,), Sight(stage=3).with_view("rewrites", text))
     assert told.get("why", {}).get("answers", []) == []
 
 
 def test_ops_are_found_by_name_and_kind(run):
     index = run.index(0)
     convs = [run.op_id(op) for op in index.module.main.body.ops if op.kind == "core.conv"]
-    found = rewrites.answer(run, Sight(stage=0), {"kind": "find", "text": "conv"})
+    found = rewrites.answer((run,), Sight(stage=0), {"kind": "find", "text": "conv"})
     assert [each["op"] for each in found if each["kind"] == "conv"] == convs
-    assert rewrites.answer(run, Sight(stage=0), {"kind": "find", "text": " "}) == []
-    assert rewrites.answer(run, Sight(stage=0), {"kind": "other", "text": "conv"}) == []
+    assert rewrites.answer((run,), Sight(stage=0), {"kind": "find", "text": " "}) == []
+    assert rewrites.answer((run,), Sight(stage=0), {"kind": "other", "text": "conv"}) == []
 
 
 def test_the_inspector_asks_why_not_of_every_op_that_computes(run):
     (conv,) = [op for op in run.index(0).module.main.body.ops if op.kind == "core.conv"]
-    sections = inspector.data(run, Sight(stage=0, op=run.op_id(conv)))["sections"]
+    sections = inspector.data((run,), Sight(stage=0, op=run.op_id(conv)))["sections"]
     rows = [row for section in sections for row in section["rows"]]
     (link,) = [row for row in rows if row.get("text") == "why not fused with ...?"]
     assert link["go"]["state"] == {"rewrites": {"why": {"a": run.op_id(conv), "near": True}}}

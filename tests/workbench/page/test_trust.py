@@ -101,7 +101,7 @@ def test_the_code_of_a_link_is_asked_about_that_of_ones_own_hand_is_not(workspac
     def does(draft: dict, **done: str) -> dict:
         """What ann's page does with a draft; the draft then."""
         request = {"draft": draft, "done": done}
-        answer = pipeline.answer(made_here, Sight(), request)
+        answer = pipeline.answer((made_here,), Sight(), request)
         workspace.typed.hear("ann", request, answer)
         return answer["draft"]
 
@@ -120,6 +120,6 @@ def test_the_code_of_a_link_is_asked_about_that_of_ones_own_hand_is_not(workspac
 
 def test_code_that_was_run_here_runs_again(workspace):
     run = Run(compiled(workspace.library.folder / "own.run", edit=OWN))
-    draft = pipeline.data(run, Sight(), None)["shown"]["draft"]
+    draft = pipeline.data((run,), Sight())["shown"]["draft"]
     assert rerun.job(workspace, run, {"draft": draft})["edit"]["insert"]
     run.close()

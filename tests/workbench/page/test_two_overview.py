@@ -9,16 +9,17 @@ import pytest
 from workbench.model import first_bad_pass
 from workbench.queries import compared
 from workbench.state.view_state import Sight
-from workbench.views import bisect, overview, two_bisect, two_overview
+from workbench.views import bisect, overview
 
 VIEW = "#cw-view-overview"
 
 
 def test_each_side_has_the_figures_of_its_own_overview(both):
-    data = two_overview.data(both[0], Sight(), both[1])
+    data = overview.data((both[0], both[1]), Sight())
     for run, side in zip(both, "ab", strict=True):
         own = {
-            f["label"]: f.get("text") or f["value"] for f in overview.data(run, Sight())["figures"]
+            f["label"]: f.get("text") or f["value"]
+            for f in overview.data((run,), Sight())["figures"]
         }
         shown = {row["label"]: row[side] for row in data["figures"] if row[side] is not None}
         assert shown == {label: value for label, value in own.items() if value not in (None, "")}
@@ -30,10 +31,10 @@ def test_each_side_has_the_figures_of_its_own_overview(both):
 
 
 def test_a_recording_beside_itself_differs_in_nothing(both):
-    data = two_overview.data(both[0], Sight(), both[0])
+    data = overview.data((both[0], both[0]), Sight())
     assert all(row["a"] == row["b"] for row in data["figures"])
     assert {found["sides"] for found in data["findings"]} <= {"ab"}
-    advice = two_overview.answer(both[0], Sight(), {"kind": "advice"}, both[0])
+    advice = overview.answer((both[0], both[0]), Sight(), {"kind": "advice"})
     assert {found["sides"] for found in advice} <= {"ab"}
 
 
@@ -44,9 +45,7 @@ def test_what_only_one_side_has_is_of_that_side_and_leads_nowhere_else():
         return {"hazard": "spill", "title": title, "sight": {"stage": 3}, "evidence": [fact],
                 "tries": [tried], "look": True, **more}  # fmt: skip
 
-    made = two_overview.found_in(
-        [finding("x"), finding("y")], [finding("y", sight={}), finding("z")]
-    )
+    made = overview.found_in([finding("x"), finding("y")], [finding("y", sight={}), finding("z")])
     assert [(each["title"], each["sides"]) for each in made] == [
         ("x", "a"),
         ("y", "ab"),
@@ -66,7 +65,7 @@ def test_the_overview_shows_both(library, tab, both):
     page.wait(f"{VIEW} .chart")
     page.locate(".cw-tabs .two select").select_option("cuda.run")
     page.wait(f"{VIEW} .value.side")
-    data = two_overview.data(both[0], Sight(), both[1])
+    data = overview.data((both[0], both[1]), Sight())
     assert page.locate(f"{VIEW} .figure").count() == len(data["figures"])
     for row in data["figures"]:
         box = page.locate(f'{VIEW} .figure:has(.label:text-is("{row["label"]}"))')
@@ -123,14 +122,14 @@ CASES = [
 def test_results_of_two_are_compared_in_a_sentence(both, monkeypatch, one, two, told):
     kept = {run.path: result(pass_) for run, pass_ in zip(both, (one, two), strict=True)}
     monkeypatch.setattr(first_bad_pass, "newest", lambda path, _: kept.get(path))
-    data = two_bisect.data(both[0], Sight(), both[1])
+    data = bisect.data((both[0], both[1]), Sight())
     assert data["two"]["told"] == told
     assert data["two"]["result"]["first_bad_pass"] == two and data["two"]["result"]["there"] is None
-    assert {k: v for k, v in data.items() if k != "two"} == bisect.data(both[0], Sight())
+    assert {k: v for k, v in data.items() if k != "two"} == bisect.data((both[0],), Sight())
 
 
 def test_where_one_was_not_searched_nothing_is_compared(both):
-    data = two_bisect.data(both[0], Sight(), both[1])["two"]
+    data = bisect.data((both[0], both[1]), Sight())["two"]
     assert data["told"] == "" and data["result"] is None
     assert data["command"].startswith("workbench bisect") and data["name"] == "cuda.run"
 
