@@ -20,8 +20,8 @@ class View:
     ``bundle``  the module of `widgets` that draws it, else ``workbench/views/NAME.js``.
     ``wide``    it wants the whole width: a pane beside it goes below.
     ``pair``    it also takes the recording that is compared with (``Sight.other``).
-    ``two``     it can show that recording too, where the person asks for it: the titles of the
-                switch, without and with it.  `workbench.views.two_NAME` says what it shows then.
+    ``two``     it can show that recording too, where the user asks for it: the titles of the
+                switch, without and with it.
     """
 
     title: str

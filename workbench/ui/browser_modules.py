@@ -24,8 +24,9 @@ _PLAIN = {
     "start": (WORKBENCH / "app" / "runs.js", WORKBENCH / "app" / "start.js"),
     **{name: (VIEW_FILES / f"{name}.js",)
        for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
-    **{name: tuple(VIEW_FILES / f"{part}.js" for part in ("pair_table", f"two_{name}", name))
+    **{name: (VIEW_FILES / "pair_table.js", VIEW_FILES / f"{name}.js")
        for name, view in VIEWS.items() if view.two and not view.bundle},
+    "numerics": tuple(VIEW_FILES / f"{part}.js" for part in ("pair_table", "numerics_pair", "numerics")),
 }  # fmt: skip
 NAMES = tuple(dict.fromkeys((*_PLAIN, *VIEWS)))
 #: What every plain module shares.

@@ -1,5 +1,21 @@
 // The first bad pass of a compile: what was found, the program that shows it, and looking for it.
 
+const TWO_STYLE = `${PAIR}
+.sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(380px, 100%), 1fr)); gap: 0 24px; } .sides section { min-width: 0; }
+h2.of { display: flex; gap: 8px; align-items: center; overflow-wrap: anywhere; }
+`;
+
+/** `data` of both; `drawn` draws a result, `command` a command line. */
+function foundInBoth(data, drawn, command) {
+  const { two } = data;
+  const side = (letter, name, shown) => h('section', { 'aria-label': `What was found in ${letter.toUpperCase()}` },
+    h('h2', { class: 'of' }, h('span', { class: `letter ${letter}` }, letter.toUpperCase()), name), shown);
+  const none = (text, more) => h('div', {}, h('p', { class: 'muted' }, text), more);
+  const mine = data.result ? drawn(data.result) : none('Not searched yet: press Find it.');
+  const theirs = two.result ? drawn(two.result) : two.problem ? none(two.problem.what) : none('Not searched yet. Open it and press Find it, or:', command(two.command));
+  return [two.told && h('p', { class: 'told', role: 'status' }, two.told), h('div', { class: 'sides' }, side('a', data.name, mine), side('b', two.name, theirs))];
+}
+
 const STYLE = `${TWO_STYLE}
 .root { display: flex; flex-direction: column; background: var(--surface); }
 .bar { display: flex; align-items: center; gap: 6px 12px; min-height: 36px; flex: none; padding: 5px 10px; border-bottom: 1px solid var(--line); flex-wrap: wrap; }

@@ -141,6 +141,6 @@ def test_both_results_stand_beside_each_other(library, tab):
     sides = page.locate("#cw-view-bisect .sides section")
     page.wait("#cw-view-bisect .sides section")
     assert sides.count() == 2
-    assert "press Look" in sides.nth(0).inner_text()
+    assert "press Find it" in sides.nth(0).inner_text()
     assert "workbench bisect" in sides.nth(1).inner_text()
     assert page.errors == []
