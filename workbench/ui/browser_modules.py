@@ -26,7 +26,8 @@ _PLAIN = {
        for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
     **{name: (VIEW_FILES / "pair_table.js", VIEW_FILES / f"{name}.js")
        for name, view in VIEWS.items() if view.two and not view.bundle},
-    "numerics": tuple(VIEW_FILES / f"{part}.js" for part in ("pair_table", "numerics_pair", "numerics")),
+    "numerics": tuple(VIEW_FILES / f"{part}.js" for part in (
+        "pair_table", "numerics_pair", "numerics")),
 }  # fmt: skip
 NAMES = tuple(dict.fromkeys((*_PLAIN, *VIEWS)))
 #: What every plain module shares.
