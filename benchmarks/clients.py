@@ -6,8 +6,8 @@ Each client opens the page as a browser does (its HTML, then Bokeh's websocket) 
 through passes, rewrites, selections and views, with pauses as a person makes them, until the time
 is over; it draws nothing.  Said are, beside the machine's load,
 
-``open_s``        from the request to the first sight
-``step_ms``       from a command to the arrival of all that the sight shows: median, 95th
+``open_s``        from the request to the first state
+``step_ms``       from a command to the arrival of all that the view state shows: median, 95th
                   percentile, largest
 ``errors``        notices of errors, and clients whose connection ended
 ``server_bytes``  memory of the server and its descendants when all clients have opened, after each
@@ -133,7 +133,7 @@ class Client:
         self._news = asyncio.Event()
 
     async def open(self) -> float:
-        """Seconds until the first sight is there."""
+        """Seconds until the first state is there."""
         began = time.perf_counter()
         answer = await AsyncHTTPClient().fetch(self.page, request_timeout=60)
         token = re.search(r'"token":"([^"]+)"', answer.body.decode())

@@ -38,7 +38,7 @@ from core_compiler.record import schema  # noqa: E402
 from widgets.encode import finite  # noqa: E402
 from workbench.app import run_entry, run_query, runs  # noqa: E402
 from workbench.app.library import Library  # noqa: E402
-from workbench.state.view_state import Sight  # noqa: E402
+from workbench.state.view_state import ViewState  # noqa: E402
 
 #: How often each question is asked.
 TIMES = 40
@@ -82,7 +82,7 @@ def measure(root: Path, count: int) -> dict[str, Any]:
         "tag": lambda: library.listing("tag:release", runs.LISTED),
         "fields": lambda: library.listing(f"{model} status:finished sort:time", runs.LISTED),
         "trend": lambda: library.trend(model),
-        "page": lambda: json.dumps(finite(runs.facts(library, Sight()))),
+        "page": lambda: json.dumps(finite(runs.facts(library, ViewState()))),
         "look": library.index.refresh,
         "quick_look": lambda: library.index.refresh(quick=True),
     }

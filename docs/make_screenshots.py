@@ -100,12 +100,12 @@ _USERS = {"alice": "a password for a picture"}
 
 @dataclass(frozen=True)
 class Picture:
-    """A sight, what has to be drawn before it is taken (``ready``, a CSS selector), and what is
+    """A state, what has to be drawn before it is taken (``ready``, a CSS selector), and what is
     done on the page before that.  ``of``: whose page it is, the ``workbench``'s (``workbench
     open``), a ``team``'s server or a ``report``'s."""
 
     name: str
-    sight: dict[str, str]
+    state: dict[str, str]
     ready: str
     act: Callable[[Any], None] | None = None
     of: str = "workbench"
@@ -340,7 +340,7 @@ def take(
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     url = urls[picture.of]
-    page.goto(f"{url}?{urlencode(picture.sight)}" if picture.sight else url)
+    page.goto(f"{url}?{urlencode(picture.view_state)}" if picture.view_state else url)
     if picture.of == "workbench":
         page.wait_for_selector("#cw-loading", state="detached")
     if picture.act is not None:

@@ -73,7 +73,7 @@ def test_it_is_in_the_recording_and_in_every_list(tmp_path, capsys):
     run = Run(path)
     (found,) = [f for f in problems(run) if "by zero" in f.title]
     run.close()
-    assert found.sight["stage"] == 0 and "op" in found.sight
+    assert found.go["stage"] == 0 and "op" in found.go
     for command in (["advise", str(path)], ["numerics", str(path)], ["show", str(path), "overview"],
                     ["passes", str(path)]):  # fmt: skip
         assert cli.main(command) == 0

@@ -1,4 +1,4 @@
-"""The first sight of a graph: readable, at the first change; and what opening a scope, another size
+"""The first look at a graph: readable, at the first change; and what opening a scope, another size
 of the pane and "fit" make of it."""
 
 from __future__ import annotations

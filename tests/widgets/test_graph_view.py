@@ -120,7 +120,7 @@ def test_state_names_what_is_open(open_page: Open) -> None:
 
 @pytest.mark.slow
 def test_where_nothing_is_remembered_it_is_as_at_first(open_page: Open) -> None:
-    """The host shows a sight from before something was searched, opened or coloured."""
+    """The host shows a view state from before something was searched, opened or coloured."""
     data = with_overlays(transformer(3).data())
     first = open_page(page([("graph", data)])).call("svg")
     state = {"open": ["embeddings"], "overlay": "error", "query": "gather", "dim": ["backward"]}

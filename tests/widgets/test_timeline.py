@@ -83,7 +83,7 @@ def test_keys_zoom_and_pan_within_the_execution(shown: Any) -> None:
     until(lambda: "from" in shown.trait("state"), shown)
     shown.tab.keyboard.press("f")
     until(lambda: "from" not in shown.trait("state"), shown)
-    # The host shows a sight from before it was zoomed.
+    # The host shows a view state from before it was zoomed.
     shown.tab.keyboard.press("w")
     until(lambda: "from" in shown.trait("state"), shown)
     shown.tab.evaluate("workbench.model.models[0].receive('state', {})")

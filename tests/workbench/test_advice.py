@@ -207,7 +207,7 @@ def test_a_planted_hazard_is_named_and_gone_where_its_offer_is_taken(bench, haza
     build, types, edit = PLANTED[hazard]
     (found,) = of(bench(build, *types, edit=edit), hazard)
     assert found.cost is not None and found.cost.value > 0 and found.cost.how
-    assert 0 < found.cost.part <= 1 and found.evidence and found.sight
+    assert 0 < found.cost.part <= 1 and found.evidence and found.go
     assert found.tries[0].command.startswith("workbench compile digits-mlp")
     assert of(bench.again(found, build, *types), hazard) == []
 
@@ -546,9 +546,9 @@ def test_without_its_model_the_recording_is_tried(bench, tmp_path):
 
 def test_the_overview_gives_advice_when_it_is_asked(bench):
     run = bench(after_a_scan, SQUARE)
-    data = overview.data((run,), overview.Sight())
+    data = overview.data((run,), overview.ViewState())
     assert data["advice"] is None and not [f for f in data["findings"] if f["hazard"]]
-    answer = overview.answer((run,), overview.Sight(), {"kind": "advice"})
+    answer = overview.answer((run,), overview.ViewState(), {"kind": "advice"})
     assert [f["hazard"] for f in answer] == [f.hazard for f in advise(run)]
     json.dumps(answer, allow_nan=False)
 

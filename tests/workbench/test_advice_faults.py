@@ -20,7 +20,7 @@ from widgets.requests import Requests
 from workbench import advice
 from workbench.export import report
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import memory, overview
 
 
@@ -60,7 +60,7 @@ def test_a_pass_that_breaks_its_promise_of_bits_is_named(command: Any, wrong: Pa
 
 def test_the_page_is_answered_where_the_error_is_infinite(tmp_path: Path) -> None:
     run = Run(record(tmp_path / "wrong.run", [-1, -2]))
-    requests = Requests(lambda request: overview.answer((run,), Sight(), request))
+    requests = Requests(lambda request: overview.answer((run,), ViewState(), request))
     (told,) = json.loads(requests.answer('[{"id": 1, "session": "a"}]') or "")
     run.close()
     (found,) = told["value"]

@@ -19,7 +19,7 @@ from workbench.commands.cli import main
 from workbench.commands.train_model import recorder_at
 from workbench.queries import contracts
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, compare, divergence, numerics, overview, training
 
 #: What they look at takes long to make.
@@ -126,7 +126,7 @@ def test_training_runs_of_two_versions_on_the_page(pair):
     assert training.together(now, now)["by"] == "receipts"
     together = training.together(now, then)
     assert together["by"] == "" and together["why"].startswith(reason)
-    problem = divergence.data((now, then), Sight())["problem"]
+    problem = divergence.data((now, then), ViewState())["problem"]
     assert problem["what"].startswith(reason) and "Record B again" in problem["fix"]
     with pytest.raises(UserError, match=reason):
         divergence.job(now, then)
@@ -141,17 +141,19 @@ def test_a_recording_of_version_1_opens_and_its_bits_are_not_compared(tmp_path, 
         assert (contracts.version(older), contracts.version(now)) == (1, CONTRACT_VERSION)
         assert contracts.refusal(older, older) == contracts.refusal(now, now) == ""
         assert len(older.stages()) > 3
-        hints = {row["label"]: row["hint"] for row in overview.data((older,), Sight())["figures"]}
+        hints = {
+            row["label"]: row["hint"] for row in overview.data((older,), ViewState())["figures"]
+        }
         assert hints["identity"].endswith("numerics contract 1")
-        rows = {row["name"]: row for row in compare.data((older, now), Sight())["facts"]}
+        rows = {row["name"]: row for row in compare.data((older, now), ViewState())["facts"]}
         assert rows["numerics contract"]["a"] == "1" and not rows["numerics contract"]["equal"]
         for name in ("identity", "output digest"):
             assert "A was recorded under version 1" in rows[name]["why"]
         assert rows["model"]["why"] == ""
-        same = {row["name"]: row for row in compare.data((older, older), Sight())["facts"]}
+        same = {row["name"]: row for row in compare.data((older, older), ViewState())["facts"]}
         assert same["output digest"]["equal"] and same["output digest"]["why"] == ""
         with pytest.raises(Empty, match=r"their bits differ by the contract.*Record A again"):
-            numerics.data((older, now), Sight())
+            numerics.data((older, now), ViewState())
     finally:
         older.close()
         now.close()

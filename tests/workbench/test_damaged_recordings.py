@@ -13,7 +13,7 @@ import pytest
 from core_compiler.errors import BAD_INPUT
 from tests.slow import slow_but
 from workbench.queries.run import Run
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 from workbench.ui.updates import Showing
 
 FAILED = "UPDATE check_result SET verdict = 'failed'"
@@ -62,8 +62,8 @@ def _faults(path: Path) -> dict[str, str]:
         for name in VIEWS:
             messages: dict[str, dict] = {}
             for stage in (None, 1):
-                sight = Sight(run=path.name, panes=(name,), stage=stage)
-                for _ in Showing().updates(sight, run, None, messages):
+                state = ViewState(run=path.name, panes=(name,), stage=stage)
+                for _ in Showing().updates(state, run, None, messages):
                     pass
             for told in messages.values():
                 if told.get("where") == "this part of the page":

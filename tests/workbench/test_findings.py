@@ -16,7 +16,7 @@ from workbench.advice import advise, findings
 from workbench.export import report
 from workbench.export.tables import PAGE
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import numerics, overview
 
 NONE = 15
@@ -58,8 +58,8 @@ def test_what_is_listed(run):
 
 
 def test_the_overview_has_it(run):
-    shown = overview.data((run,), Sight())["findings"]
-    advice = overview.answer((run,), Sight(), {"kind": "advice"})
+    shown = overview.data((run,), ViewState())["findings"]
+    advice = overview.answer((run,), ViewState(), {"kind": "advice"})
     assert sorted(_titles([*shown, *advice])) == sorted(_titles(findings.listed(run)))
     assert _titles(findings.problems(run)) == _titles(shown)
     assert _titles(advise(run)) == _titles(advice)
@@ -82,7 +82,7 @@ def test_the_commands_have_it(run, recorded, command):
 def test_the_tables_and_the_view_of_numerics_have_it(run):
     rows = [*PAGE["findings"].rows(run), *PAGE["advice"].rows(run)]
     assert sorted(_titles(rows)) == sorted(_titles(findings.listed(run)))
-    shown = numerics.data((run,), Sight())
+    shown = numerics.data((run,), ViewState())
     first = next(v for v in shown["values"] if v["first_bad"])
     assert first["nan"] == NONE
 
@@ -118,4 +118,4 @@ def test_a_wrong_function_of_the_contract_is_a_finding_of_the_import(tmp_path, m
     first = findings.listed(opened)[0]
     opened.close()
     assert first.title == "An elementary function errs by more than the contract states"
-    assert "is off by 3 ulps; the contract states" in first.detail and first.sight["stage"] == 0
+    assert "is off by 3 ulps; the contract states" in first.detail and first.go["stage"] == 0

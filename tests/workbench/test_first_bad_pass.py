@@ -23,7 +23,7 @@ from workbench.app.library import Library
 from workbench.app.workspace import Distrust, Workspace
 from workbench.model import edits, first_bad_pass, models
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import bisect
 
 SIZES = {"width": 0.25}
@@ -149,17 +149,17 @@ def test_the_view_links_what_was_found_to_the_recording(found, tmp_path, command
     assert command("compile", *MODEL, *words, "-o", path)[0] == 0
     run = Run(path)
     first_bad_pass.RESULTS.keep(path, first_bad_pass.key_of(run.identity, 1e-3, ""), kept)
-    shown = bisect.data((run,), Sight())["result"]
-    json.dumps(finite(bisect.data((run,), Sight())), allow_nan=False)
+    shown = bisect.data((run,), ViewState())["result"]
+    json.dumps(finite(bisect.data((run,), ViewState())), allow_nan=False)
     assert run.stages()[shown["there"]].pass_name == "quick_gelu"
     assert run.rewrites(shown["there"])[shown["rewrite"]].rewrite.rule == planted.QUICK_GELU.name
     assert run.recording.op(shown["op"]).kind == "core.gelu"
     assert "download" in shown["reduced"] and shown["reduced"]["lines"][0] == "module {"
     # another tolerance was not looked with
     state = {"tolerance": "1e-5", "inputs": ""}
-    other = Sight(views=(("bisect", json.dumps(state)),))
+    other = ViewState(views=(("bisect", json.dumps(state)),))
     assert bisect.data((run,), other)["result"] is None
-    assert bisect.key(run, other) != bisect.key(run, Sight())
+    assert bisect.key(run, other) != bisect.key(run, ViewState())
     run.close()
 
 
@@ -167,15 +167,15 @@ def test_the_view_links_what_was_found_to_the_recording(found, tmp_path, command
 def test_what_was_found_in_another_recording_of_that_name_is_not_shown(found, tmp_path, state):
     """A file that is written anew, or that comes where another was deleted."""
     _, kept = found
-    path, sight = tmp_path / "x.run", Sight(views=(("bisect", json.dumps(state)),))
+    path, view_state = tmp_path / "x.run", ViewState(views=(("bisect", json.dumps(state)),))
 
     def searched(name: str) -> str:
         run = Run(recorded(path))
-        before = bisect.data((run,), sight)["result"]
+        before = bisect.data((run,), view_state)["result"]
         job = Workspace(root=tmp_path).bisect(run, {})["bisect"]
         key = first_bad_pass.key_of(job["identity"], job["tolerance"], job["inputs"])
         first_bad_pass.RESULTS.keep(path, key, {**kept, "first_bad_pass": name})
-        after = bisect.data((run,), sight)["result"]
+        after = bisect.data((run,), view_state)["result"]
         run.close()
         assert before is None
         return after["first_bad_pass"]
@@ -183,7 +183,7 @@ def test_what_was_found_in_another_recording_of_that_name_is_not_shown(found, tm
     assert [searched(name) for name in ("one", "two")] == ["one", "two"]
     first_bad_pass.RESULTS.path_of(path).write_text(json.dumps({"0.001 ": kept}))  # of before
     run = Run(path)
-    assert bisect.data((run,), sight)["result"] is None
+    assert bisect.data((run,), view_state)["result"] is None
     run.close()
 
 
@@ -231,7 +231,7 @@ def test_a_recording_that_cannot_stand_for_its_model_says_so(meta, said, tmp_pat
     run = Run(path)
     with pytest.raises(UserError, match=said):
         Workspace(root=tmp_path).bisect(run, {})
-    problem = bisect.data((run,), Sight())["problem"]
+    problem = bisect.data((run,), ViewState())["problem"]
     assert said in problem["what"] and problem["fix"]
     run.close()
     code, _, err = command("bisect", path)

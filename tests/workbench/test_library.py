@@ -20,7 +20,7 @@ from core_compiler.record.recorder import Recorder, machine_id
 from workbench.app import trash
 from workbench.app.library import Library
 from workbench.app.run_entry import MAX_NAME
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 DAY = 86400.0
 
@@ -380,11 +380,11 @@ def test_a_viewer_gets_nothing_to_restore_a_run_by(store):
     store.make("a")
     token = store.remove("a.run").token
     for viewer, given in ((False, token), (True, "")):
-        (gone,) = runs.facts(store, Sight(shelf="trash"), viewer)["trash"]
+        (gone,) = runs.facts(store, ViewState(shelf="trash"), viewer)["trash"]
         assert gone["token"] == given
     store.uploads.place("a.onnx").write_bytes(b"x")
     for viewer in (False, True):
-        (file,) = runs.facts(store, Sight(shelf="uploads"), viewer)["uploads"]
+        (file,) = runs.facts(store, ViewState(shelf="uploads"), viewer)["uploads"]
         assert bool(file["token"]) is not viewer
     assert runs.lost(store, "a.run")["act"]["data"]["token"] == token
     assert runs.lost(store, "a.run", viewer=True)["act"] is None
@@ -427,11 +427,11 @@ def test_the_first_page_shows_a_part_of_what_is_found(store):
     for number in range(runs.LISTED + 2):
         store.make(f"a{number:02}", 1 + number)
     store.index.refresh()
-    facts = runs.facts(store, Sight(find="a", skip=runs.LISTED))
+    facts = runs.facts(store, ViewState(find="a", skip=runs.LISTED))
     assert [r["name"] for r in facts["runs"]] == ["a01.run", "a00.run"]
     assert facts["total"] == runs.LISTED + 2 and facts["pending"] == 0
-    assert runs.facts(store, Sight(skip=500))["skip"] == 0, "what stood there has gone"
-    assert runs.facts(store, Sight(find="sort:x"))["problem"]["fix"]
+    assert runs.facts(store, ViewState(skip=500))["skip"] == 0, "what stood there has gone"
+    assert runs.facts(store, ViewState(find="sort:x"))["problem"]["fix"]
 
 
 @pytest.mark.slow

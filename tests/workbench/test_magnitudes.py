@@ -9,7 +9,7 @@ import core_compiler as cc
 from core_compiler.record.recorder import Recorder
 from core_compiler.training import optimizers
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import graph
 
 torch = pytest.importorskip("torch", reason="its gradients are compared with")
@@ -37,7 +37,7 @@ def step(tmp_path_factory):
 
 def overlays(run: Run, stage: int) -> dict[str, dict[int, float]]:
     """Overlay -> op -> its figure, of the ops that have one."""
-    shown = graph.data((run,), Sight(stage=stage))
+    shown = graph.data((run,), ViewState(stage=stage))
     keys = shown["ops"]["key"].tolist()
     return {
         each["name"]: {k: v for k, v in zip(keys, each["values"].tolist(), strict=True) if v == v}

@@ -23,7 +23,7 @@ from workbench.app import rerun, worker
 from workbench.app.workspace import Distrust, Workspace
 from workbench.model import first_bad_pass, models, recorded_model, user_pass
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import bisect, pipeline
 
 #: What they look at takes long to make.
@@ -132,14 +132,15 @@ def test_what_a_configuration_asks_for_is_no_fault(how, tmp_path, command):
 def test_the_page_keeps_what_was_found_and_a_program_that_runs_alone(training, tmp_path):
     workspace, run = Workspace(root=tmp_path), Run(training)
     assert (
-        bisect.data((run,), Sight())["problem"] is None and bisect.data((run,), Sight())["itself"]
+        bisect.data((run,), ViewState())["problem"] is None
+        and bisect.data((run,), ViewState())["itself"]
     )
     with pytest.raises(Distrust, match="contains custom pass code: quick_gelu"):
         workspace.bisect(run, {})
     job = workspace.bisect(run, {"trust": True})
     assert job["model"] == str(training)
     worker._bisect(worker._read_job(json.dumps(job)))
-    kept = bisect.data((run,), Sight())["result"]
+    kept = bisect.data((run,), ViewState())["result"]
     assert (kept["first_bad_pass"], kept["stood_in"]) == ("quick_gelu", OF_TRAINING)
     reduced = kept["reduced"]
     assert (reduced["problem"], reduced["runs_alone"], reduced["ops_after"]) == ("", True, 1)
@@ -240,8 +241,8 @@ def test_an_optimiser_of_ones_own_is_told(tmp_path, command):
     code, _, err = command("bisect", path)
     assert code == 2 and "'OwnOptimizer' is none of ours" in err
     run = Run(path)
-    assert "is none of ours" in bisect.data((run,), Sight())["problem"]["what"]
-    assert "is none of ours" in pipeline.data((run,), Sight())["fixed"]
+    assert "is none of ours" in bisect.data((run,), ViewState())["problem"]["what"]
+    assert "is none of ours" in pipeline.data((run,), ViewState())["fixed"]
     run.close()
 
 
@@ -282,14 +283,14 @@ def test_a_batch_is_enough_for_a_training_step(training, tmp_path):
 def test_an_edited_pipeline_is_compiled_again(made, request, tmp_path):
     path = request.getfixturevalue(made)
     workspace, run = Workspace(root=tmp_path), Run(path)
-    shown = pipeline.data((run,), Sight())
+    shown = pipeline.data((run,), ViewState())
     assert shown["fixed"] == ""
     labels = [row["label"] for row in shown["shown"]["rows"]]
     assert labels.count("quick_gelu") == 1 and ("differentiate" in labels) == (made == "training")
     draft = shown["shown"]["draft"]
     for done in ({"do": "remove", "label": "quick_gelu"}, {"do": "skip", "label": "recompose",
                                                            "on": True}):  # fmt: skip
-        answer = pipeline.answer((run,), Sight(), {"draft": draft, "done": done})
+        answer = pipeline.answer((run,), ViewState(), {"draft": draft, "done": done})
         draft = answer["draft"]
     assert f"workbench compile {path}" in answer["command"]
     job = rerun.job(workspace, run, {"draft": draft})
@@ -316,6 +317,6 @@ def test_a_recording_is_compiled_by_its_name(python, tmp_path, command):
 def test_what_an_option_of_training_is_cannot_be_set_as_text(training):
     run = Run(training)
     done = {"do": "option", "label": "apply_optimizer", "option": "optimizer", "text": "SGD()"}
-    answer = pipeline.answer((run,), Sight(), {"draft": {}, "done": done})
+    answer = pipeline.answer((run,), ViewState(), {"draft": {}, "done": done})
     assert "an option of type Adam is not set as text" in answer["refused"]["what"]
     run.close()

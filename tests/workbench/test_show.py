@@ -12,7 +12,7 @@ import pytest
 from workbench import views
 from workbench.commands.show_view import ELSEWHERE, PARTS, as_lists
 from workbench.queries.run import Run
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 
 #: Views that say why there is nothing, of a recording that trains nothing.
 OF_TRAINING = ("training", "divergence")
@@ -23,9 +23,9 @@ OF_TRAINING = ("training", "divergence")
 def test_it_gives_what_the_page_is_given(command, recording, view):
     found = command.json("show", recording, view)
     run = Run(recording)
-    wanted = views.data(view, (run,), Sight())
+    wanted = views.data(view, (run,), ViewState())
     if view == "overview":  # what the page asks for once the rest is drawn
-        wanted["advice"] = views.answer(view, (run,), Sight(), {"kind": "advice"})
+        wanted["advice"] = views.answer(view, (run,), ViewState(), {"kind": "advice"})
     run.close()
     assert (found["view"], found["shown"]["op"]) == (view, None)
     assert found["data"] == json.loads(json.dumps(as_lists(wanted), allow_nan=False))

@@ -21,7 +21,7 @@ from workbench.queries import flat_graph, stage_pairs
 from workbench.queries.flat_graph import ADDED, CHANGED, MOVED, REMOVED, SAME
 from workbench.queries.links import launches
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, diff, graph
 
 
@@ -74,9 +74,9 @@ def rows(data):
 def test_a_recording_beside_itself_has_no_difference(whole, tmp_path):
     with closing(recorded(tmp_path / "again.run")) as again:
         for stage in whole.stages():
-            data = graph.data((whole, again), Sight(stage=stage.index))
+            data = graph.data((whole, again), ViewState(stage=stage.index))
             assert set(data["ops"]["status"]) == {SAME}
-            alone = graph.data((whole,), Sight(stage=stage.index))["ops"]
+            alone = graph.data((whole,), ViewState(stage=stage.index))["ops"]
             keys = [k for k, s in zip(alone["key"], alone.get("status", alone["key"] * 0),
                                       strict=True) if s != REMOVED]  # fmt: skip
             assert list(rows(data)) == keys, "in the order of A alone"
@@ -86,7 +86,7 @@ def test_without_a_pass_that_fuses_the_same_ops_are_in_other_groups(whole, tmp_p
     edit = PipelineEdit(skip=("fuse_elementwise",))
     with closing(recorded(tmp_path / "b.run", edit)) as other:
         stage = stage_of(whole, "fuse_elementwise")
-        data = graph.data((whole, other), Sight(stage=stage))
+        data = graph.data((whole, other), ViewState(stage=stage))
         assert "it has no fuse_elementwise" in data["two"]["titles"][1]
         found = rows(data)
         fused = set(whole.index(stage).around)
@@ -101,7 +101,7 @@ def test_without_a_pass_that_fuses_the_same_ops_are_in_other_groups(whole, tmp_p
 def test_ops_of_either_and_ops_that_differ(tmp_path):
     with closing(recorded(tmp_path / "a.run", build=ones)) as a, \
             closing(recorded(tmp_path / "b.run", build=twos)) as b:  # fmt: skip
-        data = graph.data((a, b), Sight(stage=0))
+        data = graph.data((a, b), ViewState(stage=0))
         found = rows(data)
         by_kind = {kind: (key, *more) for key, (kind, *more) in found.items()}
         assert by_kind["core.neg"][1] == SAME
@@ -113,8 +113,8 @@ def test_ops_of_either_and_ops_that_differ(tmp_path):
         key, status, note, _, reads = by_kind["core.softmax"]
         assert status == CHANGED and note == "axis: 0 in A, 1 in B; other inputs in B"
         assert reads == [by_kind["core.exp"][0], by_kind["core.add"][0]], "edges of both"
-        assert graph.selection((a, b), Sight(stage=0, op=key)) == {"op": key}
-        back = rows(graph.data((b, a), Sight(stage=0)))
+        assert graph.selection((a, b), ViewState(stage=0, op=key)) == {"op": key}
+        back = rows(graph.data((b, a), ViewState(stage=0)))
         assert Counter(status for _, status, *_ in back.values()) == Counter(
             {ADDED: REMOVED, REMOVED: ADDED}.get(status, status) for _, status, *_ in found.values()
         )
@@ -124,7 +124,7 @@ def test_every_op_of_both_stages_is_drawn_once_after_what_it_reads(whole, tmp_pa
     edit = PipelineEdit(skip=("fuse_elementwise", "canonicalise"))
     with closing(recorded(tmp_path / "b.run", edit)) as other:
         for stage in whole.stages():
-            data = graph.data((whole, other), Sight(stage=stage.index))
+            data = graph.data((whole, other), ViewState(stage=stage.index))
             there, _ = stage_pairs.partner(whole, other, stage.index)
             found = rows(data)
             mine = {n.key for n in flat_graph.flat(whole, stage.index).nodes}
@@ -155,7 +155,7 @@ def test_training_steps_have_the_phases_of_both(tmp_path):
 
     with closing(made("a.run")) as a, closing(made("b.run", recompute=0.6)) as b:
         last = a.version.stages - 1
-        data = graph.data((a, b), Sight(stage=last))
+        data = graph.data((a, b), ViewState(stage=last))
         again = [key for key, p in zip(data["ops"]["key"], data["ops"]["phase"], strict=True)
                  if p < len(data["phases"]) and data["phases"][p] == "recomputed"]  # fmt: skip
         assert again and all(isinstance(key, str) for key in again), "only B computes again"
@@ -167,27 +167,27 @@ def test_a_recording_without_stages_is_named(whole, tmp_path):
     with closing(Run(tmp_path / "empty.run")) as empty:
         for view in (graph, diff):
             with pytest.raises(Empty, match=r"B \(empty\.run\) holds no stages"):
-                view.data(whole, Sight(stage=1), empty)
+                view.data(whole, ViewState(stage=1), empty)
             with pytest.raises(Empty, match=r"A \(empty\.run\) holds no stages.*Show B alone"):
-                view.data(empty, Sight(stage=1), whole)
+                view.data(empty, ViewState(stage=1), whole)
 
 
 def test_too_many_ops_are_not_compared(whole, monkeypatch):
     monkeypatch.setattr(diff, "MAX_OPS", 3)
     with pytest.raises(Empty, match=r"ops: too many to compare.*show A alone"):
-        graph.data((whole, whole), Sight(stage=0))
+        graph.data((whole, whole), ViewState(stage=0))
 
 
 def test_times_of_both_and_their_difference(whole, tmp_path, monkeypatch):
     """As of executions: every launch took 3 us in A, 5 us in B."""
     with closing(recorded(tmp_path / "b.run", PipelineEdit(skip=("fuse_elementwise",)))) as other:
         last = whole.version.stages - 1
-        assert graph.data((whole, other), Sight(stage=last))["overlays"] == []
+        assert graph.data((whole, other), ViewState(stage=last))["overlays"] == []
         monkeypatch.setattr(Run, "timings", lambda run: [
             Timing(i, "", op, 1, 0, 0, us, us, us, np.zeros(1))
             for us in ((3.0 if run is whole else 5.0),) for i, op in enumerate(launches(run))
         ])  # fmt: skip
-        data = graph.data((whole, other), Sight(stage=last))
+        data = graph.data((whole, other), ViewState(stage=last))
         more, one, two = (o["values"] for o in data["overlays"])
         assert [o["name"] for o in data["overlays"]] == ["more time in B", "time in A", "time in B"]
         assert np.nansum(one) == pytest.approx(3 * len(launches(whole)))

@@ -36,10 +36,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Fact:
-    """A sentence of the evidence, and the sight that shows it ({}: none)."""
+    """A sentence of the evidence, and the link (`navigation.follow`) that shows it ({}: none)."""
 
     text: str
-    sight: Mapping[str, Any] = field(default_factory=dict)
+    go: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class Try:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something a person should look at: how bad, what, and the sight that shows it; ``hazard``
-    names its row of ``advice.HAZARDS`` ("" of what is no advice); ``look``: searching the first bad
-    pass leads to its cause."""
+    """Something a person should look at: how bad, what, and the link (`navigation.follow`) that
+    shows it; ``hazard`` names its row of ``advice.HAZARDS`` ("" of what is no advice); ``look``:
+    searching the first bad pass leads to its cause."""
 
     severity: str
     title: str
     detail: str
-    sight: Mapping[str, Any]
+    go: Mapping[str, Any]
     hazard: str = ""
     cost: Cost | None = None
     evidence: tuple[Fact, ...] = ()

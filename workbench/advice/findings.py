@@ -72,7 +72,7 @@ def _not_finite(run: Run) -> Finding | None:
         told = (f"{found['op']} is the first op to produce a non-finite value from finite inputs. "
                 f"{told}")  # fmt: skip
     return Finding(ERROR, f"The loss of iteration {found['iteration']} is not finite", told,
-                   found["sight"])  # fmt: skip
+                   found["go"])  # fmt: skip
 
 
 def _import(run: Run) -> Iterator[Finding]:
@@ -81,8 +81,8 @@ def _import(run: Run) -> Iterator[Finding]:
     if told is not None and told["beyond"]:
         first, *lines = numeric_results.beyond_lines(told["beyond"])
         title = f"The import differs from {told['framework']}: {first.partition(': ')[2]}"
-        sight = {"stage": 0, "panes": ["numerics", "graph"]}
-        yield Finding(ERROR, title, ". ".join(line.strip() for line in lines), sight)
+        go = {"stage": 0, "panes": ["numerics", "graph"]}
+        yield Finding(ERROR, title, ". ".join(line.strip() for line in lines), go)
 
 
 def _failed(run: Run) -> Iterator[Finding]:
@@ -142,11 +142,11 @@ def _diagnostics(run: Run) -> Iterator[Finding]:
     for stage, found in run.diagnostics():
         if found.severity not in (ERROR, WARNING):
             continue
-        sight: dict[str, Any] = {"stage": stage, "panes": ["graph", "diff"]}
+        go: dict[str, Any] = {"stage": stage, "panes": ["graph", "diff"]}
         if found.op is not None:
-            sight["op"] = run.op_id(found.op)
+            go["op"] = run.op_id(found.op)
         where = f"{run.stages()[stage].pass_name} {found.where}"
-        yield Finding(found.severity, found.message, where, sight)  # fmt: skip
+        yield Finding(found.severity, found.message, where, go)  # fmt: skip
 
 
 def _numbers(run: Run) -> Iterator[Finding]:
@@ -157,13 +157,13 @@ def _numbers(run: Run) -> Iterator[Finding]:
             f" WHERE {column} > 0 ORDER BY id LIMIT 1"
         ).rows
         for value, stage, elements, values in found:
-            sight: dict[str, Any] = {"stage": stage, "panes": ["numerics", "graph"]}
+            go: dict[str, Any] = {"stage": stage, "panes": ["numerics", "graph"]}
             maker = next(iter(run.recording.makers(value)), None)
             if maker is not None:
-                sight["op"] = maker
+                go["op"] = maker
             name = run.recording.value(value).name or value
             yield Finding(severity, f"Value %{name} has {elements:,} {what}",
-                          f"on the example inputs{_more(values - 1)}", sight)  # fmt: skip
+                          f"on the example inputs{_more(values - 1)}", go)  # fmt: skip
 
 
 def _more(count: int) -> str:

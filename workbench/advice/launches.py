@@ -137,7 +137,7 @@ def _unfused(program: Program, cost: Cost, same: Sequence[tuple[Launch, Launch, 
     title = f"{said} runs in a launch of its own{at(readers)}"
     facts = [Fact(f"{reader.kernel} reads what {writer.kernel}{at([writer])} just wrote"
                   + (f"; {len(same)} such pairs" if len(same) > 1 else ""),
-                  program.sight(writer))]  # fmt: skip
+                  program.go(writer))]  # fmt: skip
     spent = program.time_of(list(dict.fromkeys(readers)))
     if spent is not None and spent.unit == "us" and not spent.estimated:
         facts.append(Fact(f"{reader.kernel} takes {units.duration(spent.value)}: {spent.how}"))
@@ -147,7 +147,7 @@ def _unfused(program: Program, cost: Cost, same: Sequence[tuple[Launch, Launch, 
                           {"stage": answer.stage, "open": "rewrites"}))  # fmt: skip
     return Finding(
         severity(cost), title, f"between {writer.kernel} and {reader.kernel}",
-        program.sight(reader), "unfused chain", cost, tuple(facts),
+        program.go(reader), "unfused chain", cost, tuple(facts),
         tuple(_join(program, answer)),
     )  # fmt: skip
 
@@ -218,7 +218,7 @@ def layouts(program: Program) -> Iterator[Finding]:
             yield _layout(program, "layout ping-pong", f"{count} of layout undone again{at(every)}",
                           f"{first.kernel} and {second.kernel}", every, cost,
                           [Fact(f"{b.kernel} puts back what {a.kernel} moved: "
-                                f"{show_bytes(_moved(a))} each way", program.sight(b))
+                                f"{show_bytes(_moved(a))} each way", program.go(b))
                            for a, b in undone[:4]])  # fmt: skip
     rest = [launch for launch in moving if launch not in taken]
     cost = program.time_of(rest)
@@ -226,7 +226,7 @@ def layouts(program: Program) -> Iterator[Finding]:
         yield _layout(program, "layout change", f"{counted(len(rest))} only to change a layout"
                       f"{at(rest)}", ", ".join(dict.fromkeys(r.kernel for r in rest)), rest, cost,
                       [Fact(f"{r.kernel}{at([r])} copies {show_bytes(_moved(r))} from "
-                            f"{_laid(r.reads[0][0])} to {_laid(r.writes[0])}", program.sight(r))
+                            f"{_laid(r.reads[0][0])} to {_laid(r.writes[0])}", program.go(r))
                        for r in sorted(rest, key=lambda r: -_moved(r))[:4]])  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def _layout(program: Program, hazard: str, title: str, detail: str, every: Seque
     if not tries:
         tries = [Try(f"{NOTHING}no layout that a pass chooses is behind it. Let the model keep one "
                      "order of its axes between these lines.")]  # fmt: skip
-    return Finding(severity(cost), title, detail, program.sight(every[0]), hazard, cost,
+    return Finding(severity(cost), title, detail, program.go(every[0]), hazard, cost,
                    tuple(facts), tuple(tries))  # fmt: skip
 
 
@@ -374,14 +374,14 @@ def constant(program: Program) -> Iterator[Finding]:
     dearest = max(mine, key=lambda launch: launch.us or 0.0)
     facts = [Fact(f"{m.kernel}{at([m])} makes {show_bytes(_moved(m))} of "
                   f"{show_bytes(sum(v.type.bytes for v, _ in m.reads))} of constants",
-                  program.sight(m)) for m in mine[:4]]  # fmt: skip
+                  program.go(m)) for m in mine[:4]]  # fmt: skip
     answer = _unfolded(program, dearest)
     if answer is not None:
         facts.append(Fact(f"{answer.pass_label} refused ({answer.condition}): {answer.sentence}",
                           {"stage": answer.stage, "open": "rewrites"}))  # fmt: skip
     yield Finding(
         severity(cost), f"{counted(len(mine))} to compute what is constant{at(mine)}",
-        ", ".join(dict.fromkeys(m.kernel for m in mine)), program.sight(dearest),
+        ", ".join(dict.fromkeys(m.kernel for m in mine)), program.go(dearest),
         "constant work", cost, tuple(facts), tuple(_fold(program, mine)),
     )  # fmt: skip
 
@@ -429,12 +429,12 @@ def twice(program: Program) -> Iterator[Finding]:
     if cost is None:
         return
     facts = [Fact(f"{b.kernel}{at([b])} does what the launch before{at([a])} did",
-                  program.sight(b)) for a, b in again[:4]]  # fmt: skip
+                  program.go(b)) for a, b in again[:4]]  # fmt: skip
     back = take_back(list(program.bench.changed(EliminateCommonSubexpressions.name())))
     tries = back or [Try(f"{NOTHING}what is equal by its text was joined already. Compute it "
                          "once in the model and use the result twice.")]  # fmt: skip
     yield Finding(
         severity(cost), f"{counted(len(again))} to compute what is there already{at(second)}",
-        ", ".join(dict.fromkeys(b.kernel for b in second)), program.sight(second[0]),
+        ", ".join(dict.fromkeys(b.kernel for b in second)), program.go(second[0]),
         "work done twice", cost, tuple(facts), tuple(tries),
     )  # fmt: skip

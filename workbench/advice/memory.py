@@ -87,7 +87,7 @@ def peak(program: Program) -> Iterator[Finding]:
     until = f" until {last.kernel}{at([last])}" if last else ""
     facts = [
         Fact(f"the peak is at {launch.kernel}{at([launch])}, step {launch.at}, which neither reads "
-             "nor writes it", program.sight(launch, "memory", "graph")),
+             "nor writes it", program.go(launch, "memory", "graph")),
         Fact(f"it is written at step {largest.start} and read last at step {largest.end}"),
         *(_alive(program, b, makers) for b in sorted(alive, key=lambda b: -b.size)[:MAX_NAMED]),
     ]  # fmt: skip
@@ -272,7 +272,7 @@ def unread(program: Program) -> Iterator[Finding]:
         return
     every = list(dict.fromkeys(each for each, _ in lost))
     facts = [Fact(f"{each.kernel}{at([each])} writes {show_bytes(v.type.bytes)} that nobody reads",
-                  program.sight(each)) for each, v in lost[:4]]  # fmt: skip
+                  program.go(each)) for each, v in lost[:4]]  # fmt: skip
     back = take_back(list(program.bench.changed(EliminateDeadCode.name())))
     otherwise = Try(f"{NOTHING}dead code is gone, and these kernels make it beside what is read. "
                     "Do not compute it in the model.")  # fmt: skip
@@ -283,7 +283,7 @@ def unread(program: Program) -> Iterator[Finding]:
                         (skip(again.pass_name),))  # fmt: skip
     yield Finding(
         severity(cost), f"{show_bytes(nbytes)} written and never read{at(every)}",
-        ", ".join(dict.fromkeys(each.kernel for each in every)), program.sight(every[0]),
+        ", ".join(dict.fromkeys(each.kernel for each in every)), program.go(every[0]),
         "never read", cost, tuple(facts),
         tuple(back or [otherwise]),
     )  # fmt: skip

@@ -67,8 +67,8 @@ def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: 
                   {"stage": stage, "panes": ["numerics", "diff"]})]  # fmt: skip
     checks = numeric_results.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
     for check in [c for c in checks if c["verdict"] in ("within", "failed")][:MAX_NAMED]:
-        sight = {"stage": stage, "rewrite": check["rewrite"], "panes": ["graph", "diff"]}
-        facts.append(Fact(_checked(check), sight))
+        go = {"stage": stage, "rewrite": check["rewrite"], "panes": ["graph", "diff"]}
+        facts.append(Fact(_checked(check), go))
     pipeline_row = program.bench.row(row["name"])
     tries = [Try(f"{NOTHING}the compile needs {row['name']}. Give the model's numbers a better "
                  "scale at these lines.")]  # fmt: skip

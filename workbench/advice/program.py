@@ -197,7 +197,7 @@ class Program:
 
     # -- words -----------------------------------------------------------------------------------
 
-    def sight(self, launch: Launch, *panes: str) -> dict:
+    def go(self, launch: Launch, *panes: str) -> dict:
         return {"op": launch.id, "kernel": kernel_by_name(self.run).get(launch.kernel),
                 "stage": self.run.version.stages - 1,
                 "panes": list(panes or ("kernels", "graph"))}  # fmt: skip

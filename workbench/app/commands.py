@@ -18,7 +18,7 @@ from workbench.app.run_query import MAX_TEXT
 from workbench.app.turns import Result
 from workbench.app.workspace import Distrust
 from workbench.model import first_bad_pass
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.ui import navigation
 from workbench.ui.updates import held, instead
 from workbench.views import search
@@ -38,17 +38,17 @@ EDITED = "pipeline"
 
 def url(page: Page, command: Command) -> None:
     """The address was changed, by the way back or by hand."""
-    sight = Sight.parse(str(command.get("query", "")))
-    if sight.run != page.sight.run:
-        page.load(sight)
+    state = ViewState.parse(str(command.get("query", "")))
+    if state.run != page.view_state.run:
+        page.load(state)
     elif page.run is None and page.job is None:
-        page.list_at(sight.outside(), push=False)
+        page.list_at(state.outside(), push=False)
     else:
-        page.go(sight, push=False)
+        page.go(state, push=False)
 
 
 def home(page: Page, _command: Command) -> None:
-    page.load(Sight(), push=True)
+    page.load(ViewState(), push=True)
 
 
 def compare(page: Page, command: Command) -> None:
@@ -57,21 +57,23 @@ def compare(page: Page, command: Command) -> None:
     if page.run is not None:
         name = str(command.get("with", "")).strip()
         name = page.workspace.library.name(page.workspace.path(name)) if name else ""
-        sight = navigation.two(page.sight, {**command, "on": True}) if name else page.sight
-        page.go(sight.with_(other=name))
+        state = (
+            navigation.two(page.view_state, {**command, "on": True}) if name else page.view_state
+        )
+        page.go(state.with_(other=name))
 
 
 def swap(page: Page, _command: Command) -> None:
     """Open the recording that is compared with, and compare it with this one."""
     if page.run is not None and page.other is not None:
-        here = page.sight
-        there = Sight(run=here.other, other=here.run, panes=here.panes, fold=here.fold,
+        here = page.view_state
+        there = ViewState(run=here.other, other=here.run, panes=here.panes, fold=here.fold,
                       views=here.views)  # fmt: skip
         page.load(there, push=True)
 
 
 def search_for(page: Page, command: Command) -> None:
-    text, run, sight = str(command.get("text", "")), page.run, page.sight
+    text, run, state = str(command.get("text", "")), page.run, page.view_state
     if run is None:
         return
 
@@ -79,7 +81,7 @@ def search_for(page: Page, command: Command) -> None:
         told: dict[str, Any] = {"text": text, "asking": command.get("asking"), "hits": []}
         try:
             with run.lock:
-                told |= asdict(search.find(run, sight, text))
+                told |= asdict(search.find(run, state, text))
         except Exception as error:  # an expression that is none while it is typed, or a fault
             told["problem"] = instead("search", error)
         answer = json.dumps(told)
@@ -97,11 +99,11 @@ def open_(page: Page, command: Command) -> None:
     page.problem = None
     if what.lower().endswith(".run"):
         path = page.workspace.path(what)
-        page.load(Sight(run=page.workspace.library.name(path)), push=True)
+        page.load(ViewState(run=page.workspace.library.name(path)), push=True)
         return
     origin = page.origin if command.get("again") else None
     if origin is not None and origin.what == what:
-        page.start(page.workspace.job(what, {**origin.options, **command}), origin.sight)
+        page.start(page.workspace.job(what, {**origin.options, **command}), origin.view_state)
     else:
         page.start(page.workspace.job(what, command))
 
@@ -109,8 +111,8 @@ def open_(page: Page, command: Command) -> None:
 def again(page: Page, _command: Command) -> None:
     """The start page with this recording's model and options filled in; the new recording is then
     shown where this one was left."""
-    origin = None if page.run is None else rerun.origin(page.workspace, page.run, page.sight)
-    page.load(Sight(), push=True)
+    origin = None if page.run is None else rerun.origin(page.workspace, page.run, page.view_state)
+    page.load(ViewState(), push=True)
     page.origin = origin
     page.show_start()
 
@@ -122,7 +124,7 @@ def take_tour(page: Page, _command: Command) -> None:
     def then(entries: Result) -> None:
         suited = [e for e in entries() if tour.suits(e)]
         if suited:
-            page.load(Sight(run=suited[0].name), push=True)
+            page.load(ViewState(run=suited[0].name), push=True)
         else:
             page.start(page.workspace.job(tour.MODEL, tour.OPTIONS))
         page.begin_tour()
@@ -187,18 +189,18 @@ def _edited_ended(page: Page, job: Compile, start: str, view: str) -> None:
     if job.outcome != "finished":
         told = rerun.failure(page.workspace, job)
         _tell_pipeline(page, told)
-        if not set(EDITING) & set(page.sight.panes):
+        if not set(EDITING) & set(page.view_state.panes):
             page.tell(told["error"], error=job.outcome == "failed")
         return
     _tell_pipeline(page, {"state": "done"})
-    page.load(rerun.sight(page.workspace, page.sight, job, start, view), push=True)
+    page.load(rerun.state_of(page.workspace, page.view_state, job, start, view), push=True)
 
 
 def hold(page: Page, command: Command) -> None:
     """What a compile that waits before a pass is to do (``do``, see
     :mod:`workbench.model.stepping`)."""
     if page.job is not None:
-        page.job.tell({"do": str(command.get("do", "")), "stops": list(page.sight.stops)})
+        page.job.tell({"do": str(command.get("do", "")), "stops": list(page.view_state.stops)})
         page.show_bar()
 
 
@@ -240,7 +242,7 @@ def bisect(page: Page, command: Command) -> None:
     run = page.run
     if run is None:
         return
-    if "bisect" not in page.sight.panes:
+    if "bisect" not in page.view_state.panes:
         page.move(lambda r, s: navigation.move("show", r, s, {**command, "view": "bisect"}))
     kept = first_bad_pass.newest(run.path, run.identity) is not None
     if command.get("again") or not (kept or page.working is not None):
@@ -320,11 +322,11 @@ def annotate(page: Page, command: Command) -> None:
 def find_runs(page: Page, command: Command) -> None:
     """Another search, or another part of what it found, on the first page."""
     if page.run is None and page.job is None:
-        sight = Sight.of({
+        state = ViewState.of({
             "find": str(command.get("find", ""))[:MAX_TEXT], "skip": str(command.get("skip") or ""),
             "shelf": str(command.get("shelf", "")),
         })  # fmt: skip
-        page.list_at(sight, push=bool(command.get("push", True)))
+        page.list_at(state, push=bool(command.get("push", True)))
 
 
 # -- by name --------------------------------------------------------------------------------------
@@ -344,8 +346,8 @@ LOOKING = {"url", "home", "search", "open", "compare", "swap", "runs"}
 def opens(name: str, command: Command) -> list[str]:
     """The recordings that a command shows, by their names."""
     if name == "url":
-        sight = Sight.parse(str(command.get("query", "")))
-        return [sight.run, sight.other]
+        state = ViewState.parse(str(command.get("query", "")))
+        return [state.run, state.other]
     what = str(command.get({"open": "what", "compare": "with"}.get(name, ""), "")).strip()
     return [what] if what.lower().endswith(".run") else []
 

@@ -14,7 +14,7 @@ from workbench.app import runs, searches
 from workbench.app.compiles import Compile
 from workbench.app.turns import Result
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 if TYPE_CHECKING:
     from workbench.app.page import Page
@@ -171,8 +171,8 @@ class Growth:
         page = self._page
         held = page.job is not None and page.job.job.get("hold")
         newest = run.version.stages - 1
-        if held and newest >= stages and page.sight.stage in (None, stages - 1):
-            page.sight = page.sight.with_(stage=newest, rewrite=None)
+        if held and newest >= stages and page.view_state.stage in (None, stages - 1):
+            page.view_state = page.view_state.with_(stage=newest, rewrite=None)
 
     def _quietly(self, action: Callable[[], None]) -> None:
         with suppress(UserError):  # the recording is being created at this moment
@@ -189,12 +189,12 @@ class Growth:
             page.take_place()
         if job.outcome == "failed" and job.error is not None:
             if page.run is None:
-                page.sight = page.sight.outside()
+                page.view_state = page.view_state.outside()
             page.tell(job.error, error=True)
         elif job.outcome == "cancelled":
             fix = "the stages it finished are kept" if page.run is not None else ""
             if page.run is None:
-                page.sight = Sight()
+                page.view_state = ViewState()
                 page.show_start()
             page.tell({"what": "The compile was cancelled.", "fix": fix})
         page.refresh()

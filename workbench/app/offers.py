@@ -8,7 +8,7 @@ from typing import Any
 from workbench.app.run_entry import Entry
 from workbench.app.workspace import Workspace
 from workbench.queries.run import Run
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 
 #: How long what was found in the library is offered before somebody looks again (seconds).
 LOOK = 5.0
@@ -25,9 +25,9 @@ class Offers:
         self._looked: tuple[str, float] = ("", 0.0)
         self._found: list[Entry] = []
 
-    def look(self, run: Run, sight: Sight) -> bool:
+    def look(self, run: Run, state: ViewState) -> bool:
         """Look for them where a shown view can use them; True where they are others now."""
-        if not any(VIEWS[name].two for name in sight.panes):
+        if not any(VIEWS[name].two for name in state.panes):
             return False
         model, now = str(run.meta().get("model", "")), time.monotonic()
         if self._looked[0] == model and now - self._looked[1] < LOOK:
@@ -36,13 +36,13 @@ class Offers:
         before, self._found = self._found, self._workspace.alike(model, MAX_OFFERED)
         return before != self._found
 
-    def facts(self, run: Run, sight: Sight, other: Run | None) -> dict[str, Any]:
+    def facts(self, run: Run, state: ViewState, other: Run | None) -> dict[str, Any]:
         """``views``: the titles of the switch of each view that can show two; ``on``: those that
         do; ``other``: the name of what is compared with; ``offered``: what else can be."""
         return {
             "views": {name: view.two for name, view in VIEWS.items() if view.two},
-            "on": [name for name in sight.panes if VIEWS[name].two and sight.shows_two(name)],
-            "other": sight.other if other is not None else "",
+            "on": [name for name in state.panes if VIEWS[name].two and state.shows_two(name)],
+            "other": state.other if other is not None else "",
             "offered": [
                 {"name": e.name, "target": e.target, "variant": e.variant, "total_ms": e.total_ms,
                  "began": e.began}

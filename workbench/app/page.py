@@ -1,8 +1,8 @@
-"""One open page: its sight, and what a person asks it for.
+"""One open page: its state, and what a person asks it for.
 
 Commands arrive on the server's loop, which all pages share: it does not wait until others have
 derived what they show of a recording.  What they ask for is read in a thread of the page's own, in
-the order in which they came.  What the views show of the sight is in :mod:`workbench.app.shown`.
+the order in which they came.  What the views show of the state is in :mod:`workbench.app.shown`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from workbench.app.turns import Result, Turn, Turns
 from workbench.app.workspace import Workspace
 from workbench.queries import executions
 from workbench.queries.run import Run
-from workbench.state.view_state import PRESETS, VIEWS, Sight
+from workbench.state.view_state import PRESETS, VIEWS, ViewState
 from workbench.ui import navigation
 from workbench.ui.updates import unexpected
 
@@ -56,13 +56,13 @@ class Page:
                  role: str = EDITOR):  # fmt: skip
         self.workspace, self.document = workspace, document
         self.user, self.viewer = user, role != EDITOR
-        self.sight = Sight()
+        self.view_state = ViewState()
         self.run: Run | None = None
         self.other: Run | None = None
         self.job: Compile | None = None  # that writes what is shown
         self.problem: dict[str, str] | None = None
         self.origin: rerun.Origin | None = None  # what the first page compiles again
-        self._place: Sight | None = None  # where the recording that is made is to be shown
+        self._place: ViewState | None = None  # where the recording that is made is to be shown
         self.asides = Asides()
         self.searches = searches.Searches()
         self._tour: dict[str, Any] | None = None
@@ -87,13 +87,13 @@ class Page:
         self.growth = Growth(self)
         self._listen()
         with self.browser.making():
-            self.load(Sight.parse(query))
+            self.load(ViewState.parse(query))
 
     def first_modules(self) -> list[str]:
-        """The modules that the first sight needs, for the browser to fetch beforehand."""
+        """The modules that the first view needs, for the browser to fetch beforehand."""
         if self.run is None:
             return ["bar", "start"]
-        return ["bar", "passes", "inspector", *self.sight.panes]
+        return ["bar", "passes", "inspector", *self.view_state.panes]
 
     def opening(self) -> dict[str, Any]:
         """What the page says until it is drawn: ``title``, and the ``findings`` about what it
@@ -145,7 +145,7 @@ class Page:
                 navigation.is_quick(name, command),
             )
         else:
-            there = {self.sight.run, self.sight.other, ""}
+            there = {self.view_state.run, self.view_state.other, ""}
             wanted = [each for each in commands.opens(name, command) if each not in there]
             self.in_turn(
                 partial(self._do, name, command),
@@ -175,30 +175,30 @@ class Page:
         self._listing.end()
         self.in_turn(then, work)
 
-    def move(self, move: Callable[[Run | None, Sight], Sight], push: bool = True,
+    def move(self, move: Callable[[Run | None, ViewState], ViewState], push: bool = True,
              quick: bool = False) -> None:  # fmt: skip
         """Go where a command leads; say so where there is nothing further.  ``quick``: it takes no
         time, so it is done on the loop where the recording is free."""
 
-        def work() -> Sight | None:
+        def work() -> ViewState | None:
             run = self.run
             if run is None and self.job is None:
                 return None
             with nullcontext() if run is None else run.lock:
-                return move(run, self.sight)
+                return move(run, self.view_state)
 
         def then(result: Result) -> None:
             self._commands += 1
             try:
-                sight = result()
+                state = result()
             except Exception as error:
                 self.refresh()  # what had begun to be derived
                 if not isinstance(error, navigation.Nowhere):
                     raise
                 self.tell({"what": str(error)})
                 return
-            if sight is not None:
-                self.go(sight, push)
+            if state is not None:
+                self.go(state, push)
 
         run = self.run
         if quick and self._turns.idle:
@@ -231,15 +231,15 @@ class Page:
 
     # -- going somewhere -------------------------------------------------------------------------
 
-    def go(self, sight: Sight, push: bool = True) -> None:
-        """Show another sight; ``push``: the way back leads through it."""
-        self._push = push and sight != self.sight
-        self.sight = sight
+    def go(self, state: ViewState, push: bool = True) -> None:
+        """Show another view state; ``push``: the way back leads through it."""
+        self._push = push and state != self.view_state
+        self.view_state = state
         self._open_other()
         self.refresh()
 
-    def load(self, sight: Sight, push: bool = False) -> None:
-        """Show the recording that ``sight`` names, or the start page."""
+    def load(self, state: ViewState, push: bool = False) -> None:
+        """Show the recording that ``state`` names, or the start page."""
         commands.leave(self)
         self._push = push
         if self.run is not None:
@@ -249,10 +249,10 @@ class Page:
         self._listing.end()
         self._tour = None
         self.shown.clear()
-        if sight.run:
-            self.guard(partial(self._open_recording, sight.run))
+        if state.run:
+            self.guard(partial(self._open_recording, state.run))
         found = self.run is not None or self.job is not None  # a compile that has yet to write it
-        self.sight = sight if found else sight.outside()
+        self.view_state = state if found else state.outside()
         if not found:
             self.show_start()
         self._open_other()
@@ -287,19 +287,19 @@ class Page:
         self.refresh()
 
     def _open_other(self) -> None:
-        """Have the recording open that the sight compares with."""
-        wanted, there = self.sight.other, self.other
+        """Have the recording open that the view state compares with."""
+        wanted, there = self.view_state.other, self.other
         if there is not None and self.workspace.library.name(there.path) != wanted:
             self.workspace.release(there)
             self.other = None
         if not wanted or self.other is not None:
             return
-        self.sight = self.sight.with_(other="")  # where it cannot be opened
+        self.view_state = self.view_state.with_(other="")  # where it cannot be opened
         self.guard(partial(self._take_other, wanted))
 
     def _take_other(self, name: str) -> None:
         self.other = self.workspace.acquire(self.workspace.path(name))
-        self.sight = self.sight.with_(other=self.workspace.library.name(self.other.path))
+        self.view_state = self.view_state.with_(other=self.workspace.library.name(self.other.path))
 
     def _open_recording(self, name: str) -> None:
         path = self.workspace.path(name)
@@ -317,7 +317,7 @@ class Page:
     def refresh(self) -> None:
         """Show what is new in the views that can be seen."""
         self.shown.outdate()
-        layout = self.sight.panes, self.sight.zoom, self.sight.fold, self.run is None
+        layout = self.view_state.panes, self.view_state.zoom, self.view_state.fold, self.run is None
         if layout != self._layout:
             # A view must have its place before it gets data: it centres what is selected.
             self._layout = layout
@@ -333,8 +333,8 @@ class Page:
     # -- the bar and the start page --------------------------------------------------------------
 
     def show_bar(self, done: bool = True) -> None:
-        """``done``: all views show the sight (the page stops saying that it works)."""
-        run, job = self.run, self.job
+        """``done``: all views show the view state (the page stops saying that it works)."""
+        run, job, state = self.run, self.job, self.view_state
         shown: dict[str, Any] | None = None
         if run is not None:
             meta = run.meta()
@@ -351,19 +351,19 @@ class Page:
             shown = {"model": str(job.job["model"]), "path": str(job.path), "detail": "starting"}
         messages = self.shown.messages
         if run is None and job is not None:
-            messages = {n: {"what": f"{job.progress['what']} …"} for n in self.sight.panes}
+            messages = {n: {"what": f"{job.progress['what']} …"} for n in state.panes}
         facts = {
             "run": shown, "start": run is None and job is None,
-            "query": self.sight.query(), "push": self._push,
+            "query": state.query(), "push": self._push,
             "done": done and not self._turns.hurried,
-            "panes": self.sight.panes, "zoom": self.sight.zoom, "fold": self.sight.fold,
+            "panes": state.panes, "zoom": state.zoom, "fold": state.fold,
             "views": [{"name": n, "title": v.title, "key": v.key} for n, v in VIEWS.items()],
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
             "wide": [n for n, view in VIEWS.items() if view.wide],
             "messages": messages, "notice": self._notice, "job": self.job_facts(),
             "user": self.user, "viewer": self.viewer,
             "tour": self._tour_facts(), "commands": self._commands,
-            "two": None if run is None else self.shown.offers.facts(run, self.sight, self.other),
+            "two": None if run is None else self.shown.offers.facts(run, state, self.other),
         }  # fmt: skip
         self.browser.set("bar", data=json.dumps(finite(facts)))
         self._push = False
@@ -394,7 +394,7 @@ class Page:
             self._tour = None  # the compile failed or was cancelled, which is told
         elif not self._tour.get("asked"):
             self._tour = {**self._tour, "asked": True}
-            self.in_turn(self._guide, partial(_steps, run, self.sight.run))
+            self.in_turn(self._guide, partial(_steps, run, self.view_state.run))
         return self._tour
 
     def _guide(self, result: Result) -> None:
@@ -411,15 +411,15 @@ class Page:
         self.browser.set("start", data=json.dumps(finite(facts)))
         self.list_runs()
 
-    def list_at(self, sight: Sight, push: bool) -> None:
+    def list_at(self, state: ViewState, push: bool) -> None:
         """Show another part of the library."""
-        self.sight, self._push = sight, push
+        self.view_state, self._push = state, push
         self.list_runs()
         self.show_bar()
 
     def list_runs(self, quick: bool = False) -> None:
         """Show the library, and what is new in it as it is read."""
-        self.aside_of_views(self._listing.begin(self.sight, quick))
+        self.aside_of_views(self._listing.begin(self.view_state, quick))
 
     def _show_runs(self, detail: str) -> None:
         if detail != self.roots["start"].detail:
@@ -445,7 +445,7 @@ class Page:
 
     # -- compiling ---------------------------------------------------------------------------------
 
-    def start(self, job: dict[str, Any], place: Sight | None = None) -> None:
+    def start(self, job: dict[str, Any], place: ViewState | None = None) -> None:
         """Compile into a new recording, and show it as it grows, in the panes of ``place`` and in
         the end at its pass."""
         made = self.workspace.compiles.start(job, self.user)
@@ -457,7 +457,7 @@ class Page:
         self.growth.stay_with_held()
         self.shown.clear()
         self.shown.messages = {}
-        self.sight = rerun.beside(place, self.workspace.library.name(made.path))
+        self.view_state = rerun.beside(place, self.workspace.library.name(made.path))
         self._place, self.origin = place, None
         self._push = True
         self.show_bar()
@@ -466,15 +466,15 @@ class Page:
         """The compile is done: show the pass that was shown of the recording that it repeats,
         unless the user has gone elsewhere."""
         place, self._place = self._place, None
-        if place is None or self.run is None or self.sight.stage is not None:
+        if place is None or self.run is None or self.view_state.stage is not None:
             return
         found = next((s.index for s in self.run.stages() if s.pass_name == place.find), None)
-        self.sight = self.sight.with_(stage=found)
+        self.view_state = self.view_state.with_(stage=found)
 
     def _search_ended(self, view: str, job: Compile) -> None:
         self.searches.ended(view, job)
         self.refresh()
-        if job.outcome == "failed" and job.error is not None and view not in self.sight.panes:
+        if job.outcome == "failed" and job.error is not None and view not in self.view_state.panes:
             self.tell(job.error, error=True)
 
 

@@ -14,7 +14,7 @@ from workbench.app.workspace import Distrust, Workspace, as_recorded
 from workbench.model import edits, pipeline_editor, recorded_model
 from workbench.queries.numeric_results import FRAMEWORK
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 
 def execution(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,22 +68,22 @@ def job(
 class Origin:
     """A recording whose model is compiled again from the first page: what it is called there, the
     ``options`` that the form does not show (sizes, pipeline edit, options of the target), those
-    that it does (``form``), what the hidden ones come to in ``words``, and the sight that is left;
-    its ``find`` is the name of the shown pass."""
+    that it does (``form``), what the hidden ones come to in ``words``, and the view state that is
+    left; its ``find`` is the name of the shown pass."""
 
     what: str
     options: Mapping[str, Any]
     form: Mapping[str, Any]
     words: str
     name: str
-    sight: Sight
+    view_state: ViewState
 
     def to_json(self) -> dict[str, Any]:
         return {"what": self.what, **self.form, "words": self.words, "name": self.name,
-                "query": self.sight.with_(find="").query()}  # fmt: skip
+                "query": self.view_state.with_(find="").query()}  # fmt: skip
 
 
-def origin(workspace: Workspace, run: Run, left: Sight) -> Origin:
+def origin(workspace: Workspace, run: Run, left: ViewState) -> Origin:
     """How the model of a recording was compiled.  Code that a recording from elsewhere brings is
     left out."""
     meta = run.meta()
@@ -109,19 +109,19 @@ def origin(workspace: Workspace, run: Run, left: Sight) -> Origin:
                   left.with_(find=shown))  # fmt: skip
 
 
-def beside(place: Sight | None, name: str) -> Sight:
-    """The sight of a recording that is being made: in the panes of ``place``, compared with what is
-    shown there."""
+def beside(place: ViewState | None, name: str) -> ViewState:
+    """The view state of a recording that is being made: in the panes of ``place``, compared with
+    what is shown there."""
     if place is None:
-        return Sight(run=name)
+        return ViewState(run=name)
     views = tuple((view, text) for view, text in place.views if view != "pipeline")
-    return Sight(run=name, other=place.run, panes=place.panes, zoom=place.zoom, fold=place.fold,
+    return ViewState(run=name, other=place.run, panes=place.panes, zoom=place.zoom, fold=place.fold,
                  views=views)  # fmt: skip
 
 
-def sight(
-    workspace: Workspace, before: Sight, made: Compile, start: str, view: str = ""
-) -> Sight:  # fmt: skip
+def state_of(
+    workspace: Workspace, before: ViewState, made: Compile, start: str, view: str = ""
+) -> ViewState:  # fmt: skip
     """What is shown when a compile has finished: its recording, compared with the one before, at
     the pass that it began with; in ``view``, else in the panes as they were."""
     path = made.path
@@ -132,7 +132,7 @@ def sight(
         workspace.release(run)
     views = tuple((name, text) for name, text in before.views if name != "pipeline")
     panes, zoom = ((view,), None) if view else (before.panes, before.zoom)
-    return Sight(run=workspace.library.name(path), other=before.run, stage=stage,
+    return ViewState(run=workspace.library.name(path), other=before.run, stage=stage,
                  panes=panes, zoom=zoom, fold=before.fold, views=views)  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from workbench.app.library import Library, Tags
 from workbench.app.run_index import Found
 from workbench.app.run_query import SORTS
 from workbench.queries.numeric_results import sent
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.ui.updates import unexpected
 
 log = logging.getLogger("workbench")
@@ -30,31 +30,31 @@ READING = 0.4
 LOOK = 2.0
 
 
-def facts(library: Library, sight: Sight, viewer: bool = False) -> dict[str, Any]:
-    """What the first page shows of the library for a sight: ``runs`` of ``total`` found among
+def facts(library: Library, state: ViewState, viewer: bool = False) -> dict[str, Any]:
+    """What the first page shows of the library for a state: ``runs`` of ``total`` found among
     ``known``, of which ``pending`` are still to be read; how many are ``deleted``, how many
     files ``uploaded``; where they are asked for the ``trash``, the ``uploads`` (a ``viewer`` gets
     nothing to restore or delete them by) and a ``trend``."""
     problem, found, trend = None, Found([], 0, 0, 0), None
     try:
-        found = library.listing(sight.find, LISTED, sight.skip or 0)
-        if not found.entries and sight.skip:  # what stood there has gone
-            found = library.listing(sight.find, LISTED)
-            sight = sight.with_(skip=None)
-        trend = _trend(library, sight.find) if sight.shelf == "trend" else None
+        found = library.listing(state.find, LISTED, state.skip or 0)
+        if not found.entries and state.skip:  # what stood there has gone
+            found = library.listing(state.find, LISTED)
+            state = state.with_(skip=None)
+        trend = _trend(library, state.find) if state.shelf == "trend" else None
     except UserError as error:
         problem = error.to_json()["error"]
     return {
-        "find": sight.find, "skip": sight.skip or 0, "shelf": sight.shelf, "listed": LISTED,
+        "find": state.find, "skip": state.skip or 0, "shelf": state.shelf, "listed": LISTED,
         "sorts": list(SORTS), "runs": _sent(map(asdict, found.entries)),
         "total": found.total, "known": found.known, "pending": found.pending,
         "deleted": len(library.trash), "uploaded": len(library.uploads),
         "trend": trend, "problem": problem,
         "trash": [asdict(gone) | ({"token": ""} if viewer else {})
-                  for gone in library.deleted()[:MAX_TRASH]] if sight.shelf == "trash" else None,
+                  for gone in library.deleted()[:MAX_TRASH]] if state.shelf == "trash" else None,
         "uploads": [asdict(each) | ({"token": ""} if viewer else {})
                     for each in library.uploads.content()[:MAX_TRASH]]
-                   if sight.shelf == "uploads" else None,
+                   if state.shelf == "uploads" else None,
     }  # fmt: skip
 
 
@@ -88,7 +88,7 @@ class Listing:
         """Nobody looks at it any more."""
         self._number += 1
 
-    def begin(self, sight: Sight, quick: bool = False) -> Callable[[], None]:
+    def begin(self, state: ViewState, quick: bool = False) -> Callable[[], None]:
         """The work that shows the library as it was indexed, then reads what is new.  ``quick``:
         only look whether something has changed."""
         self._number += 1
@@ -97,7 +97,7 @@ class Listing:
 
         def work() -> None:
             try:
-                self._follow(number, sight, quick)
+                self._follow(number, state, quick)
             except UserError as error:
                 self._failed(error.to_json()["error"])
             except Exception as error:  # a thread's exception would vanish
@@ -106,13 +106,13 @@ class Listing:
 
         return work
 
-    def _follow(self, number: int, sight: Sight, quick: bool) -> None:
+    def _follow(self, number: int, state: ViewState, quick: bool) -> None:
         if not quick:
             self._shown = None
         while number == self._number:
             version = self._library.version()
             if version != self._shown:
-                self._show(json.dumps(finite(facts(self._library, sight, self._viewer))))
+                self._show(json.dumps(finite(facts(self._library, state, self._viewer))))
                 self._shown = version
             pending = self._library.index.refresh(READING, quick)
             if not pending and self._library.version() == self._shown:

@@ -232,14 +232,14 @@ async def _warm(url: str) -> None:
 def _first_query(workspace: Workspace, opened: str | Path | None, job: dict | None) -> str:
     if opened is None:
         return ""
-    from workbench.state.view_state import Sight
+    from workbench.state.view_state import ViewState
 
     if str(opened).lower().endswith(".run"):
         path = Path(opened).expanduser().absolute()
         workspace.release(workspace.acquire(path))  # says now what is wrong with it
-        return Sight(run=workspace.library.name(path)).query()
+        return ViewState(run=workspace.library.name(path)).query()
     made = workspace.compiles.start(workspace.own_job(str(opened), job or {}))
-    return Sight(run=workspace.library.name(made.path)).query()
+    return ViewState(run=workspace.library.name(made.path)).query()
 
 
 def _free_port(address: str, port: int) -> int:

@@ -24,7 +24,7 @@ from workbench import views
 from workbench.app.offers import Offers
 from workbench.queries.run import Run
 from workbench.state.url_text import short
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 from workbench.ui import navigation
 from workbench.ui.prefetch import pieces
 from workbench.ui.updates import Message, Showing, Update, held, unexpected
@@ -52,7 +52,9 @@ class Shown:
         self._showing = Showing()
         self._selections: dict[str, dict[str, Any]] = {}
         self._states: dict[str, dict[str, Any]] = {}
-        self._telling: Counter[str] = Counter()  # states told by views, which the sight lacks yet
+        self._telling: Counter[str] = (
+            Counter()
+        )  # states told by views, which the view state lacks yet
         self._generation = 0
 
     def listen(self) -> None:
@@ -77,11 +79,11 @@ class Shown:
         self._generation += 1
 
     def begin(self) -> None:
-        """Derive what the page's sight shows."""
+        """Derive what the page's view state shows."""
         page = self._page
-        alone = page.sight.panes == ("overview",) and not page.sight.shows_two("overview")
+        alone = page.view_state.panes == ("overview",) and not page.view_state.shows_two("overview")
         if page.browser.is_making and alone and _is_free(page.run):
-            self._derive(self._generation, page.sight, page.run)  # takes milliseconds
+            self._derive(self._generation, page.view_state, page.run)  # takes milliseconds
             if page.run is not None:
                 rest = partial(self._submit, self._look_around)
                 page.browser.when_ready(
@@ -90,54 +92,54 @@ class Shown:
         else:
             self._submit(self._work)
 
-    def _submit(self, work: Callable[[int, Sight, Run | None], None]) -> None:
+    def _submit(self, work: Callable[[int, ViewState, Run | None], None]) -> None:
         """In the page's thread: ``work`` for what is shown now."""
         page = self._page
-        page.aside_of_views(partial(work, self._generation, page.sight, page.run))
+        page.aside_of_views(partial(work, self._generation, page.view_state, page.run))
 
-    def _work(self, generation: int, sight: Sight, run: Run | None) -> None:
+    def _work(self, generation: int, view_state: ViewState, run: Run | None) -> None:
         page = self._page
         try:
-            self._derive(generation, sight, run)
-            self._look_around(generation, sight, run)
+            self._derive(generation, view_state, run)
+            self._look_around(generation, view_state, run)
         except Exception as error:  # a thread's exception would vanish, and the page stay empty
             log.exception("the page could not be derived")
             told = unexpected(error)
             page.browser.later(lambda: page.tell(told, error=True))
 
-    def _look_around(self, generation: int, sight: Sight, run: Run | None) -> None:
+    def _look_around(self, generation: int, view_state: ViewState, run: Run | None) -> None:
         """When what is shown is there: what it can be compared with, then what comes next."""
         if run is None:
             return
         known, self.not_executable = (
             self.not_executable, self._page.workspace.not_executable(run)
         )  # fmt: skip
-        if self.offers.look(run, sight) or known != self.not_executable:
+        if self.offers.look(run, view_state) or known != self.not_executable:
             self._page.browser.later(partial(self._show_offers, generation))
-        self._look_ahead(generation, sight, run)
+        self._look_ahead(generation, view_state, run)
 
     def _show_offers(self, generation: int) -> None:
         if generation == self._generation:
             self._page.show_bar()
 
-    def _derive(self, generation: int, sight: Sight, run: Run | None) -> None:
+    def _derive(self, generation: int, view_state: ViewState, run: Run | None) -> None:
         """Derive what changed, then show it on the loop."""
         page = self._page
         messages: dict[str, Message] = {}
         made: list[Update] = []
         began = time.perf_counter()
         if run is not None:
-            for name in sight.panes:
+            for name in view_state.panes:
                 if hasattr(views.module(name), "choices"):
                     made.append(Update(name, {"detail": self.choices(name)}))
-            for update in self._showing.updates(sight, run, page.other, messages):
+            for update in self._showing.updates(view_state, run, page.other, messages):
                 if generation != self._generation:
                     return
                 made.append(update)
                 if time.perf_counter() - began > TOGETHER:
-                    page.browser.later(partial(self._apply, generation, sight, made))
+                    page.browser.later(partial(self._apply, generation, view_state, made))
                     made, began = [], time.perf_counter()
-        page.browser.later(partial(self._apply, generation, sight, made, messages))
+        page.browser.later(partial(self._apply, generation, view_state, made, messages))
 
     def choices(self, name: str) -> str:
         """The ``detail`` of a view that compares or searches: the library, what may run here, how
@@ -151,10 +153,10 @@ class Shown:
                 "token": page.workspace.token if may else ""}  # fmt: skip
         return json.dumps(finite({**found, **more}))
 
-    def _look_ahead(self, generation: int, sight: Sight, run: Run) -> None:
+    def _look_ahead(self, generation: int, view_state: ViewState, run: Run) -> None:
         """Make what the next keys lead to ready, piece by piece, while nobody waits."""
         with run.lock:
-            work = list(pieces(run, sight)) if run.version.stages else []
+            work = list(pieces(run, view_state)) if run.version.stages else []
         self._ahead(generation, run, iter(work))
 
     def _ahead(self, generation: int, run: Run, work: Iterator[Callable[[], Any]]) -> None:
@@ -171,15 +173,15 @@ class Shown:
         time.sleep(0)  # the server's loop first
         self._page.aside_of_views(partial(self._ahead, generation, run, work))
 
-    def _apply(self, generation: int, sight: Sight, made: list[Update],
+    def _apply(self, generation: int, view_state: ViewState, made: list[Update],
                messages: dict[str, Message] | None = None) -> None:  # fmt: skip
-        """Show what was made of ``sight``, in one message: the browser then draws once.
-        ``messages``: instead of views, and this is all of the sight."""
+        """Show what was made of ``state``, in one message: the browser then draws once.
+        ``messages``: instead of views, and this is all of the view_state."""
         if generation != self._generation:
             return
         with unlocked():
             for update in made:
-                if "state" in update.values and self._is_old_state(update.name, sight):
+                if "state" in update.values and self._is_old_state(update.name, view_state):
                     continue
                 self._update(update.name, update.values)
                 self._showing.sent(update)
@@ -187,11 +189,11 @@ class Shown:
                 self.messages = messages
                 self._page.show_bar()
 
-    def _is_old_state(self, name: str, sight: Sight) -> bool:
-        """Whether somebody has set something in the view since ``sight`` was shown: a live run is
+    def _is_old_state(self, name: str, view_state: ViewState) -> bool:
+        """Whether somebody has set something in the view since ``state`` was shown: a live run is
         derived all the time, and must not undo it."""
-        now = self._page.sight.own_state(name)
-        return bool(self._telling[name]) or now != sight.own_state(name)
+        now = self._page.view_state.own_state(name)
+        return bool(self._telling[name]) or now != view_state.own_state(name)
 
     def _update(self, name: str, updates: dict[str, Any]) -> None:
         root = self._page.roots[name]
@@ -226,11 +228,11 @@ class Shown:
     def _keep_state(self, name: str, state: Any) -> None:
         page = self._page
         self._telling[name] -= 1
-        if page.sight.own_state(name) == state:
+        if page.view_state.own_state(name) == state:
             return
-        was, page.sight = page.sight, page.sight.remember(name, state or {})
-        text = page.sight.view_state(name)
-        if text and not short(text) and short(was.view_state(name)):
+        was, page.view_state = page.view_state, page.view_state.remember(name, state or {})
+        text = page.view_state.remembered_text(name)
+        if text and not short(text) and short(was.remembered_text(name)):
             what = f"{VIEWS[name].title}: too much for the address of this page"
             page.tell({"what": what, "fix": "reloading loses it; what is run is kept with its run"})
         page.show_bar()
@@ -248,12 +250,12 @@ class Shown:
     def _answer(self, name: str, request: Mapping[str, Any]) -> Any:
         """What the browser module of view ``name`` asks for; in the page's thread."""
         page = self._page
-        run, other, sight = page.run, page.other, page.sight
+        run, other, view_state = page.run, page.other, page.view_state
         if run is None:
             raise ValueError("no recording is open")
-        runs = views.runs_for(name, sight, run, other)
+        runs = views.runs_for(name, view_state, run, other)
         with held(*runs):
-            answer = views.answer(name, runs, sight, dict(request))
+            answer = views.answer(name, runs, view_state, dict(request))
         if name == "pipeline":
             page.workspace.typed.hear(page.user, request, answer)
         return answer

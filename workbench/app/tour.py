@@ -9,7 +9,7 @@ from typing import Any
 from workbench.app.library import Entry
 from workbench.queries.kernel_table import table
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 #: The sample model that the tour shows; its weights are trained when it is built.
 MODEL = "digits-cnn"
@@ -19,13 +19,13 @@ OPTIONS: Mapping[str, Any] = {"check": True, "execute": True}
 
 @dataclass(frozen=True)
 class Step:
-    """``place``: a CSS selector of what ``text`` is about, which the page outlines; ``sight`` is
+    """``place``: a CSS selector of what ``text`` is about, which the page outlines; ``state`` is
     shown meanwhile."""
 
     title: str
     text: str
     place: str
-    sight: Sight
+    view_state: ViewState
 
 
 def suits(entry: Entry) -> bool:
@@ -39,12 +39,12 @@ def steps(run: Run, name: str) -> list[dict[str, Any]]:
     """The steps as the page takes them: ``title``, ``text``, ``place`` and the ``query`` of the
     URL; ``name``: the recording's in the URL."""
     return [
-        {"title": s.title, "text": s.text, "place": s.place, "query": s.sight.query()}
-        for s in _steps(run, Sight(run=name))
+        {"title": s.title, "text": s.text, "place": s.place, "query": s.view_state.query()}
+        for s in _steps(run, ViewState(run=name))
     ]
 
 
-def _steps(run: Run, start: Sight) -> Iterator[Step]:
+def _steps(run: Run, start: ViewState) -> Iterator[Step]:
     yield Step(
         "Overview",
         "The run in figures, then what deserves a look, worst first, then how each pass changed"

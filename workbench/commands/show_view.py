@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from core_compiler.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 
 if TYPE_CHECKING:
     from workbench.queries.run import Run, Runs
@@ -77,7 +77,7 @@ def run(arguments) -> None:
     emit(arguments, lambda: as_lists(data), lambda: text(data["data"]) if text else "")
 
 
-def _sight(arguments, run: Run) -> Sight:
+def _sight(arguments, run: Run) -> ViewState:
     """What is selected; UserError names what is not there."""
     chosen: dict[str, Any] = {}
     recording = run.recording
@@ -105,30 +105,30 @@ def _sight(arguments, run: Run) -> Sight:
             fix = "they are counted from 0" if count else "choose another --stage"
             raise UserError(f"stage {stage} has {count} rewrites", "--rewrite", fix)
         chosen["rewrite"] = arguments.rewrite
-    return Sight(run=run.path.name, panes=("overview",), **chosen)
+    return ViewState(run=run.path.name, panes=("overview",), **chosen)
 
 
-def _data(arguments, runs: Runs, sight: Sight) -> dict[str, Any]:
+def _data(arguments, runs: Runs, state: ViewState) -> dict[str, Any]:
     """``view``, what is ``shown`` (the stage, and what is selected), ``data``; of views that know
     the selection, ``selection``; the ``answer`` to what was asked."""
     from workbench import views
 
     name, run = arguments.view, runs[0]
     selected = ("rewrite", "op", "buffer", "kernel")
-    stage = run.stage_number(sight.stage) if run.version.stages else None
+    stage = run.stage_number(state.stage) if run.version.stages else None
     found: dict[str, Any] = {
-        "view": name, "shown": {"stage": stage, **{w: getattr(sight, w) for w in selected}},
+        "view": name, "shown": {"stage": stage, **{w: getattr(state, w) for w in selected}},
     }  # fmt: skip
     try:
         if name in PARTS:
-            return {**found, "data": _part(name, arguments, runs, sight)}
+            return {**found, "data": _part(name, arguments, runs, state)}
         if arguments.ask is not None:
-            return {**found, "answer": _answer(arguments, runs, sight)}
-        found["data"] = views.data(name, runs, sight)
+            return {**found, "answer": _answer(arguments, runs, state)}
+        found["data"] = views.data(name, runs, state)
         if name == "overview":  # the page asks for it as soon as the rest is drawn
             asked = {"kind": "advice"}
-            found["data"] = {**found["data"], "advice": views.answer(name, runs, sight, asked)}
-        chosen = views.selection(name, runs, sight)
+            found["data"] = {**found["data"], "advice": views.answer(name, runs, state, asked)}
+        chosen = views.selection(name, runs, state)
         if chosen is not None:
             found["selection"] = chosen
     except views.Empty as empty:
@@ -136,19 +136,19 @@ def _data(arguments, runs: Runs, sight: Sight) -> dict[str, Any]:
     return found
 
 
-def _part(name: str, arguments, runs: Runs, sight: Sight) -> Any:
+def _part(name: str, arguments, runs: Runs, state: ViewState) -> Any:
     from workbench.views import inspector, passes, search
 
     if name == "search":
         if not arguments.ask:
             raise UserError("nothing is searched for", "--ask", "give --ask TEXT")
-        return search.hits(runs[0], sight, arguments.ask)
+        return search.hits(runs[0], state, arguments.ask)
     if name == "inspector":
-        return inspector.data(runs, sight)
-    return {**passes.data(runs, sight), **passes.detail(runs, sight)}
+        return inspector.data(runs, state)
+    return {**passes.data(runs, state), **passes.detail(runs, state)}
 
 
-def _answer(arguments, runs: Runs, sight: Sight) -> Any:
+def _answer(arguments, runs: Runs, state: ViewState) -> Any:
     import json
 
     from workbench import views
@@ -158,7 +158,7 @@ def _answer(arguments, runs: Runs, sight: Sight) -> Any:
     try:
         asked = json.loads(arguments.ask) if arguments.ask.startswith("{") else {
             "kind": arguments.ask}  # fmt: skip
-        return views.answer(arguments.view, runs, sight, asked)
+        return views.answer(arguments.view, runs, state, asked)
     except (KeyError, ValueError, TypeError) as problem:
         what = f"the view {arguments.view} does not know {arguments.ask!r} ({problem!r})"
         raise UserError(what, "--ask", "docs/recording.md says what can be asked") from None

@@ -11,7 +11,7 @@ from workbench.export.tables import Row, Shown
 from workbench.queries import buffer_pairs, compared, line_pairs, rule_counts, value_pairs
 from workbench.queries.pairs import pairs
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import compare
 
 
@@ -33,11 +33,11 @@ def _beside(row: Row) -> Row:
 
 
 def _listed(section: str) -> Callable[[Run, Run], Iterable[Row]]:
-    return lambda run, other: compare.data((run, other), Sight())[section]
+    return lambda run, other: compare.data((run, other), ViewState())[section]
 
 
 def _passes(run: Run, other: Run) -> Iterator[Row]:
-    yield from map(_beside, compare.data((run, other), Sight())["passes"])
+    yield from map(_beside, compare.data((run, other), ViewState())["passes"])
 
 
 def _rewrites(run: Run, other: Run) -> Iterator[Row]:

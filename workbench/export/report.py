@@ -24,7 +24,7 @@ from widgets.static_host import POLICY, script_safe
 from workbench import views
 from workbench.queries import flat_graph, joint, links
 from workbench.queries.run import Run
-from workbench.state.view_state import PRESETS, VIEWS, Sight
+from workbench.state.view_state import PRESETS, VIEWS, ViewState
 from workbench.ui import browser_modules
 from workbench.ui.navigation import rewrite as choose_rewrite
 from workbench.ui.page_frame import frame
@@ -112,12 +112,12 @@ def _kernels_by_time(run: Run) -> list[int]:
 def _derive(run: Run) -> Report:
     made = Report()
     stages = [stage.index for stage in run.stages()]
-    base = Sight(run=run.path.name)
+    base = ViewState(run=run.path.name)
     messages: dict[str, Message] = {}
     for name in SHOWN:
-        for key, sight in _sights(run, base, name, stages):
+        for key, state in _sights(run, base, name, stages):
             try:
-                _put_view(run, made, name, f"{name}{key}", sight)
+                _put_view(run, made, name, f"{name}{key}", state)
             except Exception as error:
                 messages[f"{name}{key}"] = instead(name, error)
     for stage in stages:
@@ -148,8 +148,10 @@ def _derive(run: Run) -> Report:
     return made
 
 
-def _sights(run: Run, base: Sight, name: str, stages: list[int]) -> Iterator[tuple[str, Sight]]:
-    """The keys of a view's data, each with a sight that shows it."""
+def _sights(
+    run: Run, base: ViewState, name: str, stages: list[int]
+) -> Iterator[tuple[str, ViewState]]:
+    """The keys of a view's data, each with a view state that shows it."""
     if name in PER_STAGE:
         yield from ((f"/{stage}", base.with_(stage=stage)) for stage in stages)
     elif name in PER_KERNEL:
@@ -160,47 +162,47 @@ def _sights(run: Run, base: Sight, name: str, stages: list[int]) -> Iterator[tup
         yield "", base
 
 
-def _put_view(run: Run, made: Report, name: str, key: str, sight: Sight) -> None:
+def _put_view(run: Run, made: Report, name: str, key: str, state: ViewState) -> None:
     if name == "pipeline":
-        data = {**views.data(name, (run,), sight), "fixed": _FIXED}
+        data = {**views.data(name, (run,), state), "fixed": _FIXED}
         made.put(key, *pack(data))
         return
     if name == "overview":
-        made.put(key, *pack({**views.data(name, (run,), sight), "advice": _advice(run)}))
+        made.put(key, *pack({**views.data(name, (run,), state), "advice": _advice(run)}))
         return
     if name == "training":
         made.put(key, *pack({**training.whole(run), "alone": True}))
         return
     if name == "bisect":  # whoever reads it has the recording elsewhere
         there = {"path": run.path.name, "command": bisect.command(run, run.path.name)}
-        made.put(key, *pack({**views.data(name, (run,), sight), **there}))
+        made.put(key, *pack({**views.data(name, (run,), state), **there}))
         return
     if name == "diff":  # whole: there is nobody to ask for further lines
-        rows = diff.lines(run, run.stage_number(sight.stage))
+        rows = diff.lines(run, run.stage_number(state.stage))
         made.put_json(f"lines/{key.rpartition('/')[2]}", rows)
-    made.put(key, *packed(name, (run,), sight))
+    made.put(key, *packed(name, (run,), state))
 
 
 def _advice(run: Run) -> list[dict[str, Any]]:
     """The advice without what only a server can do: there is a reason where a button would be."""
-    found = views.answer("overview", (run,), Sight(), {"kind": "advice"})
+    found = views.answer("overview", (run,), ViewState(), {"kind": "advice"})
     for offer in (offer for each in found for offer in each["tries"] if offer["draft"]):
         offer |= {"draft": None, "reason": offer["reason"] or _TRY}
     return found
 
 
-def _put_stage(run: Run, made: Report, sight: Sight) -> None:
+def _put_stage(run: Run, made: Report, state: ViewState) -> None:
     """What the rail and the inspector say of a stage, and each of its rewrites."""
-    stage = run.stage_number(sight.stage)
+    stage = run.stage_number(state.stage)
     rewrites = []
     for number in range(len(run.rewrites(stage)) if stage else 0):
-        there = choose_rewrite(run, sight, {"index": number})
+        there = choose_rewrite(run, state, {"index": number})
         shown = views.module("rewrites").selection((run,), there)
-        told = inspector.data((run,), sight.with_(rewrite=number))
+        told = inspector.data((run,), state.with_(rewrite=number))
         rewrites.append({"op": there.op, "detail": shown.get("detail"),
                          "sections": told["sections"][:-1]})  # fmt: skip
     made.put_json(f"stage/{stage}", {
-        "detail": passes.detail((run,), sight), "inspector": inspector.data((run,), sight),
+        "detail": passes.detail((run,), state), "inspector": inspector.data((run,), state),
         "rewrites": rewrites,
     })  # fmt: skip
 
@@ -239,7 +241,9 @@ def _places(run: Run, stages: list[int]) -> list[_Stage]:
     return [_Stage(s, run.index(s).ops, flat_graph.holders(run, s)) for s in stages]
 
 
-def _op_facts(run: Run, base: Sight, op: int, home: int, places: list[_Stage]) -> dict[str, Any]:
+def _op_facts(
+    run: Run, base: ViewState, op: int, home: int, places: list[_Stage]
+) -> dict[str, Any]:
     """What the views show when an op is selected: ``at`` (from which stage on it is which op or
     scope), ``kernel``, ``buffer``, ``marks`` (by view), ``sections`` (of the inspector)."""
     at: list[tuple[int, Any]] = []
@@ -249,15 +253,15 @@ def _op_facts(run: Run, base: Sight, op: int, home: int, places: list[_Stage]) -
         shown = (near[0], place.holders.get(near[0])) if near else (None, None)
         if not at or at[-1][1] != shown:
             at.append((place.index, shown))
-    sight = base.with_(stage=home, op=op)
-    found = links.linked(run, sight)
+    state = base.with_(stage=home, op=op)
+    found = links.linked(run, state)
     marks = {
-        name: views.module(name).selection((run,), sight)
+        name: views.module(name).selection((run,), state)
         for name in SHOWN
         if name not in ("graph", "diff", "rewrites", "pipeline")
         and hasattr(views.module(name), "selection")
     }
-    told = inspector.data((run,), sight)
+    told = inspector.data((run,), state)
     return {"at": at, "kernel": found.kernel, "buffer": found.buffer, "marks": marks,
             "title": told["title"], "sections": told["sections"][:-1]}  # fmt: skip
 
@@ -266,7 +270,7 @@ def _answers(run: Run) -> dict[str, Any]:
     """What the memory view asks for."""
     if not run.buffers():
         return {}
-    base = Sight()
+    base = ViewState()
     return {kind: memory.answer((run,), base, {"kind": kind}) for kind in ("passes", "planners")}
 
 

@@ -17,7 +17,7 @@ from workbench.advice import advise
 from workbench.advice.findings import problems
 from workbench.queries import kernel_table, memory_plans, numeric_results
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import (
     Empty,
     memory,
@@ -100,7 +100,7 @@ def _cell(column: Column, value: Any) -> Any:
 
 def _passes(run: Run) -> Iterator[Row]:
     found = numeric_results.passes(run.stages(), run.figures())
-    for row, number in zip(passes.data((run,), Sight())["stages"], found, strict=True):
+    for row, number in zip(passes.data((run,), ViewState())["stages"], found, strict=True):
         counts = {v: number["verdicts"].get(v, 0) for v in numeric_results.ORDER}
         yield {**row, **number, **(counts if number["verdicts"] else {})}
 
@@ -119,7 +119,7 @@ def _checks(run: Run) -> Iterator[Row]:
 
 
 def _pipeline(run: Run) -> Iterator[Row]:
-    for at, row in enumerate(pipeline.data((run,), Sight())["shown"]["rows"]):
+    for at, row in enumerate(pipeline.data((run,), ViewState())["shown"]["rows"]):
         yield {**row, "position": at}
 
 
@@ -127,7 +127,7 @@ def _pipeline(run: Run) -> Iterator[Row]:
 
 
 def _figures(run: Run) -> Iterable[Row]:
-    return overview.data((run,), Sight())["figures"]
+    return overview.data((run,), ViewState())["figures"]
 
 
 def _findings(run: Run) -> Iterator[Row]:
@@ -145,7 +145,7 @@ def _advice(run: Run) -> Iterator[Row]:
 
 
 def _phases(run: Run) -> Iterable[Row]:
-    return overview.data((run,), Sight())["phases"]
+    return overview.data((run,), ViewState())["phases"]
 
 
 def _iterations(run: Run) -> Iterator[Row]:
@@ -161,7 +161,7 @@ def _iterations(run: Run) -> Iterator[Row]:
 
 
 def _launches(run: Run) -> Iterator[Row]:
-    found = timeline.data((run,), Sight())
+    found = timeline.data((run,), ViewState())
     columns, names = found["launches"], found["kernels"]
     categories = [found["categories"][at] for at in names["category"]]
     for at, kernel in enumerate(columns["kernel"].tolist()):
@@ -181,7 +181,7 @@ def _measured(value: float) -> float | None:
 
 
 def _spans(run: Run) -> Iterator[Row]:
-    found = timeline.data((run,), Sight())
+    found = timeline.data((run,), ViewState())
     columns, launches, names = found["spans"], found["launches"], found["kernels"]["name"]
     for at, launch in enumerate(columns["launch"].tolist()):
         yield {
@@ -201,7 +201,7 @@ def _samples(run: Run) -> Iterator[Row]:
 
 
 def _buffers(run: Run) -> Iterator[Row]:
-    found = memory.data((run,), Sight())
+    found = memory.data((run,), ViewState())
     columns = found["buffers"]
     for at, key in enumerate(columns["key"].tolist()):
         yield {
@@ -217,7 +217,7 @@ def _buffers(run: Run) -> Iterator[Row]:
 
 def _lines(of_nodes: bool) -> Callable[[Run], Iterator[Row]]:
     def rows(run: Run) -> Iterator[Row]:
-        for file in source.data((run,), Sight(stage=max(0, run.version.stages - 1)))["files"]:
+        for file in source.data((run,), ViewState(stage=max(0, run.version.stages - 1)))["files"]:
             if (file["path"] == source.NODES) != of_nodes:
                 continue
             texts = (file["text"] or "").split("\n")
@@ -250,11 +250,11 @@ PAGE: Mapping[str, Shown] = {
     "figures": Shown("overview", "a figure of the run", "label:t value:r unit:t text:t hint:t",
                      _figures),
     "findings": Shown("overview", "something to look at, worst first",
-                      "severity:t title:t detail:t sight:t", _findings),
+                      "severity:t title:t detail:t state:t", _findings),
     "advice": Shown(
         "overview", "a hazard, the most severe first, then by cost (lists are JSON)",
         "severity:t hazard:t title:t detail:t cost:r=cost_value cost_unit:t cost_estimated:b"
-        " cost_how:t cost_part:r evidence:t tries:t sight:t", _advice),
+        " cost_how:t cost_part:r evidence:t tries:t state:t", _advice),
     "phases": Shown("overview", "a phase of a training step",
                     "phase:t stage:i ops:i launches:i time_us:r=us", _phases),
     "passes": Shown(

@@ -139,7 +139,9 @@ class Controls:
 
     def _step(self, by: int) -> None:
         owner = self._owner
-        owner.move(lambda: navigation.step(owner.run, owner.sight, {"what": "changed", "by": by}))
+        owner.move(
+            lambda: navigation.step(owner.run, owner.view_state, {"what": "changed", "by": by})
+        )
 
     def _on_stage(self, change: Mapping[str, Any]) -> None:
         if not self._quiet and change["new"] is not None:
@@ -149,10 +151,10 @@ class Controls:
         """All shown views that can show both recordings do so, or show only this one."""
         if self._quiet:
             return
-        sight = self._owner.sight
+        state = self._owner.view_state
         for name in self._able():
-            sight = navigation.two(sight, {"view": name, "on": change["new"]})
-        self._owner.move(lambda: sight)
+            state = navigation.two(state, {"view": name, "on": change["new"]})
+        self._owner.move(lambda: state)
 
     def _able(self) -> list[str]:
         """The shown views that can show two recordings, where there are two."""
@@ -206,7 +208,7 @@ class Controls:
         self._note.value = f'<span style="opacity:.75">{html.escape(text)}</span>'
 
     def follow(self) -> None:
-        """Bring the controls up to the sight."""
+        """Bring the controls up to the state."""
         owner = self._owner
         self._quiet = True
         options = [(_title(stage), stage.index) for stage in owner.run.stages()]
@@ -217,7 +219,7 @@ class Controls:
         self._measure.layout.display = "" if can_time(made) else "none"
         able = self._able()
         self._two.layout.display = "" if able else "none"
-        self._two.value = bool(able) and all(owner.sight.shows_two(name) for name in able)
+        self._two.value = bool(able) and all(owner.view_state.shows_two(name) for name in able)
         self._quiet = False
         chosen = owner.selection
         named = {"scope": "scope", "kernel_name": "kernel", "buffer": "buffer"}

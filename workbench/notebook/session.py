@@ -25,7 +25,7 @@ from workbench.notebook import recordings
 from workbench.notebook.panes import FRAME, Controls, Pane, can_time
 from workbench.queries.links import linked
 from workbench.queries.run import Run
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 from workbench.ui import navigation
 from workbench.ui.updates import Message, Showing, held, unexpected
 
@@ -59,7 +59,7 @@ class Workbench:
         self.run = self._record() if self._compilation is not None else Run(Path(str(shown)))
         # What is compared with: the compile before the last edit, or what somebody gave.
         self.other: Run | None = None
-        self.sight = Sight(run=self.run.path.name, panes=())
+        self.view_state = ViewState(run=self.run.path.name, panes=())
 
     # -- the recording -----------------------------------------------------------------------------
 
@@ -125,9 +125,11 @@ class Workbench:
         stage = next(
             (s.index for s in self.run.stages() if s.pass_name == self._shown_pass()), None
         )
-        self.sight = self.sight.with_(stage=stage, rewrite=None, op=None, kernel=None, buffer=None)
+        self.view_state = self.view_state.with_(
+            stage=stage, rewrite=None, op=None, kernel=None, buffer=None
+        )
         self._showing.clear()
-        self._go(self.sight)
+        self._go(self.view_state)
         return made
 
     def compare(self, other: Compilation | TrainingStep | str | Path | None, *shown: str) -> None:
@@ -148,40 +150,40 @@ class Workbench:
         old, self.other = self.other, found
         if old is not None:
             old.close()
-        sight = self.sight
+        view_state = self.view_state
         for name in shown:
-            sight = navigation.two(sight, {"view": name, "on": True})
-        self._go(sight)
+            view_state = navigation.two(view_state, {"view": name, "on": True})
+        self._go(view_state)
 
     def _shown_pass(self) -> str:
         """The label of the pass that was shown before the last edit."""
         if self.other is None:
             return ""
-        return self.other.stages()[self.other.stage_number(self.sight.stage)].pass_name
+        return self.other.stages()[self.other.stage_number(self.view_state.stage)].pass_name
 
     # -- the selection -----------------------------------------------------------------------------
 
     @property
     def stage(self) -> int:
         """The shown stage; can be set."""
-        return self.run.stage_number(self.sight.stage)
+        return self.run.stage_number(self.view_state.stage)
 
     @stage.setter
     def stage(self, number: int) -> None:
-        self._go(self.sight.with_(stage=int(number), rewrite=None))
+        self._go(self.view_state.with_(stage=int(number), rewrite=None))
 
     @property
     def selection(self) -> Mapping[str, Any]:
         """What is selected: ``stage``, and where there is one ``rewrite``, ``op``, ``kernel``,
         ``buffer`` (ids of the recording), ``kernel_name``, ``scope``."""
         with self.run.lock:
-            found = linked(self.run, self.sight)
+            found = linked(self.run, self.view_state)
             names = {k.id: k.name for k in self.run.kernels()}
         kernel = None if found.kernel is None else names.get(found.kernel)
         parts = {
-            "stage": found.stage, "rewrite": self.sight.rewrite, "op": found.op,
+            "stage": found.stage, "rewrite": self.view_state.rewrite, "op": found.op,
             "kernel": found.kernel, "kernel_name": kernel, "buffer": found.buffer,
-            "scope": self.sight.scope or None,
+            "scope": self.view_state.scope or None,
         }  # fmt: skip
         return MappingProxyType({k: v for k, v in parts.items() if v is not None})
 
@@ -199,8 +201,10 @@ class Workbench:
                buffer: int | None = None, stage: int | None = None) -> None:  # fmt: skip
         """Select an op (an object of the IR or an id), a kernel (a name or an id) or a buffer, in
         ``stage`` or in the shown one; nothing where nothing is given.  Every view follows."""
-        sight = self.sight.select(op=self._op_id(op), kernel=self._kernel_id(kernel), buffer=buffer)
-        self._go(sight if stage is None else sight.with_(stage=int(stage), rewrite=None))
+        view_state = self.view_state.select(
+            op=self._op_id(op), kernel=self._kernel_id(kernel), buffer=buffer
+        )
+        self._go(view_state if stage is None else view_state.with_(stage=int(stage), rewrite=None))
 
     def _op_id(self, op: Op | int | None) -> int | None:
         if op is None or isinstance(op, int):
@@ -279,12 +283,12 @@ class Workbench:
         except (ValueError, AttributeError, TypeError):
             return
         if navigation.known(name):
-            self.move(lambda: navigation.move(name, self.run, self.sight, command))
+            self.move(lambda: navigation.move(name, self.run, self.view_state, command))
         elif name == "rerun":
             self._rerun(command)
         elif name == "bisect":  # what is kept, and the command that looks
             asked = {**command, "view": "bisect"}
-            self.move(lambda: navigation.move("show", self.run, self.sight, asked))
+            self.move(lambda: navigation.move("show", self.run, self.view_state, asked))
 
     def _rerun(self, command: Mapping[str, Any]) -> None:
         """The draft of the pipeline view, compiled here; the view is told what was wrong."""
@@ -316,22 +320,22 @@ class Workbench:
     def chosen(self, view: str, selection: Mapping[str, Any]) -> None:
         """What a view of `widgets` says is selected."""
         self._showing.hear(view, selection)
-        self.move(lambda: navigation.chosen_in(self.run, self.sight, view, dict(selection)))
+        self.move(lambda: navigation.chosen_in(self.run, self.view_state, view, dict(selection)))
 
     def remember(self, view: str, state: Mapping[str, Any]) -> None:
         """What the person set in a view."""
-        self.sight = self.sight.remember(view, state)
+        self.view_state = self.view_state.remember(view, state)
 
-    def move(self, move: Callable[[], Sight]) -> None:
+    def move(self, move: Callable[[], ViewState]) -> None:
         try:
             with self.run.lock:
-                sight = move()
+                view_state = move()
         except (navigation.Nowhere, UserError) as error:
             told = str(error)
         except Exception as error:
             told = unexpected(error)["what"]
         else:
-            self._go(sight)
+            self._go(view_state)
             return
         self.refresh()  # a view shows at once what was chosen in it
         self._tell(told)
@@ -340,22 +344,22 @@ class Workbench:
         if self._controls is not None:
             self._controls.note(text)
 
-    def _go(self, sight: Sight) -> None:
-        wanted = tuple(p for p in sight.panes if p not in self.sight.panes)
+    def _go(self, view_state: ViewState) -> None:
+        wanted = tuple(p for p in view_state.panes if p not in self.view_state.panes)
         if wanted and self._controls is not None:
             self._controls.open(wanted)  # a link to a view that is not shown
-        self.sight = sight
+        self.view_state = view_state
         self.refresh()
         for watcher in list(self._watchers):
             watcher(self)
 
     def refresh(self) -> None:
-        """Bring all widgets up to the sight."""
+        """Bring all widgets up to the view_state."""
         panes = tuple(name for name in self._panes if name in VIEWS)
-        self.sight = self.sight.with_(panes=panes, zoom=None)
+        self.view_state = self.view_state.with_(panes=panes, zoom=None)
         self.refreshing = True
         try:
-            found = self._showing.updates(self.sight, self.run, self.other, self._messages)
+            found = self._showing.updates(self.view_state, self.run, self.other, self._messages)
             for update in found:
                 if update.name in self._panes:
                     self._panes[update.name].update(update.values)
@@ -369,9 +373,9 @@ class Workbench:
 
     def answer(self, view: str, request: Mapping[str, Any]) -> Any:
         """What the browser module of a view asks for."""
-        runs = views.runs_for(view, self.sight, self.run, self.other)
+        runs = views.runs_for(view, self.view_state, self.run, self.other)
         with held(*runs):
-            return views.answer(view, runs, self.sight, dict(request))
+            return views.answer(view, runs, self.view_state, dict(request))
 
 
 class _Follower(Observer):

@@ -1,6 +1,6 @@
 """Breakpoints: passes, rules and ops at which running on through a recording stops.
 
-In the sight (and the URL) a breakpoint is a text: ``pass:fold_constants#2``, ``rule:TEXT``,
+In the view state (and the URL) a breakpoint is a text: ``pass:fold_constants#2``, ``rule:TEXT``,
 ``op:NUMBER``.  A place is a stage and the number of a rewrite of it, -1 for the stage itself.
 """
 
@@ -12,7 +12,7 @@ from workbench.queries.links import exists
 from workbench.queries.run import Run
 
 PASS, RULE, OP = "pass", "rule", "op"
-#: Breakpoints of one sight at most: they are part of the URL.
+#: Breakpoints of one view state at most: they are part of the URL.
 MOST = 20
 
 Place = tuple[int, int]

@@ -13,7 +13,7 @@ from core_compiler.record.reader import Buffer
 from core_compiler.targets.link import launch_runs
 from workbench.queries.joint import same_phase, written
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 #: Ops that only bring operands, by how little they say about what became of another op.
 FEEDS = {"core.constant": 2, "target.constant": 2, "core.iota": 2, "core.broadcast": 1,
@@ -34,18 +34,18 @@ class Linked:
     buffer: int | None = None
 
 
-def linked(run: Run, sight: Sight) -> Linked:
-    """The selection of ``sight`` in its stage, and what it became."""
+def linked(run: Run, state: ViewState) -> Linked:
+    """The selection of ``state`` in its stage, and what it became."""
     if not run.version.stages:
         return Linked(0)
-    stage = run.stage_number(sight.stage)
-    key = ("linked", stage, sight.op, sight.kernel, sight.buffer, run.version.compiled)
-    return run.kept(key, lambda: _linked(run, sight, stage))
+    stage = run.stage_number(state.stage)
+    key = ("linked", stage, state.op, state.kernel, state.buffer, run.version.compiled)
+    return run.kept(key, lambda: _linked(run, state, stage))
 
 
-def _linked(run: Run, sight: Sight, stage: int) -> Linked:
-    anchor = sight.op if sight.op is None or exists(run, sight.op) else None
-    kernel, buffer = sight.kernel, sight.buffer
+def _linked(run: Run, state: ViewState, stage: int) -> Linked:
+    anchor = state.op if state.op is None or exists(run, state.op) else None
+    kernel, buffer = state.kernel, state.buffer
     if anchor is None and kernel is not None:
         anchor = dearest_launch(run, kernel)
     if anchor is None and buffer is not None:

@@ -13,18 +13,18 @@ def is_training(run: Run) -> bool:
 
 def not_finite(run: Run) -> dict[str, Any] | None:
     """The iteration whose loss ended a training run, the first op that made such numbers (``op``,
-    "" where it is not known), and the ``sight`` that shows it; None where all losses are finite."""
+    "" where it is not known), and the ``go`` that shows it; None where all losses are finite."""
     figures = run.figures()
     iteration = figures.get("not_finite/iteration")
     if run.status != "failed" or not isinstance(iteration, int):
         return None
     stage, place = figures.get("not_finite/stage"), figures.get("not_finite/place")
     found: dict[str, Any] = {"iteration": iteration, "op": "",
-                             "sight": {"panes": ["training", "graph"]}}  # fmt: skip
+                             "go": {"panes": ["training", "graph"]}}  # fmt: skip
     if isinstance(stage, int) and isinstance(place, int) and 0 <= stage < run.version.stages:
         ops = run.index(stage).module.main.body.ops
         if 0 <= place < len(ops):
             found |= {"op": str(figures.get("not_finite/op", "")),
-                      "sight": {"stage": stage, "op": run.op_id(ops[place]),
+                      "go": {"stage": stage, "op": run.op_id(ops[place]),
                                 "panes": ["graph", "source"]}}  # fmt: skip
     return found

@@ -1,4 +1,4 @@
-"""The one selection that all views share, and its form in the URL: a link opens the same sight."""
+"""The one selection that all views share, and its form in the URL: a link opens the same state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class View:
     ``key``     shows it on the page, after ``g``.
     ``bundle``  the module of `widgets` that draws it, else ``workbench/views/NAME.js``.
     ``wide``    it wants the whole width: a pane beside it goes below.
-    ``pair``    it also takes the recording that is compared with (``Sight.other``).
+    ``pair``    it also takes the recording that is compared with (``ViewState.other``).
     ``two``     it can show that recording too, where the user asks for it: the titles of the
                 switch, without and with it.
     """
@@ -75,7 +75,7 @@ _SHELVES = ("trend", "trash", "uploads")
 
 
 @dataclass(frozen=True)
-class Sight:
+class ViewState:
     """What the page shows.
 
     ``run``: the recording; ``other``: the one it is compared with; ``stage``: a stage of it (None:
@@ -105,24 +105,24 @@ class Sight:
     shelf: str = ""
     views: tuple[tuple[str, str], ...] = ()
 
-    def with_(self, **changes) -> Sight:
+    def with_(self, **changes) -> ViewState:
         return replace(self, **changes)
 
-    def with_view(self, name: str, text: str) -> Sight:
+    def with_view(self, name: str, text: str) -> ViewState:
         """What view ``name`` remembers replaced by the JSON ``text``."""
         kept = tuple((n, t) for n, t in self.views if n != name)
         return replace(self, views=tuple(sorted((*kept, (name, text)))) if text else kept)
 
     def remembered(self, name: str) -> dict[str, Any]:
         """What view ``name`` remembers; {} where its text makes no sense."""
-        found = _json(self.view_state(name) or "{}")
+        found = _json(self.remembered_text(name) or "{}")
         return found if isinstance(found, dict) else {}
 
     def own_state(self, name: str) -> dict[str, Any]:
         """What view ``name`` itself remembers, without the page's switch to two recordings."""
         return {k: v for k, v in self.remembered(name).items() if k != TWO}
 
-    def remember(self, name: str, state: Mapping[str, Any]) -> Sight:
+    def remember(self, name: str, state: Mapping[str, Any]) -> ViewState:
         """View ``name`` remembers ``state``; whether it shows two recordings stays, unless that is
         said too."""
         return self._keep(name, {TWO: self.shows_two(name), **state})
@@ -131,24 +131,24 @@ class Sight:
         """Whether view ``name`` shows the recording that is compared with, where there is one."""
         return VIEWS[name].two is not None and self.remembered(name).get(TWO) is True
 
-    def with_two(self, name: str, both: bool) -> Sight:
+    def with_two(self, name: str, both: bool) -> ViewState:
         """View ``name`` shows two recordings, or only this one."""
         return self._keep(name, {**self.remembered(name), TWO: both})
 
-    def _keep(self, name: str, state: Mapping[str, Any]) -> Sight:
+    def _keep(self, name: str, state: Mapping[str, Any]) -> ViewState:
         kept = {k: v for k, v in state.items() if k != TWO or v}
         return self.with_view(name, json.dumps(kept, separators=(",", ":")) if kept else "")
 
-    def select(self, **chosen) -> Sight:
+    def select(self, **chosen) -> ViewState:
         """Another thing selected: what was selected before is forgotten, the place stays."""
         empty = {"op": None, "buffer": None, "kernel": None, "scope": ""}
         return replace(self, **{**empty, **chosen})
 
-    def outside(self) -> Sight:
-        """The first page of this sight: what it searches in the library."""
-        return Sight(find=self.find, skip=self.skip, shelf=self.shelf)
+    def outside(self) -> ViewState:
+        """The first page of this state: what it searches in the library."""
+        return ViewState(find=self.find, skip=self.skip, shelf=self.shelf)
 
-    def view_state(self, name: str) -> str:
+    def remembered_text(self, name: str) -> str:
         return dict(self.views).get(name, "")
 
     def query(self) -> str:
@@ -170,19 +170,19 @@ class Sight:
         return urlencode(parts, errors="replace")
 
     @staticmethod
-    def parse(query: str) -> Sight:
-        """The sight of a URL's query.  A URL is untrusted: what makes no sense is left out."""
+    def parse(query: str) -> ViewState:
+        """The view state of a URL's query.  A URL is untrusted: what makes no sense is left out."""
         try:
             given = parse_qsl(query.lstrip("?"), max_num_fields=50)
         except ValueError:
-            return Sight()
-        return Sight.of({
+            return ViewState()
+        return ViewState.of({
             name: url_text.full(text) if name.endswith(_VIEW) else text
             for name, text in given if name.endswith(_VIEW) or len(text) <= MAX_TEXT
         })  # fmt: skip
 
     @staticmethod
-    def of(parts: Mapping[str, str]) -> Sight:
+    def of(parts: Mapping[str, str]) -> ViewState:
         known: dict = {name: _number(parts[name]) for name in _NUMBERS if name in parts}
         known |= {name: parts[name] for name in ("run", "other", "scope", "find") if name in parts}
         panes = tuple(dict.fromkeys(p for p in parts.get("panes", "").split(",") if p in VIEWS))
@@ -195,7 +195,7 @@ class Sight:
         known["stops"] = _texts(parts.get("stops", "[]"))
         views = ((name, parts.get(f"{name}{_VIEW}", "")) for name in sorted(VIEWS))
         known["views"] = tuple((name, text) for name, text in views if text)
-        return Sight(**known)
+        return ViewState(**known)
 
 
 def _texts(text: str) -> tuple[str, ...]:

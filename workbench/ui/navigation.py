@@ -1,4 +1,4 @@
-"""Where a command leads: functions of the recording, the sight and the command, to the next sight.
+"""Where a command leads: functions of the recording, the state and the command, to the next state.
 
 Commands come from the browser and are checked here: what makes no sense changes nothing.
 """
@@ -13,7 +13,7 @@ from core_compiler.record.reader import Stage
 from workbench.queries import breakpoints, flat_graph, links
 from workbench.queries.run import Run
 from workbench.state.url_text import MAX_FULL
-from workbench.state.view_state import MAX_TEXT, PRESETS, VIEWS, Sight
+from workbench.state.view_state import MAX_TEXT, PRESETS, VIEWS, ViewState
 
 Command = Mapping[str, Any]
 
@@ -28,114 +28,114 @@ def whole(parts: Command, *names: str) -> dict[str, int | None]:
     return {k: v for k, v in found.items() if v is None or (type(v) is int and v >= 0)}
 
 
-def go(run: Run, sight: Sight, command: Command) -> Sight:
+def go(run: Run, state: ViewState, command: Command) -> ViewState:
     """To a ``stage``, and to a ``rewrite`` of it or none."""
-    return sight.with_(**whole(command, "stage", "rewrite"))
+    return state.with_(**whole(command, "stage", "rewrite"))
 
 
-def select(run: Run, sight: Sight, command: Command) -> Sight:
+def select(run: Run, state: ViewState, command: Command) -> ViewState:
     """Another ``op``, ``buffer`` or ``kernel``; nothing where none is given."""
     chosen = whole(command, "op", "buffer", "kernel")
-    return sight.select(**chosen).with_(rewrite=sight.rewrite if chosen else None)
+    return state.select(**chosen).with_(rewrite=state.rewrite if chosen else None)
 
 
-def follow(run: Run, sight: Sight, command: Command) -> Sight:
-    """Where a link leads (``go``): any part of a sight; things chosen replace the selection.
+def follow(run: Run, state: ViewState, command: Command) -> ViewState:
+    """Where a link leads (``go``): any part of a view state; things chosen replace the selection.
 
     ``panes``: the layout where none of these views is shown; ``open``: a view to show in any case
     (``beside`` which one); ``state``: what views are to remember, by name.
     """
     link = command.get("go")
     if not isinstance(link, Mapping):
-        return sight
+        return state
     chosen = whole(link, "op", "buffer", "kernel")
     if chosen:
-        sight = sight.select(**chosen)
+        state = state.select(**chosen)
     for name, kept in _mapping(link.get("state")).items():
         if name in VIEWS and isinstance(kept, Mapping):
             fits = len(json.dumps(kept, separators=(",", ":"))) <= MAX_FULL
-            sight = sight.remember(name, kept if fits else {})
+            state = state.remember(name, kept if fits else {})
     stage = whole(link, "stage").get("stage")
     if stage is not None:
         stage = max(0, stage - 1) if link.get("before") else stage
-        sight = sight.with_(stage=stage, rewrite=None)
+        state = state.with_(stage=stage, rewrite=None)
     if link.get("open") in VIEWS:
-        sight = _opened(sight, str(link["open"]), link.get("beside"))
+        state = _opened(state, str(link["open"]), link.get("beside"))
     if whole(link, "rewrite").get("rewrite") is not None:
-        sight = rewrite(run, sight, {"index": link["rewrite"], **whole(link, "op")})
+        state = rewrite(run, state, {"index": link["rewrite"], **whole(link, "op")})
     panes = tuple(p for p in link.get("panes", ()) if p in VIEWS)[:2]
-    if panes and not set(panes) & set(sight.panes):
-        return sight.with_(panes=panes, zoom=None)
-    return _leave_overview(sight, panes)
+    if panes and not set(panes) & set(state.panes):
+        return state.with_(panes=panes, zoom=None)
+    return _leave_overview(state, panes)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def show(run: Run, sight: Sight, command: Command) -> Sight:
+def show(run: Run, state: ViewState, command: Command) -> ViewState:
     """A ``view`` in the layout it belongs to, or ``beside`` a shown one; maybe a ``stage``."""
     view = str(command.get("view"))
     if view not in VIEWS:
-        return sight
+        return state
     if whole(command, "stage").get("stage") is not None:
-        sight = sight.with_(stage=command["stage"], rewrite=None)
-    if command.get("beside") in sight.panes:
-        return _opened(sight, view, command["beside"])
-    if view not in sight.panes:
+        state = state.with_(stage=command["stage"], rewrite=None)
+    if command.get("beside") in state.panes:
+        return _opened(state, view, command["beside"])
+    if view not in state.panes:
         panes = next((p for _, p in PRESETS.values() if view in p), (view,))
-        sight = sight.with_(panes=panes)
-    return sight.with_(zoom=None)
+        state = state.with_(panes=panes)
+    return state.with_(zoom=None)
 
 
-def _opened(sight: Sight, view: str, beside: Any = None) -> Sight:
+def _opened(state: ViewState, view: str, beside: Any = None) -> ViewState:
     """``view`` in a pane: beside the view ``beside``, or the first one (the overview: alone)."""
-    if view in sight.panes:
-        return sight.with_(zoom=None)
-    kept = [p for p in sight.panes if p == beside] or [p for p in sight.panes if p != "overview"]
-    return sight.with_(panes=(*kept[:1], view), zoom=None)
+    if view in state.panes:
+        return state.with_(zoom=None)
+    kept = [p for p in state.panes if p == beside] or [p for p in state.panes if p != "overview"]
+    return state.with_(panes=(*kept[:1], view), zoom=None)
 
 
-def step(run: Run, sight: Sight, command: Command) -> Sight:
+def step(run: Run, state: ViewState, command: Command) -> ViewState:
     """The next (``by`` 1) or previous (-1) stage that changed, rewrite, failed check, breakpoint,
     or change of the selected op."""
     if not run.version.stages:
-        return sight
+        return state
     by = -1 if command.get("by") == -1 else 1
-    return _STEPS.get(str(command.get("what")), _next_changed)(run, sight, by)
+    return _STEPS.get(str(command.get("what")), _next_changed)(run, state, by)
 
 
-def _next_changed(run: Run, sight: Sight, by: int) -> Sight:
-    at = run.stage_number(sight.stage)
-    if sight.stage is None and sight.panes == ("overview",):
-        return _leave_overview(sight.with_(stage=at))
+def _next_changed(run: Run, state: ViewState, by: int) -> ViewState:
+    at = run.stage_number(state.stage)
+    if state.stage is None and state.panes == ("overview",):
+        return _leave_overview(state.with_(stage=at))
     changed = [s.index for s in run.stages() if s.changed or s.index == 0]
     beyond = [s for s in changed if (s > at if by > 0 else s < at)]
     if not beyond:
         raise Nowhere("No later pass changed anything." if by > 0 else "This is the import.")
     stage = min(beyond) if by > 0 else max(beyond)
-    return _leave_overview(sight.with_(stage=stage, rewrite=None))
+    return _leave_overview(state.with_(stage=stage, rewrite=None))
 
 
-def _next_rewrite(run: Run, sight: Sight, by: int) -> Sight:
-    stage = run.stage_number(sight.stage)
-    index = (0 if by > 0 else -1) if sight.rewrite is None else sight.rewrite + by
+def _next_rewrite(run: Run, state: ViewState, by: int) -> ViewState:
+    stage = run.stage_number(state.stage)
+    index = (0 if by > 0 else -1) if state.rewrite is None else state.rewrite + by
     counts = {s.index: s.rewrites for s in run.stages()}
     while not 0 <= index < counts[stage]:
         stage += by
         if stage not in counts:
             raise Nowhere("There is no further rewrite.")
         index = 0 if by > 0 else counts[stage] - 1
-    return rewrite(run, sight.with_(stage=stage), {"index": index})
+    return rewrite(run, state.with_(stage=stage), {"index": index})
 
 
-def _next_failing(run: Run, sight: Sight, by: int) -> Sight:
-    at = (0, -1) if sight.stage is None else _place(run, sight)
+def _next_failing(run: Run, state: ViewState, by: int) -> ViewState:
+    at = (0, -1) if state.stage is None else _place(run, state)
     for stage in run.stages():
         if stage.index >= at[0] and stage.verdicts.get("failed"):
             found = breakpoints.nearest(_failed(run, stage), at, 1)
             if found is not None:
-                return _at(run, sight, found)
+                return _at(run, state, found)
     if not any(stage.verdicts for stage in run.stages()):
         raise Nowhere("Nothing was checked: compile with checks (--check).")
     failing = any(stage.verdicts.get("failed") for stage in run.stages())
@@ -151,59 +151,59 @@ def _failed(run: Run, stage: Stage) -> list[breakpoints.Place]:
     return [(stage.index, -1), *failed] if of_itself else failed
 
 
-def _place(run: Run, sight: Sight) -> breakpoints.Place:
-    return run.stage_number(sight.stage), -1 if sight.rewrite is None else sight.rewrite
+def _place(run: Run, state: ViewState) -> breakpoints.Place:
+    return run.stage_number(state.stage), -1 if state.rewrite is None else state.rewrite
 
 
-def _next_stop(run: Run, sight: Sight, by: int) -> Sight:
-    if not sight.stops:
+def _next_stop(run: Run, state: ViewState, by: int) -> ViewState:
+    if not state.stops:
         raise Nowhere("There is no breakpoint: b sets one on the pass or rule, B on the op.")
-    found = breakpoints.following(run, sight.stops, _place(run, sight), by)
+    found = breakpoints.following(run, state.stops, _place(run, state), by)
     if found is None:
         raise Nowhere(f"No breakpoint {'after' if by > 0 else 'before'} this place.")
-    return _at(run, sight, found)
+    return _at(run, state, found)
 
 
-def _next_of_op(run: Run, sight: Sight, by: int) -> Sight:
+def _next_of_op(run: Run, state: ViewState, by: int) -> ViewState:
     """Where the selected op, or what it came from or became, changes next."""
-    op = links.linked(run, sight).op or sight.op
+    op = links.linked(run, state).op or state.op
     if op is None:
         raise Nowhere("Select an op first.")
-    found = breakpoints.nearest(breakpoints.changes(run, op), _place(run, sight), by)
+    found = breakpoints.nearest(breakpoints.changes(run, op), _place(run, state), by)
     if found is None:
         raise Nowhere(f"{run.name_of(op)} does not change {'after' if by > 0 else 'before'} this.")
-    return _at(run, sight, found)
+    return _at(run, state, found)
 
 
-def _at(run: Run, sight: Sight, place: breakpoints.Place) -> Sight:
+def _at(run: Run, state: ViewState, place: breakpoints.Place) -> ViewState:
     stage, number = place
     if number < 0:
-        return _leave_overview(sight.with_(stage=stage, rewrite=None))
-    return rewrite(run, sight.with_(stage=stage), {"index": number})
+        return _leave_overview(state.with_(stage=stage, rewrite=None))
+    return rewrite(run, state.with_(stage=stage), {"index": number})
 
 
-def stop(run: Run, sight: Sight, command: Command) -> Sight:
+def stop(run: Run, state: ViewState, command: Command) -> ViewState:
     """A breakpoint set or taken away: ``text`` as in :mod:`workbench.queries.breakpoints`, or
     ``what``: ``here`` (the rule of the shown rewrite, else the shown pass) or ``op`` (the selected
     one)."""
     text = str(command.get("text", ""))
     if not text:
-        text = _stop_of_op(run, sight) if command.get("what") == "op" else _stop_here(run, sight)
-    return sight.with_(stops=breakpoints.toggled(sight.stops, text[:MAX_TEXT])) if (
-        breakpoints.known(text)) else sight  # fmt: skip
+        text = _stop_of_op(run, state) if command.get("what") == "op" else _stop_here(run, state)
+    return state.with_(stops=breakpoints.toggled(state.stops, text[:MAX_TEXT])) if (
+        breakpoints.known(text)) else state  # fmt: skip
 
 
-def _stop_of_op(run: Run, sight: Sight) -> str:
-    op = links.linked(run, sight).op
+def _stop_of_op(run: Run, state: ViewState) -> str:
+    op = links.linked(run, state).op
     if op is None:
         raise Nowhere("Select an op first.")
     return f"{breakpoints.OP}:{op}"
 
 
-def _stop_here(run: Run, sight: Sight) -> str:
+def _stop_here(run: Run, state: ViewState) -> str:
     if not run.version.stages:
         raise Nowhere("There is no pass yet to stop at.")
-    stage, number = _place(run, sight)
+    stage, number = _place(run, state)
     steps = run.rewrites(stage) if stage and number >= 0 else []
     if number < len(steps) and number >= 0:
         return f"{breakpoints.RULE}:{steps[number].rewrite.rule}"
@@ -214,109 +214,109 @@ _STEPS = {"changed": _next_changed, "rewrite": _next_rewrite, "failing": _next_f
           "stop": _next_stop, "op": _next_of_op}  # fmt: skip
 
 
-def rewrite(run: Run, sight: Sight, command: Command) -> Sight:
+def rewrite(run: Run, state: ViewState, command: Command) -> ViewState:
     """The rewrite ``index`` of the shown stage, with an ``op`` of it, else its first op that
     computes."""
-    sight = _leave_overview(sight)
-    stage = run.stage_number(sight.stage)
+    state = _leave_overview(state)
+    stage = run.stage_number(state.stage)
     steps = run.rewrites(stage) if stage else []
     index = whole(command, "index").get("index")
     if index is None or index >= len(steps):
-        return sight
+        return state
     made = steps[index].rewrite
     ops = [op for op in (*made.new, *made.old) if not op.kind.endswith("constant")]
     ops = ops or [*made.new, *made.old]
     chosen = whole(command, "op") or ({"op": run.op_id(ops[0])} if ops else {})
-    return sight.select(**chosen).with_(stage=stage, rewrite=index)
+    return state.select(**chosen).with_(stage=stage, rewrite=index)
 
 
-def _leave_overview(sight: Sight, panes: tuple[str, ...] = ()) -> Sight:
-    if sight.panes != ("overview",):
-        return sight
-    return sight.with_(panes=panes or PRESETS["1"][1], zoom=None)
+def _leave_overview(state: ViewState, panes: tuple[str, ...] = ()) -> ViewState:
+    if state.panes != ("overview",):
+        return state
+    return state.with_(panes=panes or PRESETS["1"][1], zoom=None)
 
 
 # -- panes ----------------------------------------------------------------------------------------
 
 
-def preset(sight: Sight, command: Command) -> Sight:
+def preset(state: ViewState, command: Command) -> ViewState:
     """The layout of a ``key``."""
     found = PRESETS.get(str(command.get("key")))
-    return sight if found is None else sight.with_(panes=found[1], zoom=None)
+    return state if found is None else state.with_(panes=found[1], zoom=None)
 
 
-def pane(sight: Sight, command: Command) -> Sight:
+def pane(state: ViewState, command: Command) -> ViewState:
     """Another ``view`` in pane ``index``; where the other pane shows it, the two change places."""
     view, index = str(command.get("view")), whole(command, "index").get("index")
-    panes = list(sight.panes)
+    panes = list(state.panes)
     if view not in VIEWS or index is None or index >= len(panes):
-        return sight
+        return state
     if view in panes:
         other = panes.index(view)
         panes[other], panes[index] = panes[index], view
     else:
         panes[index] = view
-    return sight.with_(panes=tuple(panes))
+    return state.with_(panes=tuple(panes))
 
 
-def two(sight: Sight, command: Command) -> Sight:
+def two(state: ViewState, command: Command) -> ViewState:
     """A ``view`` shows the recording that is compared with too, or (``on`` false) not."""
     view = str(command.get("view"))
     if view not in VIEWS or not VIEWS[view].two:
-        return sight
-    return sight.with_two(view, command.get("on") is True)
+        return state
+    return state.with_two(view, command.get("on") is True)
 
 
-def split(sight: Sight, command: Command) -> Sight:
+def split(state: ViewState, command: Command) -> ViewState:
     """A second pane."""
-    beside = next(v for v in ("diff", "graph") if v not in sight.panes)
-    return sight.with_(panes=(*sight.panes[:1], beside), zoom=None)
+    beside = next(v for v in ("diff", "graph") if v not in state.panes)
+    return state.with_(panes=(*state.panes[:1], beside), zoom=None)
 
 
-def close(sight: Sight, command: Command) -> Sight:
+def close(state: ViewState, command: Command) -> ViewState:
     """Without pane ``index``."""
-    panes = tuple(p for i, p in enumerate(sight.panes) if i != command.get("index"))
-    return sight.with_(panes=panes, zoom=None) if panes else sight
+    panes = tuple(p for i, p in enumerate(state.panes) if i != command.get("index"))
+    return state.with_(panes=panes, zoom=None) if panes else state
 
 
-def zoom(sight: Sight, command: Command) -> Sight:
+def zoom(state: ViewState, command: Command) -> ViewState:
     """Pane ``index`` alone; None: all panes."""
     index = whole(command, "index").get("index")
-    return sight.with_(zoom=index if index is not None and index < len(sight.panes) else None)
+    return state.with_(zoom=index if index is not None and index < len(state.panes) else None)
 
 
-def fold(sight: Sight, command: Command) -> Sight:
+def fold(state: ViewState, command: Command) -> ViewState:
     """The ``rail`` or the ``inspector`` folded away, or back."""
     what = command.get("what")
     if what not in ("rail", "inspector"):
-        return sight
-    return sight.with_(fold=tuple(sorted({*sight.fold} ^ {what}, reverse=True)))
+        return state
+    return state.with_(fold=tuple(sorted({*state.fold} ^ {what}, reverse=True)))
 
 
 # -- what a view of `widgets` says is selected ----------------------------------------------------
 
 
-def chosen_in(run: Run, sight: Sight, view: str, chosen: Command) -> Sight:
+def chosen_in(run: Run, state: ViewState, view: str, chosen: Command) -> ViewState:
     """The selection that ``view`` wrote: ids, or a scope of the graph (of a group: its op)."""
     parts = whole(chosen, "op", "buffer", "kernel")
     scope = chosen.get("scope")
     if view == "graph" and isinstance(scope, str) and "op" not in parts:
-        op = flat_graph.op_of_scope(run, run.stage_number(sight.stage), scope)
-        return sight.select(op=op) if op is not None else sight.select(scope=scope[:1000])
+        op = flat_graph.op_of_scope(run, run.stage_number(state.stage), scope)
+        return state.select(op=op) if op is not None else state.select(scope=scope[:1000])
     if view == "memory" and "buffer" in parts:
         parts.pop("op", None)  # the buffer's own writer is found again
     if view in ("graph", "diff"):
         parts = whole(chosen, "op")
-    return sight.select(**parts)
+    return state.select(**parts)
 
 
 #: Commands that lead somewhere in a recording.
-MOVES: Mapping[str, Callable[[Run, Sight, Command], Sight]] = {
+MOVES: Mapping[str, Callable[[Run, ViewState, Command], ViewState]] = {
     "go": go, "select": select, "follow": follow, "show": show, "step": step, "rewrite": rewrite,
     "stop": stop,
 }  # fmt: skip
 #: Commands that change what is shown where, also while the recording is yet to come.
-LAYOUTS: Mapping[str, Callable[[Sight, Command], Sight]] = {
+LAYOUTS: Mapping[str, Callable[[ViewState, Command], ViewState]] = {
     "preset": preset, "pane": pane, "two": two, "split": split, "close": close, "zoom": zoom,
     "fold": fold,
 }  # fmt: skip
@@ -336,8 +336,8 @@ def is_quick(name: str, command: Command) -> bool:
     )  # fmt: skip
 
 
-def move(name: str, run: Run | None, sight: Sight, command: Command) -> Sight:
+def move(name: str, run: Run | None, state: ViewState, command: Command) -> ViewState:
     """Where the command ``name`` leads; without a recording (None) only the layout can change."""
     if name in LAYOUTS:
-        return LAYOUTS[name](sight, command)
-    return sight if run is None else MOVES[name](run, sight, command)
+        return LAYOUTS[name](state, command)
+    return state if run is None else MOVES[name](run, state, command)

@@ -10,7 +10,7 @@ from widgets.encode import pack
 from workbench import views
 from workbench.queries import flat_graph
 from workbench.queries.run import Run, Runs
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 #: Stages are made ready ahead while they have no more ops than this in all; of larger models only
 #: the two that the next key leads to.
@@ -18,24 +18,24 @@ OPS_AHEAD = 60_000
 _STEPPED = ("graph", "diff")
 
 
-def packed(name: str, runs: Runs, sight: Sight) -> tuple[str, bytes]:
+def packed(name: str, runs: Runs, state: ViewState) -> tuple[str, bytes]:
     """The data of view ``name``, packed: text and blob."""
-    key = views.key(name, runs, sight)
-    return runs[0].kept_packed(key, lambda: pack(views.data(name, runs, sight)))
+    key = views.key(name, runs, state)
+    return runs[0].kept_packed(key, lambda: pack(views.data(name, runs, state)))
 
 
-def pieces(run: Run, sight: Sight) -> Iterator[Callable[[], Any]]:
+def pieces(run: Run, state: ViewState) -> Iterator[Callable[[], Any]]:
     """What makes the stages that ``j`` and ``k`` lead to ready, the nearest first.
 
     Each piece is some ten milliseconds long for a model of 1,000 ops, so that whoever comes
     meanwhile does not wait for long.
     """
-    panes = [name for name in sight.panes if name in _STEPPED] or list(_STEPPED)
-    for number in _nearest(run, run.stage_number(sight.stage)):
+    panes = [name for name in state.panes if name in _STEPPED] or list(_STEPPED)
+    for number in _nearest(run, run.stage_number(state.stage)):
         yield partial(run.index, number)
         if number:
             yield partial(run.diff, number - 1, number)
-        there = sight.with_(stage=number)
+        there = state.with_(stage=number)
         for name in panes:
             if name == "graph":
                 yield partial(flat_graph.flat, run, number)

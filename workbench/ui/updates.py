@@ -1,4 +1,4 @@
-"""What the components around a sight show: which of them changed, and to what.
+"""What the components around a view state show: which of them changed, and to what.
 
 The page, the notebook and the report differ in how they send it; what is sent is made here.
 """
@@ -16,7 +16,7 @@ from core_compiler.errors import UserError
 from widgets.encode import finite, pack
 from workbench import views
 from workbench.queries.run import Run, Runs
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.ui.prefetch import packed
 from workbench.views import Empty, inspector, missing, passes
 
@@ -72,65 +72,65 @@ class Showing:
     def _is_new(self, update: Update) -> bool:
         return self._shown.get(_slot(update)) != update.key
 
-    def updates(self, sight: Sight, run: Run, other: Run | None,
+    def updates(self, state: ViewState, run: Run, other: Run | None,
                 messages: dict[str, Message]) -> Updates:  # fmt: skip
         """What changed, what is looked at first; what a view says instead of data goes into
         ``messages``."""
         with run.lock:
-            shown = {"stage": run.stage_number(sight.stage), "rewrite": sight.rewrite,
-                     "stops": list(sight.stops)}  # fmt: skip
+            shown = {"stage": run.stage_number(state.stage), "rewrite": state.rewrite,
+                     "stops": list(state.stops)}  # fmt: skip
         yield self._answer("rail", shown)
-        yield from self._parts((("rail", passes.key, passes.data, "data"),), sight, run)
-        panes = sight.panes if sight.zoom is None else (sight.panes[sight.zoom],)
+        yield from self._parts((("rail", passes.key, passes.data, "data"),), state, run)
+        panes = state.panes if state.zoom is None else (state.panes[state.zoom],)
         for name in panes:
             try:
-                runs = views.runs_for(name, sight, run, other)
+                runs = views.runs_for(name, state, run, other)
                 with held(*runs):
-                    yield from self._view(name, sight, runs)
+                    yield from self._view(name, state, runs)
                 messages.pop(name, None)
             except Exception as error:
                 messages[name] = instead(name, error)
         around = (("rail", passes.detail_key, passes.detail, "detail"),
                   ("inspector", inspector.key, inspector.data, "data"))  # fmt: skip
-        yield from self._parts(around, sight, run)
+        yield from self._parts(around, state, run)
 
-    def _parts(self, parts: Iterable[tuple], sight: Sight, run: Run) -> Updates:
+    def _parts(self, parts: Iterable[tuple], state: ViewState, run: Run) -> Updates:
         """What stands around the views; where one fails the others, and the views, go on."""
         for name, key, data, trait in parts:
             try:
                 with run.lock:
-                    yield from self._part(name, key, data, trait, sight, run)
+                    yield from self._part(name, key, data, trait, state, run)
             except UserError as error:  # the views say it too
                 log.warning("%s: %s", name, error)
             except Exception:
                 log.exception("%s failed", name)
 
-    def _part(self, name, key, data, trait: str, sight: Sight, run: Run) -> Updates:
-        made = Update(name, {trait: ""}, (run, key(run, sight)))
+    def _part(self, name, key, data, trait: str, state: ViewState, run: Run) -> Updates:
+        made = Update(name, {trait: ""}, (run, key(run, state)))
         if self._is_new(made):
-            made.values[trait] = json.dumps(finite(data((run,), sight)))
+            made.values[trait] = json.dumps(finite(data((run,), state)))
             yield made
 
-    def _view(self, name: str, sight: Sight, runs: Runs) -> Updates:
+    def _view(self, name: str, state: ViewState, runs: Runs) -> Updates:
         run = runs[0]
         if not run.version.stages and name != "overview":
             raise missing.stages(run)
         # What the view remembers comes before its data: it draws with both.  Nothing is sent too:
-        # the view may have what it remembered in an earlier sight.
-        kept = sight.own_state(name)
+        # the view may have what it remembered in an earlier state.
+        kept = state.own_state(name)
         if name == "diff" and "unified" not in kept:
-            kept = {**kept, "unified": len(sight.panes) > 1 and sight.zoom is None}
+            kept = {**kept, "unified": len(state.panes) > 1 and state.zoom is None}
         yield Update(name, {"state": kept})
-        key = runs, views.key(name, runs, sight)
+        key = runs, views.key(name, runs, state)
         made = Update(name, {"data": "", "blob": b""}, key)
         if self._is_new(made):
             whole = getattr(views.module(name), "whole", None) if self._kept else None
             if whole and len(runs) == 1 and run.status != "recording":
                 made.values["data"], made.values["blob"] = pack(whole(run))
             else:
-                made.values["data"], made.values["blob"] = packed(name, runs, sight)
+                made.values["data"], made.values["blob"] = packed(name, runs, state)
             yield made
-        chosen = views.selection(name, runs, sight)
+        chosen = views.selection(name, runs, state)
         if chosen is not None:
             yield self._answer(name, chosen)
 

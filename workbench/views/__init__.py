@@ -2,10 +2,10 @@
 
 `workbench.state.view_state.VIEWS` lists them.  A view's module has
 
-``key(run, sight)``               what its data depend on of one recording, hashable;
-``data(runs, sight)``             what its browser module draws: JSON-able data with NumPy arrays;
-``selection(runs, sight)``        (where it has one) the selection as that module knows it;
-``answer(runs, sight, request)``  (where it has one) the answer to what the browser asks;
+``key(run, state)``               what its data depend on of one recording, hashable;
+``data(runs, state)``             what its browser module draws: JSON-able data with NumPy arrays;
+``selection(runs, state)``        (where it has one) the selection as that module knows it;
+``answer(runs, state, request)``  (where it has one) the answer to what the browser asks;
 ``choices(entries)``              (where it has one) which recordings of the library it can be
                                   compared with.
 
@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from workbench.queries.run import Run, Runs
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 
 
 def module(name: str) -> ModuleType:
@@ -29,34 +29,34 @@ def module(name: str) -> ModuleType:
     return import_module(f"workbench.views.{name}")
 
 
-def runs_for(name: str, sight: Sight, run: Run, other: Run | None) -> Runs:
+def runs_for(name: str, state: ViewState, run: Run, other: Run | None) -> Runs:
     """The recordings that view ``name`` shows, where ``other`` is compared with."""
     view = VIEWS[name]
-    takes = view.pair or (view.two and sight.shows_two(name))
+    takes = view.pair or (view.two and state.shows_two(name))
     return (run,) if other is None or not takes else (run, other)
 
 
-def key(name: str, runs: Runs, sight: Sight) -> Hashable:
+def key(name: str, runs: Runs, state: ViewState) -> Hashable:
     """What the data of view ``name`` depend on."""
     made = module(name)
     others = tuple((run.path, run.version.stages) for run in runs[1:])
-    return name, others, tuple(made.key(run, sight) for run in runs)
+    return name, others, tuple(made.key(run, state) for run in runs)
 
 
-def data(name: str, runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(name: str, runs: Runs, state: ViewState) -> dict[str, Any]:
     """The data of view ``name``; `Empty` where there is nothing to show."""
-    return module(name).data(runs, sight)
+    return module(name).data(runs, state)
 
 
-def selection(name: str, runs: Runs, sight: Sight) -> dict[str, Any] | None:
+def selection(name: str, runs: Runs, state: ViewState) -> dict[str, Any] | None:
     """The selection as view ``name`` knows it; None where it knows none."""
     made = module(name)
-    return made.selection(runs, sight) if hasattr(made, "selection") else None
+    return made.selection(runs, state) if hasattr(made, "selection") else None
 
 
-def answer(name: str, runs: Runs, sight: Sight, request: Mapping[str, Any]) -> Any:
+def answer(name: str, runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:
     """What view ``name`` answers to its browser module."""
-    return module(name).answer(runs, sight, request)
+    return module(name).answer(runs, state, request)
 
 
 class Empty(Exception):

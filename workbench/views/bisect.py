@@ -10,28 +10,28 @@ from core_compiler.errors import UserError
 from workbench.model import first_bad_pass, recorded_model
 from workbench.queries.numeric_results import said
 from workbench.queries.run import Run, Runs, shown
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 #: Longest line of a module's text, and lines of it, that are sent.
 MAX_LINES, MAX_LINE = 400, 2_000
 
 
-def key(run: Run, sight: Sight) -> tuple:
-    return run.version.stages, run.status, sight.view_state("bisect"), _stamp(run)
+def key(run: Run, view_state: ViewState) -> tuple:
+    return run.version.stages, run.status, view_state.remembered_text("bisect"), _stamp(run)
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, view_state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, view_state) if other is None else _two(run, other, view_state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, view_state: ViewState) -> dict[str, Any]:
     """``result``: what was found with the ``tolerance`` and the ``inputs`` that the view remembers
     (else what was found last), with the places in this recording; ``recorded``: the checks that
     failed while it was made; ``problem``: why it cannot be compiled again; ``itself``: what is
     said where the recording stands for its model; ``command``."""
-    state = sight.own_state("bisect")
+    state = view_state.own_state("bisect")
     result = _result(run, state)
     shown = result or {}
     return {
@@ -135,10 +135,10 @@ def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
 # -- two recordings ------------------------------------------------------------------------------
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, view_state: ViewState) -> dict[str, Any]:
     """As of one recording, and ``two``: the newest ``result`` of the other one (its stages lead
     nowhere here), its ``name`` and ``command``, and in ``told`` how the two results compare."""
-    found, there = _one(run, sight), _one(other, Sight())
+    found, there = _one(run, view_state), _one(other, ViewState())
     result = there["result"]
     if result is not None:
         result = {**result, "there": None, "rewrite": None, "op": None, "worst_stage": None}

@@ -15,20 +15,20 @@ from workbench.queries.kernel_texts import groups_of, hot_line, texts_of
 from workbench.queries.links import launches, linked
 from workbench.queries.model_lines import ModelLines, traced
 from workbench.queries.run import Run, Runs, shown
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, diff, missing
 
 #: Ops of kernels that hold others.
 _LOOPS = ("kernel.for", "kernel.if")
 
 
-def key(run: Run, sight: Sight) -> tuple:
-    return run.version.kernels, run.version.timings, chosen(run, sight), run.status
+def key(run: Run, state: ViewState) -> tuple:
+    return run.version.kernels, run.version.timings, chosen(run, state), run.status
 
 
-def chosen(run: Run, sight: Sight) -> int | None:
+def chosen(run: Run, state: ViewState) -> int | None:
     """The selected kernel, else the most expensive one."""
-    found = linked(run, sight).kernel
+    found = linked(run, state).kernel
     known = {k.id for k in run.kernels()}
     if found in known:
         return found
@@ -36,15 +36,15 @@ def chosen(run: Run, sight: Sight) -> int | None:
     return rows[0]["id"] if rows else None
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, state) if other is None else _two(run, other, state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """The ``data`` of the code view (widgets/README.md)."""
-    number = chosen(run, sight)
+    number = chosen(run, state)
     kernel = next((k for k in run.kernels() if k.id == number), None)
     if kernel is None:
         raise missing.made_by(run, "generate_code", "No kernels are generated", "kernels")
@@ -62,15 +62,15 @@ def _one(run: Run, sight: Sight) -> dict[str, Any]:
     }
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     """``kernel``, and ``ops``: those of its own ops that compute the selected op."""
     run = runs[0]
-    number = chosen(run, sight)
-    if number is None or sight.op is None:
+    number = chosen(run, state)
+    if number is None or state.op is None:
         return {} if number is None else {"kernel": number}
     kernel = next(k for k in run.kernels() if k.id == number)
-    key = ("kernel ops", number, sight.op, run.version.compiled)
-    op = sight.op
+    key = ("kernel ops", number, state.op, run.version.compiled)
+    op = state.op
     return {"kernel": number, "ops": run.kept(key, lambda: _ops_for(run, kernel, op))}
 
 
@@ -115,12 +115,12 @@ def _twin(run: Run, kernel: Kernel, found: ModelLines, node: int) -> int:
 # -- two recordings ------------------------------------------------------------------------------
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """``two``: ``title`` and ``kernel`` of A, ``names`` of the recordings, the ``partners`` (name,
     id, launches, us, ``guessed``) and of each the ``parts``: a text as the diff view has it, A on
     the left, with its ``text`` (title), ``partner`` and what is ``said`` where nothing differs;
     ``left_out``: texts that are too long to compare."""
-    kernel, partners = _matched(run, sight, other)
+    kernel, partners = _matched(run, state, other)
     parts, left_out = parts_of(run, other, kernel, partners)
     if not parts:
         raise Empty(
@@ -159,13 +159,13 @@ def _sent(
     }  # fmt: skip
 
 
-def answer(runs: Runs, sight: Sight, request: Mapping[str, Any]) -> Any:
+def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:
     """What the view asks of one of its ``part``s: further ``lines``, where an op stands (``find``),
     or a whole ``text`` to save (``before``: of A, ``after``: of B, ``patch``)."""
     run, other = shown(runs)
     if other is None:
         raise ValueError("the code of one recording is sent whole")
-    kernel, partners = _matched(run, sight, other)
+    kernel, partners = _matched(run, state, other)
     part = parts_of(run, other, kernel, partners)[0][int(request.get("part", 0))]
     if request["kind"] == "text":
         return _text(part, str(request["what"]))
@@ -181,10 +181,10 @@ def _text(part: Part, what: str) -> dict[str, Any]:
     return {"file": part.names[side], "lines": text_lines(part.texts[side]), "next": None}
 
 
-def _matched(run: Run, sight: Sight, other: Run) -> tuple[Kernel, list[Partner]]:
+def _matched(run: Run, state: ViewState, other: Run) -> tuple[Kernel, list[Partner]]:
     """The shown kernel of A, and those of B that compute the same; Empty where none does."""
     missing.need_both(run, other, lambda each: each.kernels(), "kernels")
-    number = chosen(run, sight)
+    number = chosen(run, state)
     kernel = next(k for k in run.kernels() if k.id == number)
     if not kernel.launches:
         raise Empty(

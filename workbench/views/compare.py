@@ -18,18 +18,18 @@ from workbench.queries.numeric_results import said
 from workbench.queries.pairs import launched, pairs
 from workbench.queries.run import Run, Runs, shown
 from workbench.state.glossary import GLOSSARY
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.support import intervals
 
 #: Pairs of launches beyond this many are counted, not listed.
 MAX_PAIRS = 2_000
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     return run.version, run.status
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """``a`` and ``b``: the two recordings; sections of rows with a value for each: ``facts``
     (texts; ``why`` says that one is not compared), ``figures``, ``passes``, ``kernels`` (pairs of
     kernels), ``launches`` (pairs of launches); ``by_work``: how many of these pairs only their work
@@ -52,9 +52,9 @@ def data(runs: Runs, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     run = runs[0]
-    found = linked(run, sight)
+    found = linked(run, state)
     return {} if found.kernel is None else {"kernel": found.kernel}
 
 

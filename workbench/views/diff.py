@@ -14,7 +14,7 @@ from core_compiler.ir.unified import patch
 from workbench.queries.links import linked
 from workbench.queries.run import Run, Runs, shown
 from workbench.queries.stage_pairs import aligned, partner
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, missing
 
 KINDS = ("equal", "changed", "added", "removed")
@@ -29,19 +29,19 @@ PART = 2_000_000
 MAX_COLUMNS = 2000
 
 
-def key(run: Run, sight: Sight) -> tuple:
-    return (run.stage_number(sight.stage),)
+def key(run: Run, state: ViewState) -> tuple:
+    return (run.stage_number(state.stage),)
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, state) if other is None else _two(run, other, state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """The ``data`` of the diff view (widgets/README.md)."""
-    stage = run.stage_number(sight.stage)
+    stage = run.stage_number(state.stage)
     rows = _aligned(run, stage)
     stages = run.stages()
     left = stages[stage - 1] if stage else stages[0]
@@ -72,12 +72,12 @@ class Sides:
     texts: tuple[Callable[[], str], Callable[[], str]]
 
 
-def answer(runs: Runs, sight: Sight, request: dict[str, Any]) -> Any:
+def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> Any:
     """Answers to the view's requests: further ``lines`` (``whole``: uncut), where an op stands
     (``find``), and a whole ``text`` to save, in parts: ``after`` and ``before`` the pass, the
     ``patch`` between them.  Of two recordings ``before`` is A, ``after`` B."""
     run, other = shown(runs)
-    stage = run.stage_number(sight.stage)
+    stage = run.stage_number(state.stage)
     if other is not None:
         return answered(run, _sides(run, other, stage), request)
     before = max(0, stage - 1)
@@ -128,9 +128,9 @@ def file_of(run: Run, stage: int) -> str:
     return f"{stage:02d}_{_plain(run.stages()[stage].pass_name)}"
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     run = runs[0]
-    found = linked(run, sight)
+    found = linked(run, state)
     if found.op is None:
         return {}
     return {"op": found.op}
@@ -189,10 +189,10 @@ def _cut(row: dict[str, Any]) -> dict[str, Any]:
 MAX_OPS = 100_000
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """The ``data`` of the diff view (widgets/README.md): A on the left, B on the right.  Ops of B
     have the keys of those of A that they are."""
-    stage = run.stage_number(sight.stage)
+    stage = run.stage_number(state.stage)
     there = stage_beside(
         run, other, stage, "Choose an earlier pass, or show the previous pass instead."
     )

@@ -16,7 +16,7 @@ from workbench.model import divergences, edits, user_pass
 from workbench.queries import contracts, training_run
 from workbench.queries.links import kernel_by_name
 from workbench.queries.run import Run, Runs, shown
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.training import runs as training_runs
 from workbench.views import training
 
@@ -24,12 +24,12 @@ from workbench.views import training
 MOST = 16 << 20
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     kept = divergences.RESULTS.path_of(run.path)
-    return training.key(run, sight), _stamp(_receipts(run)), _stamp(kept)
+    return training.key(run, state), _stamp(_receipts(run)), _stamp(kept)
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """``a`` and ``b``: the runs; ``together``: what their recordings say (see the view *training*);
     ``part``: what the receipts in their folders say, or the ``problem`` in reading them;
     ``pipelines``: they compute different things; ``result``: the op, or of two pipelines the pass,

@@ -33,23 +33,23 @@ from workbench.queries.graph_pairs import Drawn, Key, StagePair, drawn_of
 from workbench.queries.links import linked
 from workbench.queries.op_facts import FOLDED, TEXTS, OpFacts
 from workbench.queries.run import Run, Runs, shown
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views.diff import stage_beside, titles
 
 
-def key(run: Run, sight: Sight) -> tuple:
-    return run.stage_number(sight.stage), run.version.timings, run.version.checks
+def key(run: Run, state: ViewState) -> tuple:
+    return run.stage_number(state.stage), run.version.timings, run.version.checks
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, state) if other is None else _two(run, other, state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """The ``data`` of the graph view (widgets/README.md)."""
-    stage = run.stage_number(sight.stage)
+    stage = run.stage_number(state.stage)
     diff = run.diff(stage - 1, stage) if stage else None
     nodes = flat(run, stage).nodes
     if diff is not None:
@@ -73,24 +73,24 @@ def facts(known: OpFacts, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
     return known.columns(np.array([n.key for n in nodes], np.int64), [n.op for n in nodes])
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     """What is selected in the graph of the shown stage: an op or a scope.  An op that the pass
     removed is still drawn, and itself."""
     run, other = shown(runs)
     if (
         other is None
-        and sight.op is not None
-        and sight.op in ghosts(run, run.stage_number(sight.stage))
+        and state.op is not None
+        and state.op in ghosts(run, run.stage_number(state.stage))
     ):
-        return {"op": sight.op}
-    return standing(run, sight)
+        return {"op": state.op}
+    return standing(run, state)
 
 
-def standing(run: Run, sight: Sight) -> dict[str, Any]:
+def standing(run: Run, state: ViewState) -> dict[str, Any]:
     """What is selected among what the shown stage has."""
-    found = linked(run, sight)
+    found = linked(run, state)
     if found.op is None:
-        return {"scope": sight.scope} if sight.scope else {}
+        return {"scope": state.scope} if state.scope else {}
     scopes = holders(run, found.stage)
     if found.op in scopes:
         return {"scope": scopes[found.op]}
@@ -184,10 +184,10 @@ STATUSES = {"removed": "only in A", "added": "only in B", "changed": "differs",
 APART = "Only in B: in A there is nothing to select. The tooltip has its facts, p pins them."
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """The ``data`` of the graph view (widgets/README.md).  Ops of A have the keys that they have
     without B; those only in B have texts."""
-    stage = run.stage_number(sight.stage)
+    stage = run.stage_number(state.stage)
     there = stage_beside(run, other, stage, "Choose an earlier pass, or show A alone.")
     drawn = drawn_of(StagePair(run, other, stage, there))
     names = [s.pass_name for s in (run.stages()[stage], other.stages()[there])]

@@ -28,7 +28,7 @@ from workbench.queries.rows import (
     short_type,
 )
 from workbench.queries.run import Run, Runs
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.support import units
 from workbench.views.passes import values
 
@@ -40,43 +40,43 @@ _HALVES = {
 }  # fmt: skip
 
 
-def key(run: Run, sight: Sight) -> tuple:
-    return run.version.compiled, sight.stage, sight.rewrite, sight.op, sight.buffer, sight.kernel
+def key(run: Run, state: ViewState) -> tuple:
+    return run.version.compiled, state.stage, state.rewrite, state.op, state.buffer, state.kernel
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """``sections``: title and rows; rows are figures, texts, links or code."""
     run = runs[0]
     if not run.version.stages:
         return {"title": "Inspector", "sections": []}
-    found = linked(run, sight)
+    found = linked(run, state)
     sections: list[dict[str, Any]] = []
-    if _is_kernel(run, sight):
-        return _of_kernel(run, sight, found)
+    if _is_kernel(run, state):
+        return _of_kernel(run, state, found)
     if found.op is not None:
         sections += _op(run, found.stage, found.op, found.ops)
-    elif sight.op is not None:
+    elif state.op is not None:
         sections.append(as_section("Selection", [
             as_text("This op does not exist at this stage."),
-            *_life_links(run, sight.op),
+            *_life_links(run, state.op),
         ]))  # fmt: skip
-    if sight.rewrite is not None:
-        sections = _rewrite(run, found.stage, sight.rewrite) + sections
-    if found.op is not None or sight.kernel is not None or sight.buffer is not None:
+    if state.rewrite is not None:
+        sections = _rewrite(run, found.stage, state.rewrite) + sections
+    if found.op is not None or state.kernel is not None or state.buffer is not None:
         sections += _became(run, found.kernel, found.buffer)
     sections.append(_pass(run, run.stages()[found.stage]))
-    return {"title": _title(run, found.op, sight), "sections": sections}
+    return {"title": _title(run, found.op, state), "sections": sections}
 
 
-def _is_kernel(run: Run, sight: Sight) -> bool:
+def _is_kernel(run: Run, state: ViewState) -> bool:
     """Whether a kernel is selected, and nothing in it."""
-    known = sight.kernel is not None and sight.op is None and sight.rewrite is None
-    return known and bool(kernel_rows.name_of(run, sight.kernel or 0))
+    known = state.kernel is not None and state.op is None and state.rewrite is None
+    return known and bool(kernel_rows.name_of(run, state.kernel or 0))
 
 
-def _of_kernel(run: Run, sight: Sight, found: Linked) -> dict[str, Any]:
+def _of_kernel(run: Run, state: ViewState, found: Linked) -> dict[str, Any]:
     """The kernel, where its slowest launch came from, and what that writes."""
-    number = sight.kernel or 0
+    number = state.kernel or 0
     sections = kernel_rows.sections(run, number)
     if found.op is not None:
         op = run.recording.op(found.op)
@@ -85,10 +85,10 @@ def _of_kernel(run: Run, sight: Sight, found: Linked) -> dict[str, Any]:
     return {"title": f"kernel {kernel_rows.name_of(run, number)}", "sections": sections}
 
 
-def _title(run: Run, op: int | None, sight: Sight) -> str:
+def _title(run: Run, op: int | None, state: ViewState) -> str:
     if op is not None:
         return f"{run.name_of(op)} {run.recording.op(op).kind}"
-    return "Rewrite" if sight.rewrite is not None else "Pass"
+    return "Rewrite" if state.rewrite is not None else "Pass"
 
 
 # -- the op ---------------------------------------------------------------------------------------

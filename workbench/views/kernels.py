@@ -10,7 +10,7 @@ from workbench.queries.kernel_table import as_number, known, table
 from workbench.queries.links import linked
 from workbench.queries.run import Run, Runs, shown
 from workbench.queries.work import roofs, work
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import missing
 
 #: Executions that the view lists.
@@ -19,17 +19,17 @@ MAX_EXECUTIONS = 20
 MAX_LAUNCHES = 5_000
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     return known(run)
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, state) if other is None else _two(run, other, state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """``rows``: one a kernel, the most expensive first; times in microseconds of one execution,
     ``median_us``, ``min_us``, ``p95_us`` of one launch; ``beyond``: it passes the measured limit,
     which therefore is too low.  ``roofs``: what the machine can do, by
@@ -53,11 +53,11 @@ def _one(run: Run, sight: Sight) -> dict[str, Any]:
     }
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     """The kernel, and the op that is selected, which may be one of its launches."""
     run = runs[0]
-    found = linked(run, sight)
-    op = {} if sight.op is None else {"op": sight.op}
+    found = linked(run, state)
+    op = {} if state.op is None else {"op": state.op}
     return {} if found.kernel is None else {"kernel": found.kernel, **op}
 
 
@@ -76,7 +76,7 @@ def _launches(run: Run, rows: list[dict[str, Any]]) -> dict[str, list]:
 # -- two recordings ------------------------------------------------------------------------------
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """``rows``: kernels of A beside those of B that compute the same (None: none does); each side
     has ``count`` launches, ``us`` of all, ``median_us`` of one, ``share`` of the side's time, and
     whether these are ``measured`` or the least that the machine allows.  ``by_work`` and

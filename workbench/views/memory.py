@@ -23,7 +23,7 @@ from workbench.queries.numeric_results import as_number
 from workbench.queries.pairs import launched
 from workbench.queries.run import Run, Runs, shown
 from workbench.state import glossary
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import missing
 
 #: Tiers in the order of their tabs, and how a person calls them.
@@ -33,17 +33,17 @@ _TIERS = {"dram": "arena (DRAM)", "weights": "weights", "inputs": "inputs", "res
 MAX_OPS = 150_000
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     return run.version.buffers, run.version.figures, run.status
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, state) if other is None else _two(run, other, state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """The ``data`` of the memory view (widgets/README.md)."""
     buffers = run.buffers()
     if not buffers:
@@ -91,13 +91,13 @@ def _one(run: Run, sight: Sight) -> dict[str, Any]:
     }
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     run = runs[0]
-    found = linked(run, sight)
+    found = linked(run, state)
     return {} if found.buffer is None else {"buffer": found.buffer}
 
 
-def answer(runs: Runs, sight: Sight, request: dict[str, Any]) -> Any:
+def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> Any:
     """``passes``: the peak after each pass; ``planners``: the arena by each planner; ``again``:
     what doing launches of the forward pass again comes to.  Of two recordings ``a`` and ``b``; of
     ``passes`` also ``stages``: of each pass the ``name`` and its stages in ``a`` and ``b``, None
@@ -216,7 +216,7 @@ def _types(run: Run) -> dict[int | None, str]:
 # -- two recordings ------------------------------------------------------------------------------
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """``two``: the maps ``a`` and ``b``, their ``names``, and the buffers that both have: ``first``
     in A, ``second`` in B, whether that is ``guessed``, and ``why`` (a number in ``whys``).  What is
     asked, is asked of both (``answer``), of none of the maps alone."""
@@ -225,8 +225,8 @@ def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
     whys = list(dict.fromkeys(each.why for each in same))
     return {
         "two": {
-            "a": {**_one(run, sight), "asks": False},
-            "b": {**_one(other, sight), "asks": False},
+            "a": {**_one(run, state), "asks": False},
+            "b": {**_one(other, state), "asks": False},
             "names": [run.path.name, other.path.name],
             "first": np.array([each.first for each in same], np.int32),
             "second": np.array([each.second for each in same], np.int32),

@@ -10,17 +10,17 @@ from workbench.queries.links import follow, outermost
 from workbench.queries.numeric_results import Row
 from workbench.queries.run import Run, Runs, shown
 from workbench.queries.value_statistics import MAX_VALUES, values
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, missing
 
 #: Rows of a table that are sent at the most; the view says how many there are.
 MAX_CHECKS = 1_000
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     version = run.version
     return (
-        run.stage_number(sight.stage),
+        run.stage_number(state.stage),
         version.checks,
         version.figures,
         version.stages,
@@ -28,13 +28,13 @@ def key(run: Run, sight: Sight) -> tuple:
     )
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, state) if other is None else _two(run, other, state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """``passes`` with their checks and errors, ``first`` of them that changed bits; ``checks`` of
     the shown ``stage``, ``values`` with statistics; ``framework``: how the import compares with the
     framework, ``beside``: each of its values (`workbench.queries.numeric_results` says what rows
@@ -45,7 +45,7 @@ def _one(run: Run, sight: Sight) -> dict[str, Any]:
     beside = framework(run)
     if not any(counts.values()) and not found and peer is None and not beside:
         raise missing.checks(run)
-    stage = run.stage_number(sight.stage)
+    stage = run.stage_number(state.stage)
     checks = _checks(run, stage)
     changing = numeric_results.changing(rows)
     listed = sorted({v["stage"] for v in found})
@@ -64,18 +64,18 @@ def _one(run: Run, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     """The rewrite, and the ops that the selected one is in the stages whose values are listed."""
     run = runs[0]
-    if sight.op is None:
-        return {"rewrite": sight.rewrite, "ops": []}
+    if state.op is None:
+        return {"rewrite": state.rewrite, "ops": []}
     listed = [*(v["stage"] for v in values(run)), *([0] if framework(run) else [])]
-    stages = dict.fromkeys([run.stage_number(sight.stage), *listed])
-    ops = [sight.op]
+    stages = dict.fromkeys([run.stage_number(state.stage), *listed])
+    ops = [state.op]
     for stage in stages:
-        found = follow(run, sight.op, stage)[:1]
+        found = follow(run, state.op, stage)[:1]
         ops += [*found, *(outermost(run, op, stage) for op in found)]
-    return {"rewrite": sight.rewrite, "ops": list(dict.fromkeys(ops))}
+    return {"rewrite": state.rewrite, "ops": list(dict.fromkeys(ops))}
 
 
 def _passes(run: Run) -> list[Row]:
@@ -135,7 +135,7 @@ def _left_out(run: Run) -> int:
 MAX_ROWS = 2_000
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """``a`` and ``b``: names of the recordings; ``parts``: the stages that both have statistics of,
     with how many values only one side knows (``only``); ``rows``: a value each, in program order,
     with its statistics on both sides, ``how`` it was matched and ``why``, whether it ``differs``,

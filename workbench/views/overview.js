@@ -235,7 +235,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   function finding(each, first) {
-    const to = Object.keys(each.sight).length ? press(() => send('follow', { go: each.sight })) : {};
+    const to = Object.keys(each.go).length ? press(() => send('follow', { go: each.go })) : {};
     const key = `${each.hazard} ${each.title}`;
     const { cost } = each;
     const open = opened.has(key);
@@ -255,8 +255,8 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return h('div', { class: 'evidence' },
       h('h3', {}, 'Cost'), h('p', {}, `${costOf(cost)}, ${cost.estimated ? 'estimated: ' : ''}${cost.how}`),
       each.evidence.length ? h('h3', {}, 'Evidence') : null,
-      each.evidence.map((fact) => h('p', {}, Object.keys(fact.sight).length
-        ? h('span', { class: 'link', ...press(() => send('follow', { go: fact.sight })) }, fact.text) : fact.text)),
+      each.evidence.map((fact) => h('p', {}, Object.keys(fact.go).length
+        ? h('span', { class: 'link', ...press(() => send('follow', { go: fact.go })) }, fact.text) : fact.text)),
       each.tries.length ? h('h3', {}, 'What to try') : null,
       each.tries.map((offer) => {
         const command = offer.command ? h('pre', { tabindex: 0, 'aria-label': 'Command' }, offer.command) : null;

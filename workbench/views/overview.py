@@ -17,7 +17,7 @@ from workbench.queries import compared, contracts, executions, joint, numeric_re
 from workbench.queries.kernel_table import table
 from workbench.queries.run import Run, Runs, shown
 from workbench.queries.work import work
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.support import units
 from workbench.views import training
 
@@ -25,19 +25,19 @@ from workbench.views import training
 MAX_FINDINGS = 60
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     return run.version, run.status
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, state) if other is None else _two(run, other, state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """``figures`` (label, value, unit, hint), ``passes`` (a chart), ``kernels``, ``findings``;
-    ``advice`` is asked for (see ``answer``): it may read all stages, and the first sight does not
+    ``advice`` is asked for (see ``answer``): it may read all stages, and the first view does not
     wait for it."""
     meta, stages = run.meta(), run.stages()
     found = problems(run)
@@ -71,7 +71,7 @@ def _one(run: Run, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def answer(runs: Runs, sight: Sight, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """``advice``: the hazards of the recording, as data; of two each with the ``sides`` that have
     it."""
     run, other = shown(runs)
@@ -244,11 +244,11 @@ MAX_KERNELS = 8
 _LESS = ("s", "ms", "us", "B", "relative")
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """``a`` and ``b``: what the recordings are; ``figures`` of both by label (``a``, ``b``: numbers
     or texts; ``less``: less is better), ``passes`` and ``kernels`` as Compare matches them,
     ``findings`` with the ``sides`` that have them.  ``advice`` is asked for, as for one."""
-    one, two = _one(run, sight), _one(other, sight)
+    one, two = _one(run, state), _one(other, state)
     rows = compared.kernels_of(run, other)["kernels"] if run.kernels() and other.kernels() else []
     return {
         "two": True, "title": one["title"],
@@ -311,9 +311,9 @@ def found_in(
         in_both = second.pop((each["hazard"], each["title"]), None) is not None
         found.append({**each, "sides": "ab" if in_both else "a"})
     for each in second.values():
-        evidence = [{**fact, "sight": {}} for fact in each["evidence"]]
+        evidence = [{**fact, "go": {}} for fact in each["evidence"]]
         tries = [{**t, "draft": None, "reason": "it is of B: open B to try it"}
                  for t in each["tries"]]  # fmt: skip
-        found.append({**each, "sides": "b", "sight": {}, "evidence": evidence, "tries": tries,
+        found.append({**each, "sides": "b", "go": {}, "evidence": evidence, "tries": tries,
                       "look": False})  # fmt: skip
     return found

@@ -8,17 +8,17 @@ from typing import Any
 from core_compiler.record.reader import Stage
 from workbench.queries.numeric_results import said
 from workbench.queries.run import Run, Runs
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 #: At most this many rewrites of a stage are listed; the rail says how many there are.
 MAX_REWRITES = 2000
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     return run.version.stages, run.version.checks
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """``stages`` in order: index, name, ops after, difference, rewrites, seconds, check."""
     run = runs[0]
     stages = run.stages()
@@ -35,16 +35,16 @@ def data(runs: Runs, sight: Sight) -> dict[str, Any]:
     return {"stages": rows}
 
 
-def detail_key(run: Run, sight: Sight) -> tuple:
-    return run.stage_number(sight.stage), run.version.checks, bool(run.version.stages)
+def detail_key(run: Run, state: ViewState) -> tuple:
+    return run.stage_number(state.stage), run.version.checks, bool(run.version.stages)
 
 
-def detail(runs: Runs, sight: Sight) -> dict[str, Any]:
+def detail(runs: Runs, state: ViewState) -> dict[str, Any]:
     """The rewrites of the shown stage: rule, ops before and after, check."""
     run = runs[0]
     if not run.version.stages:
         return {"stage": 0, "rewrites": [], "total": 0}
-    stage = run.stage_number(sight.stage)
+    stage = run.stage_number(state.stage)
     steps = run.rewrites(stage) if stage else []
     rows = [
         {"rule": step.rewrite.rule, "before": len(step.rewrite.old), "after": len(step.rewrite.new),

@@ -8,16 +8,16 @@ from typing import Any
 from core_compiler.errors import UserError
 from workbench.model import edits, pipeline_editor, recorded_model
 from workbench.queries.run import Run, Runs, shown
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import missing
 from workbench.views.passes import check, values
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     return run.version.stages, run.version.checks, run.version.figures, run.status
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """``shown``: the rows of the recorded pipeline (see ``editing.shown``); ``did``: by label what
     each pass did; ``other``: the same of the recording that is compared with; ``fixed``: why
     nothing can be edited ("" where it can); ``itself``: what is said where the recording stands
@@ -43,12 +43,12 @@ def data(runs: Runs, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     run = runs[0]
-    return {"stage": run.stage_number(sight.stage)}
+    return {"stage": run.stage_number(state.stage)}
 
 
-def answer(runs: Runs, sight: Sight, request: Mapping[str, Any]) -> dict[str, Any]:
+def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str, Any]:
     """The draft after a gesture (``request["done"]``), or why it is ``refused``."""
     run = runs[0]
     on, meta = pipeline_editor.ground_of(run), recorded_model.compiled_as(run)

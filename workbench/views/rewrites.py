@@ -24,7 +24,7 @@ from workbench.queries.numeric_results import said
 from workbench.queries.rows import short_path, short_type
 from workbench.queries.rule_counts import rules
 from workbench.queries.run import Run, Runs, shown
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import missing
 from workbench.views.inspector import check_text
 
@@ -36,22 +36,22 @@ MAX_TEXT = 1200
 _SHAPES = ("core.reshape", "core.transpose", "core.slice", "target.view")
 
 
-def key(run: Run, sight: Sight) -> tuple:
-    return run.version.checks, run.version.stages, run.stage_number(sight.stage)
+def key(run: Run, state: ViewState) -> tuple:
+    return run.version.checks, run.version.stages, run.stage_number(state.stage)
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, state) if other is None else _two(run, other, state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """``rows``: number, rule, ``us``, verdict, error, ops before and after, note, where."""
     stages = run.stages()
     if not stages:
         raise missing.stages(run)
-    stage = stages[run.stage_number(sight.stage)]
+    stage = stages[run.stage_number(state.stage)]
     steps = run.rewrites(stage.index) if stage.index else []
     rules = Counter(step.rewrite.rule for step in steps)
     changed = [s.index for s in stages if s.rewrites]
@@ -66,15 +66,15 @@ def _one(run: Run, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     """``rewrite`` and its ``detail``; ``why``: what is asked, and the answers.  Of two recordings
     the ``stage``, and the ``rule`` of the selected rewrite (None where none is)."""
     run, other = shown(runs)
     found: dict[str, Any] = {}
     if not run.version.stages:
         return found
-    stage = run.stage_number(sight.stage)
-    number = sight.rewrite
+    stage = run.stage_number(state.stage)
+    number = state.rewrite
     steps = run.rewrites(stage) if stage else []
     chosen = steps[number] if number is not None and 0 <= number < len(steps) else None
     if other is not None:
@@ -83,19 +83,19 @@ def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
         known = "rewrite", stage, number, run.version.checks
         detail = run.kept(known, lambda: _detail(run, chosen))
         found |= {"rewrite": number, "detail": detail}
-    asked = _asked(sight)
+    asked = _asked(state)
     if asked is not None:
-        found["why"] = _why(run, sight, stage, asked)
+        found["why"] = _why(run, state, stage, asked)
     return found
 
 
-def answer(runs: Runs, sight: Sight, request: dict[str, Any]) -> list[dict[str, Any]]:
+def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> list[dict[str, Any]]:
     """``find``: ops of the shown stage by a part of their name or kind."""
     run = runs[0]
     text = str(request.get("text", "")).lower().split()[:6]
     if request.get("kind") != "find" or not text:
         return []
-    index = run.index(run.stage_number(sight.stage))
+    index = run.index(run.stage_number(state.stage))
     found = []
     for number, op in index.ops.items():
         if op.kind in CONSTANTS or op.kind.startswith("kernel."):
@@ -214,8 +214,8 @@ class _Asked:
     near: bool = False
 
 
-def _asked(sight: Sight) -> _Asked | None:
-    text = sight.view_state("rewrites")
+def _asked(state: ViewState) -> _Asked | None:
+    text = state.remembered_text("rewrites")
     try:
         why = json.loads(text).get("why") if text else None
     except (ValueError, AttributeError):
@@ -229,8 +229,8 @@ def _asked(sight: Sight) -> _Asked | None:
     return _Asked(a, b, rule[:300] if isinstance(rule, str) else "", near)
 
 
-def _why(run: Run, sight: Sight, stage: int, asked: _Asked) -> dict[str, Any]:
-    selected = linked(run, sight).op
+def _why(run: Run, state: ViewState, stage: int, asked: _Asked) -> dict[str, Any]:
+    selected = linked(run, state).op
     a = _in_stage(run, asked.a, stage) if asked.a is not None else selected
     while a is not None and stage and _writes_buffers(run, a):  # no pass that joins sees buffers
         stage -= 1
@@ -238,7 +238,7 @@ def _why(run: Run, sight: Sight, stage: int, asked: _Asked) -> dict[str, Any]:
     selected = _in_stage(run, selected, stage)
     b = _in_stage(run, asked.b, stage)
     if b is None and asked.b is None and asked.a is not None and not asked.rule:
-        b = selected if selected not in (a, asked.a) and sight.op != asked.a else None
+        b = selected if selected not in (a, asked.a) and state.op != asked.a else None
     near = [] if a is None else _neighbours(run, stage, a)
     if b is None and asked.near and not asked.rule and near:
         b = near[0]["op"]
@@ -366,7 +366,7 @@ def _reached(start: Op, steps: Callable[[Op], list[Op]]) -> list[Op]:
 # -- two recordings ------------------------------------------------------------------------------
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """``rows``: a rule of a pass, in the order of A's passes, then B's: ``pass``, ``rule``, and for
     each side (None: it never applied there) its ``stage``, ``count`` of applications, ``us`` that
     matching and rewriting took, ``removed`` ops (negative: made), the worst ``error`` of its

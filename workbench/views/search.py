@@ -16,7 +16,7 @@ from workbench.queries.op_facts import FOLDED, OpFacts
 from workbench.queries.op_search import Term
 from workbench.queries.rows import short_path
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import graph
 
 #: Most hits that are told; of passes and of kernels so many, that ops have room.
@@ -25,7 +25,7 @@ MAX_HITS, MAX_OTHERS = 40, 10
 
 @dataclass(frozen=True)
 class Found:
-    """``hits``, each with the sight that shows it (``go``); how many there are in all, and how
+    """``hits``, each with the view state that shows it (``go``); how many there are in all, and how
     many of these are ``ops``."""
 
     hits: list[dict[str, Any]]
@@ -33,18 +33,18 @@ class Found:
     ops: int = 0
 
 
-def hits(run: Run, sight: Sight, text: str) -> list[dict[str, Any]]:
+def hits(run: Run, state: ViewState, text: str) -> list[dict[str, Any]]:
     """What matches all terms of ``text``, at most `MAX_HITS`."""
-    return find(run, sight, text).hits
+    return find(run, state, text).hits
 
 
-def find(run: Run, sight: Sight, text: str) -> Found:
+def find(run: Run, state: ViewState, text: str) -> Found:
     """What matches all terms of ``text``; UserError where an expression in it is none."""
     wanted = op_search.terms(text)
     if not wanted or not run.version.stages:
         return Found([])
     passes, kernels = _passes(run, wanted), _kernels(run, wanted)
-    nodes, data = _ops(run, sight)
+    nodes, data = _ops(run, state)
     places = op_search.matching(data, wanted).tolist()
     places.sort(key=lambda i: nodes[i].op.kind in FOLDED)  # what computes before weights
     told = [*passes[:MAX_OTHERS], *kernels[:MAX_OTHERS]]
@@ -74,9 +74,9 @@ def _kernels(run: Run, wanted: Sequence[Term]) -> list[dict[str, Any]]:
                  {"kernel": kernel.id, "panes": panes}) for kernel in found]  # fmt: skip
 
 
-def _ops(run: Run, sight: Sight) -> tuple[Sequence[flat_graph.Node], dict[str, Any]]:
+def _ops(run: Run, state: ViewState) -> tuple[Sequence[flat_graph.Node], dict[str, Any]]:
     """The ops of the shown stage, and what the graph says of them."""
-    stage = run.stage_number(sight.stage)
+    stage = run.stage_number(state.stage)
     nodes = flat_graph.flat(run, stage).nodes
     known = OpFacts.of(run)
     data = graph.described(nodes, graph.facts(known, nodes), known)

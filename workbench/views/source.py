@@ -12,26 +12,26 @@ from workbench.queries.model_lines import NODES, Line, ModelLines, Place, traced
 from workbench.queries.numeric_results import said
 from workbench.queries.rows import short_path
 from workbench.queries.run import Run, Runs, shown
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, missing
 
 #: How many of the hottest lines are listed.
 HOTTEST = 10
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     version = run.version
     return (version.stages, version.checks, version.kernels, version.timings,
-            run.stage_number(sight.stage), run.status)  # fmt: skip
+            run.stage_number(state.stage), run.status)  # fmt: skip
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, state) if other is None else _two(run, other, state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """``files``, those that take most time first: ``path``, ``title``, ``text`` (None where the
     recording has none), ``rows`` of lines with ops; ``hottest``: the dearest lines of all."""
     found = traced(run)
@@ -40,7 +40,7 @@ def _one(run: Run, sight: Sight) -> dict[str, Any]:
             "No op of this recording says which line of the model it came from.",
             "Models that come from their framework or from an ONNX file say it.",
         )
-    stage = run.stage_number(sight.stage)
+    stage = run.stage_number(state.stage)
     now = found.count(run.index(stage).module, run.op_id)
     stages = run.stages()
     sources = run.kept("sources", run.recording.sources)
@@ -59,19 +59,19 @@ def _one(run: Run, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     """``lines``: places ``[file, line]`` of the selected op, its main one first; ``path``: the
     lines that were being executed when the framework met it; ``node``: its place among the
     nodes."""
     run = runs[0]
     if not run.version.stages:
         return {}
-    anchor = sight.op
-    if anchor is None and sight.kernel is not None:
-        anchor = dearest_launch(run, sight.kernel)
-    elif anchor is None and sight.buffer is not None:
-        anchor = writer_of(run, sight.buffer)
-    anchor = linked(run, sight).op if anchor is None else anchor
+    anchor = state.op
+    if anchor is None and state.kernel is not None:
+        anchor = dearest_launch(run, state.kernel)
+    elif anchor is None and state.buffer is not None:
+        anchor = writer_of(run, state.buffer)
+    anchor = linked(run, state).op if anchor is None else anchor
     found = traced(run)
     nodes = () if anchor is None else found.nodes_of(anchor)
     nodes = tuple(n for n in nodes if (NODES, n + 1) in found.lines) or nodes
@@ -138,7 +138,7 @@ def _hottest(found: ModelLines, sources: dict[str, str]) -> Iterator[dict[str, A
 # -- two recordings ------------------------------------------------------------------------------
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """``rows``: the lines that either has ops of (None: it has none there): ``place``, ``text``,
     and each side's ``us`` of its own ops, ``all_us`` with what is called from it, ``bytes``,
     ``import`` and ``now`` ops (at the import, at the end of the compile); ``nodes``: they are the

@@ -17,7 +17,7 @@ from workbench.queries.pairs import Launched, Pair, pairs
 from workbench.queries.run import Run, Runs, shown
 from workbench.queries.work import Work, roofs, work
 from workbench.state import glossary
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import missing
 
 #: What kernels do mostly, in the order of their colours.
@@ -29,18 +29,18 @@ _BY_FAMILY = {
 _ELEMENTWISE = 2
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     version = run.version
     return version.timings, version.buffers, version.kernels, version.figures, run.status
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """Return what the browser module draws, of one recording or of two."""
     run, other = shown(runs)
-    return _one(run, sight) if other is None else _two(run, other, sight)
+    return _one(run, state) if other is None else _two(run, other, state)
 
 
-def _one(run: Run, sight: Sight) -> dict[str, Any]:
+def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """The ``data`` of the timeline (widgets/README.md); times in microseconds."""
     made = _timeline(run)
     if made is None:
@@ -87,18 +87,18 @@ def _one(run: Run, sight: Sight) -> dict[str, Any]:
     return found
 
 
-def selection(runs: Runs, sight: Sight) -> dict[str, Any]:
+def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     """The launches that the selection is or became; of a kernel, all."""
     run = runs[0]
     made = _timeline(run)
     if made is None:
         return {}
-    if sight.kernel is not None:
-        ops: tuple[int, ...] = next((k.launches for k in run.kernels() if k.id == sight.kernel), ())
-    elif sight.op is not None:
-        ops = _launches_of(run, sight.op)
-    elif sight.buffer is not None:
-        maker = writer_of(run, sight.buffer)
+    if state.kernel is not None:
+        ops: tuple[int, ...] = next((k.launches for k in run.kernels() if k.id == state.kernel), ())
+    elif state.op is not None:
+        ops = _launches_of(run, state.op)
+    elif state.buffer is not None:
+        maker = writer_of(run, state.buffer)
         ops = () if maker is None else (maker,)
     else:
         return {}
@@ -120,7 +120,7 @@ def places_of(run: Run) -> dict[int | None, int]:
     })  # fmt: skip
 
 
-def answer(runs: Runs, sight: Sight, request: Mapping[str, Any]) -> Any:
+def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:
     """The recording as a trace for Perfetto (``kind`` trace)."""
     run = runs[0]
     if request.get("kind") != "trace":
@@ -201,7 +201,7 @@ def _or_nan(value: float | None) -> float:
 # -- two recordings ------------------------------------------------------------------------------
 
 
-def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
+def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     """``two``: the timelines ``a`` and ``b``, their ``names``, and the launches that compute the
     same: a row for each of A (``first``, a place in its columns) with each of B (``second``);
     ``guessed`` where flops, bytes and order alone say so; ``pairs``: see :func:`_pairs`."""
@@ -215,7 +215,7 @@ def _two(run: Run, other: Run, sight: Sight) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "two": {
-            "a": _one(run, sight), "b": _one(other, sight),
+            "a": _one(run, state), "b": _one(other, state),
             "names": [run.path.name, other.path.name],
             "first": np.array([row[0] for row in rows], np.int32),
             "second": np.array([row[1] for row in rows], np.int32),

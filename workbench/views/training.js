@@ -160,7 +160,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     note.className = `note ${ended ? 'failed' : ''}`;
     const { not_finite: spoiled } = a;
     note.replaceChildren([ended, data.refused].filter(Boolean).join(' · '),
-      spoiled?.op ? h('button', { 'data-do': 'op', title: spoiled.op, click: () => send('follow', { go: spoiled.sight }) }, 'Show the op') : '');
+      spoiled?.op ? h('button', { 'data-do': 'op', title: spoiled.op, click: () => send('follow', { go: spoiled.go }) }, 'Show the op') : '');
   }
 
   let built = '';

@@ -13,7 +13,7 @@ from core_compiler.training.telling import KEY
 from workbench.queries import contracts
 from workbench.queries.run import Run, Runs, shown
 from workbench.queries.training_run import is_training, not_finite
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, missing
 
 #: Iterations of one answer: some 2 MB.
@@ -24,7 +24,7 @@ RECENT = 20
 OPTIONAL = ("rate", "loss_scale", "skipped")
 
 
-def key(run: Run, sight: Sight) -> tuple:
+def key(run: Run, state: ViewState) -> tuple:
     return grown(run)
 
 
@@ -33,7 +33,7 @@ def grown(run: Run) -> tuple:
     return run.version.iterations, run.version.stages, run.status
 
 
-def data(runs: Runs, sight: Sight) -> dict[str, Any]:
+def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """``a`` and ``b``: the runs, without their iterations, which the browser asks for as they
     grow; ``together``: where they part, None without a second run."""
     run, other = shown(runs)
@@ -46,7 +46,7 @@ def data(runs: Runs, sight: Sight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def answer(runs: Runs, sight: Sight, request: Mapping[str, Any]) -> dict[str, Any]:
+def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str, Any]:
     """``{"kind": "rows", "side": "a" | "b", "after": id}``: the iterations written since."""
     run, other = shown(runs)
     if request.get("kind") != "rows":
@@ -73,7 +73,7 @@ def columns(rows: Iterable[IterationRecord]) -> dict[str, Any]:
 
 def whole(run: Run) -> dict[str, Any]:
     """The data with all iterations in it: where nobody can be asked."""
-    return {**data((run,), Sight()), "rows": columns(run.iterations().values())}
+    return {**data((run,), ViewState()), "rows": columns(run.iterations().values())}
 
 
 def need(run: Run) -> None:

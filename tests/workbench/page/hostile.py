@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.model import divergences, first_bad_pass
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import divergence
 
 #: Runs, or leaves an element, where it becomes HTML; or where a link is made of it.
@@ -141,7 +141,7 @@ def trained(runs: Any, folder: Path) -> tuple[Path, Path]:
         "numbers": [1.0, 2.0], "ulps": 1, "count": 1, "origin": ATTACK, "history": [ATTACK],
         "kernels": [ATTACK, ATTACK],
     })  # fmt: skip
-    assert divergence.data((Run(made[0]), Run(made[1])), Sight())["result"]["op"] == ATTACK
+    assert divergence.data((Run(made[0]), Run(made[1])), ViewState())["result"]["op"] == ATTACK
     return made[0], made[1]
 
 

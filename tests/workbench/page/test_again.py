@@ -14,7 +14,7 @@ from workbench.app.neighbours import Neighbours
 from workbench.app.rerun import origin
 from workbench.app.workspace import Workspace
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 COMPILE = '#cw-bar button:text-is("Compile…")'
 MODEL = "#cw-start input[aria-label='Model or recording']"
@@ -72,11 +72,11 @@ def test_what_the_form_does_not_show_is_kept(recording: Path, tmp_path):
             "options": {}, "insert": []}  # fmt: skip
     meta = {**run.meta(), "sizes": {"width": 0.25, "batch": 3}, "edit": edit}
     run._meta = run._meta[0], meta
-    found = origin(Workspace(root=tmp_path), run, Sight(run="x.run", stage=2))
+    found = origin(Workspace(root=tmp_path), run, ViewState(run="x.run", stage=2))
     assert found.options["sizes"] == {"batch": 3} and found.form["width"] == 0.25
     assert found.options["edit"] == edit
     assert found.words == "batch 3, skip fold_batch_norm"
-    assert found.sight.find == run.stages()[2].pass_name
+    assert found.view_state.find == run.stages()[2].pass_name
 
 
 def test_code_of_a_recording_from_elsewhere_is_not_compiled_again_unasked(recording, tmp_path):
@@ -85,7 +85,7 @@ def test_code_of_a_recording_from_elsewhere_is_not_compiled_again_unasked(record
     edit = {"skip": [], "order": [], "repeat": [], "limits": {}, "cuts": {}, "options": {},
             "insert": [item]}  # fmt: skip
     run._meta = run._meta[0], {**run.meta(), "edit": edit}
-    assert origin(Workspace(root=tmp_path), run, Sight()).options["edit"] is None
+    assert origin(Workspace(root=tmp_path), run, ViewState()).options["edit"] is None
 
 
 # -- beside the opened recording ------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_a_compile_leaves_the_search_its_progress_its_cancel_and_its_end(drive, 
         await page.until(lambda: page.search["state"] == "cancelled")
         assert page.detail("pipeline")["state"] == "running" and page.bar["job"] is not None
         (tmp_path / "edited").write_text("0")
-        await page.until(lambda: page.page.sight.other == "a.run")
+        await page.until(lambda: page.page.view_state.other == "a.run")
         assert page.detail("pipeline")["state"] == "done"
 
     drive(story)
@@ -105,7 +105,7 @@ def test_what_is_stepped_through_is_followed_to_its_end_behind_a_search(drive):
     async def story(page: Any) -> None:
         await searching(page)
         page.send("rerun", draft={}, hold=True)
-        await page.until(lambda: page.page.sight.run != "a.run")
+        await page.until(lambda: page.page.view_state.run != "a.run")
         made = compiler.start(program(lambda b, x: b.relu(x), "4xf32"),
                               observer=(recorder := Recorder(page.page.job.path)))  # fmt: skip
         recorder.begin({"model": "x", "spec": "digits-mlp", "kind": "sample", "target": "cpu"})
@@ -113,9 +113,9 @@ def test_what_is_stepped_through_is_followed_to_its_end_behind_a_search(drive):
         for _ in range(3):
             made.step()
             recorder.progress("step", 1, 1)
-            await page.until(lambda: page.page.sight.stage == len(made.stages) - 1)
+            await page.until(lambda: page.page.view_state.stage == len(made.stages) - 1)
         page.send("show", view="bisect")
-        await page.until(lambda: page.page.sight.panes[0] == "bisect")
+        await page.until(lambda: page.page.view_state.panes[0] == "bisect")
         await page.until(lambda: page.search == {})
 
     drive(story)
@@ -127,11 +127,11 @@ def test_another_recording_shows_no_state_of_a_search_in_this_one(drive, tmp_pat
         (tmp_path / "bisect").write_text("1")
         await page.until(lambda: page.search["state"] == "failed")
         page.send("open", what="digits-cnn")
-        await page.until(lambda: page.page.sight.run != "a.run")
+        await page.until(lambda: page.page.view_state.run != "a.run")
         (tmp_path / "edited").write_text("0")
         await page.until(lambda: page.page.run is not None and page.page.job is None)
         page.send("show", view="bisect")
-        await page.until(lambda: "bisect" in page.page.sight.panes)
+        await page.until(lambda: "bisect" in page.page.view_state.panes)
         await page.until(lambda: page.search == {})
 
     drive(story)
@@ -144,19 +144,19 @@ def test_of_a_run_that_was_made_here_another_page_hears_too(drive, workspace, tm
     async def story(page: Any) -> None:
         await compiling(page)
         (tmp_path / "edited").write_text("0")
-        await page.until(lambda: page.page.sight.run != "a.run" and page.page.run is not None)
+        await page.until(lambda: page.page.view_state.run != "a.run" and page.page.run is not None)
         await searching(page)
-        other = Driven(workspace, f"run={page.page.sight.run}&panes=bisect")
+        other = Driven(workspace, f"run={page.page.view_state.run}&panes=bisect")
         await other.until(lambda: other.search.get("state") == "running")
         (tmp_path / "bisect").write_text("0")
         await other.until(lambda: other.search["state"] == "finished")
         other.close()
-        name = page.page.sight.run
+        name = page.page.view_state.run
         workspace.library.remove(name)
         late = Driven(workspace, f"run={name}")
         late.close()
         assert late.page.problem["what"] == "this run was deleted"
-        assert late.page.run is None and late.page.sight.run == ""
+        assert late.page.run is None and late.page.view_state.run == ""
 
     drive(story)
 
@@ -181,7 +181,7 @@ def test_a_view_of_another_recording_does_not_wait_for_the_compile_of_this_one(
     async def story(page: Any) -> None:
         await compiling(page)
         page.send("open", what="b.run")
-        await page.until(lambda: page.page.sight.run == "b.run")
+        await page.until(lambda: page.page.view_state.run == "b.run")
         assert page.detail("pipeline")["state"] == "done"
 
     drive(story)

@@ -18,7 +18,7 @@ from workbench.queries import compared
 from workbench.queries.kernel_table import table
 from workbench.queries.pairs import Launched, paired, pairs
 from workbench.queries.work import Work
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import compare
 
 #: What they look at takes long to make.
@@ -101,7 +101,7 @@ def test_a_processors_launches_stand_beside_a_gpus(both):
 @pytest.mark.slow
 def test_rows_are_those_of_the_recordings(both):
     cpu, cuda = both
-    data = compare.data((cpu, cuda), Sight())
+    data = compare.data((cpu, cuda), ViewState())
     json.dumps(finite(data), allow_nan=False)
     facts = {f["name"]: f for f in data["facts"]}
     assert facts["identity"]["equal"], "the bits do not depend on the target"
@@ -143,7 +143,7 @@ def test_passes_of_one_recording_only_stand_in_their_place(both, tmp_path):
 
 def test_a_recording_beside_itself_differs_in_nothing(both):
     cpu, _ = both
-    data = compare.data((cpu, cpu), Sight())
+    data = compare.data((cpu, cpu), ViewState())
     assert all(f["equal"] for f in data["facts"])
     assert all(f["a"] == f["b"] for f in data["figures"])
     assert all(r["a"] == r["b"] for r in data["kernels"] + data["launches"] + data["passes"])
@@ -163,7 +163,7 @@ def test_a_processor_beside_a_gpu_in_two_clicks(library, tab, both):
     page.wait_query("run", "cpu.run")
     page.wait_query("other", "cuda.run")
     rows = page.locate(f'{VIEW} [data-table="kernels"] tbody tr')
-    assert rows.count() == len(compare.data((both[0], both[1]), Sight())["kernels"])
+    assert rows.count() == len(compare.data((both[0], both[1]), ViewState())["kernels"])
     assert "≥" in rows.first.inner_text(), "the GPU's time is a prediction"
     assert "≤" in rows.first.inner_text(), "so is how much faster it is at most"
     kernel = rows.first.get_attribute("data-kernel")
@@ -190,7 +190,7 @@ def test_tables_sort_by_the_size_of_the_difference(library, tab, both):
     page.locate(f'{table} th[data-column="ms_d"]').click()
     page.wait(f'{table} th[data-column="ms_d"][aria-sort="descending"]')
     shown = page.locate(f"{table} tbody tr td:first-child").all_inner_texts()
-    passes = compare.data((both[0], both[1]), Sight())["passes"]
+    passes = compare.data((both[0], both[1]), ViewState())["passes"]
     by = {p["name"]: abs(p["b"]["ms"] - p["a"]["ms"]) for p in passes}
     assert [by[name] for name in shown] == sorted(by.values(), reverse=True)
     page.wait_query("compare.view", '"passes":["ms_d",-1]', partly=True)
@@ -276,7 +276,7 @@ def test_more_checks_that_kept_every_bit_are_better(two_targets):
     from workbench.queries.run import Run
 
     run = Run(two_targets.cpu)
-    rows = {row["name"]: row for row in compare.data((run, run), Sight())["figures"]}
+    rows = {row["name"]: row for row in compare.data((run, run), ViewState())["figures"]}
     assert rows["time per execution"]["better"] == "less"
     assert rows["launches"]["better"] == ""
     run.close()

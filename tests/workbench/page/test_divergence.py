@@ -23,7 +23,7 @@ from workbench.app.workspace import Workspace
 from workbench.commands.cli import main
 from workbench.model import divergences, kept_results
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.training import runs as training_runs
 from workbench.views import divergence
 
@@ -53,7 +53,7 @@ def copies(training_runs, tmp_path):
 def told(copies, **how) -> dict:
     runs = [Run(path, **how) for path in copies]
     try:
-        data = divergence.data((runs[0], runs[1]), Sight())
+        data = divergence.data((runs[0], runs[1]), ViewState())
         json.dumps(finite(data), allow_nan=False)
         return data
     finally:
@@ -66,7 +66,7 @@ def found(training_runs):
     """The data, once the worker has found the op."""
     a, b = Run(training_runs.a), Run(training_runs.b)
     worker._diverge(divergence.job(a, b))
-    data = divergence.data((a, b), Sight())
+    data = divergence.data((a, b), ViewState())
     yield a, data
     a.close()
     b.close()

@@ -11,7 +11,7 @@ import pytest
 
 from core_compiler.record import Recording
 from workbench.queries.run import Run
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 from workbench.views import rewrites
 
 pytestmark = pytest.mark.playwright
@@ -64,7 +64,7 @@ def places(run):
 
 def drawn(run, stage, rewrite):
     """Whether a rewrite is drawn before and after."""
-    detail = rewrites.selection((run,), Sight(stage=stage, rewrite=rewrite))["detail"]
+    detail = rewrites.selection((run,), ViewState(stage=stage, rewrite=rewrite))["detail"]
     return detail["old"]["drawn"] and detail["new"]["drawn"]
 
 

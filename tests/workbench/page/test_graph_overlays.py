@@ -13,7 +13,7 @@ from tests.passes.programs import program
 from workbench.queries import flat_graph
 from workbench.queries.model_lines import NODES
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import graph, source
 
 #: What they look at takes long to make.
@@ -28,7 +28,7 @@ def run(recording):
 
 
 def overlay(run: Run, stage: int, name: str) -> dict | None:
-    found = [o for o in graph.data((run,), Sight(stage=stage))["overlays"] if o["name"] == name]
+    found = [o for o in graph.data((run,), ViewState(stage=stage))["overlays"] if o["name"] == name]
     return found[0] if found else None
 
 
@@ -37,7 +37,7 @@ def test_at_every_stage_the_time_is_that_of_all_launches(run):
     total = sum(timing.median_us for timing in run.timings())
     assert total > 0
     for stage in run.stages():
-        data = graph.data((run,), Sight(stage=stage.index))
+        data = graph.data((run,), ViewState(stage=stage.index))
         found = overlay(run, stage.index, "time")
         assert found is not None, stage.pass_name
         assert found["unit"] == "µs"
@@ -52,11 +52,11 @@ def test_at_every_stage_the_time_is_that_of_all_launches(run):
 def test_the_time_of_an_imported_op_is_about_that_of_its_node(run):
     """The source view attributes time by bytes too, so that the small ops differ, and of two that
     take about as long another one may come first."""
-    lines = source.data((run,), Sight(stage=0))
+    lines = source.data((run,), ViewState(stage=0))
     (nodes,) = (f["rows"] for f in lines["files"] if f["path"] == NODES)
     known = {row["op"]: row["us"] for row in nodes}
     dearest = max(known, key=known.__getitem__)
-    data = graph.data((run,), Sight(stage=0))
+    data = graph.data((run,), ViewState(stage=0))
     times = dict(zip(data["ops"]["key"].tolist(), overlay(run, 0, "time")["values"], strict=True))
     assert known[max(known, key=times.__getitem__)] == pytest.approx(known[dearest], rel=0.2)
     assert times[dearest] == pytest.approx(known[dearest], rel=0.2)
@@ -65,7 +65,7 @@ def test_the_time_of_an_imported_op_is_about_that_of_its_node(run):
 def test_a_launch_that_is_shown_keeps_its_time(run):
     """Where the stage has a kernel, its ops have the time of its launch, by flops."""
     last = len(run.stages()) - 1
-    data = graph.data((run,), Sight(stage=last))
+    data = graph.data((run,), ViewState(stage=last))
     times = dict(
         zip(data["ops"]["key"].tolist(), overlay(run, last, "time")["values"], strict=True)
     )
@@ -96,7 +96,7 @@ def test_an_error_stays_with_what_an_inexact_rewrite_made(run, recording):
         assert found is not None, stage.pass_name
         worst = max(error for at, _, error in rows if at <= stage.index)
         assert np.nanmax(found["values"]) <= worst
-        keys = graph.data((run,), Sight(stage=stage.index))["ops"]["key"].tolist()
+        keys = graph.data((run,), ViewState(stage=stage.index))["ops"]["key"].tolist()
         shown = dict(zip(keys, found["values"].tolist(), strict=True))
         for at, new, error in rows:
             if at <= stage.index:
@@ -105,7 +105,7 @@ def test_an_error_stays_with_what_an_inexact_rewrite_made(run, recording):
 
 def test_what_was_not_rewritten_inexactly_has_no_error(run, recording):
     """What came from the batch norms and the convolutions before them, not the last product."""
-    data = graph.data((run,), Sight(stage=len(run.stages()) - 1))
+    data = graph.data((run,), ViewState(stage=len(run.stages()) - 1))
     found = overlay(run, len(run.stages()) - 1, "error")["values"]
     drawn = found[data["ops"]["fold"] == 0]
     assert (drawn > 0).any() and (drawn == 0).any()

@@ -24,7 +24,7 @@ from workbench.app.library import Library
 from workbench.app.runs import facts
 from workbench.export.tables import find
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 VIEW = "#cw-view-numerics"
 KEPT = Rule("relu(x) => max(x, 0)", op("relu", "x"),
@@ -51,9 +51,9 @@ def run(spoiled):
     made.close()
 
 
-def _sent(name: str, run: Run, sight: Sight, *others: Run) -> dict[str, Any]:
+def _sent(name: str, run: Run, state: ViewState, *others: Run) -> dict[str, Any]:
     """What the browser is given."""
-    return json.loads(pack(views.data(name, (run, *others), sight))[0])
+    return json.loads(pack(views.data(name, (run, *others), state))[0])
 
 
 def _bad(run: Run) -> int:
@@ -62,7 +62,7 @@ def _bad(run: Run) -> int:
 
 def test_the_numbers_have_the_error_of_the_pass_of_its_check_and_of_the_outputs(run):
     stage = _bad(run)
-    found = _sent("numerics", run, Sight(stage=stage))
+    found = _sent("numerics", run, ViewState(stage=stage))
     measured = [p["accumulated"] for p in found["passes"] if p["accumulated"] is not None]
     assert measured[0] == 0 and measured[-1] == "inf"
     assert found["first"]["index"] == stage and found["first"]["worst"] == "inf"
@@ -70,31 +70,31 @@ def test_the_numbers_have_the_error_of_the_pass_of_its_check_and_of_the_outputs(
 
 
 def test_the_overview_has_both_errors_and_the_way_to_the_pass(run):
-    figures = {f["label"]: f for f in _sent("overview", run, Sight())["figures"]}
+    figures = {f["label"]: f for f in _sent("overview", run, ViewState())["figures"]}
     worst = figures["worst check error"]
     assert worst["value"] == figures["end-to-end error"]["value"] == "inf"
     assert worst["stage"] == _bad(run)
 
 
 def test_advice_has_it_as_its_cost(run):
-    found = views.answer("overview", (run,), Sight(), {"kind": "advice"})
+    found = views.answer("overview", (run,), ViewState(), {"kind": "advice"})
     costs = [each["cost"]["value"] for each in finite(found) if each["cost"]]
     assert "inf" in costs
 
 
 def test_two_recordings_have_it_on_their_sides(run):
-    sight = Sight(stage=_bad(run))
-    figures = {f["name"]: f for f in _sent("compare", run, sight, run)["figures"]}
+    state = ViewState(stage=_bad(run))
+    figures = {f["name"]: f for f in _sent("compare", run, state, run)["figures"]}
     assert figures["end-to-end error"]["a"] == figures["worst check error"]["b"] == "inf"
-    rules = _sent("rewrites", run, sight, run)["rows"]
+    rules = _sent("rewrites", run, state, run)["rows"]
     assert [row["a"]["error"] for row in rules if row["rule"] == LOGARITHM.name] == ["inf"]
 
 
 def test_rail_and_rewrites_have_it(run):
     stage = _bad(run)
-    rail = json.loads(pack(views.passes.data(run, Sight()))[0])["stages"]
+    rail = json.loads(pack(views.passes.data(run, ViewState()))[0])["stages"]
     assert rail[stage]["check"]["error"] == "inf"
-    (row,) = _sent("rewrites", run, Sight(stage=stage))["rows"]
+    (row,) = _sent("rewrites", run, ViewState(stage=stage))["rows"]
     assert row["error"] == "inf"
 
 
@@ -109,7 +109,7 @@ def test_the_library_lists_it(spoiled, tmp_path):
     library.folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(spoiled, library.folder)
     library.index.refresh()
-    (row,) = facts(library, Sight())["runs"]
+    (row,) = facts(library, ViewState())["runs"]
     assert row["name"] == spoiled.name and row["worst_error"] == "inf"
 
 

@@ -13,7 +13,7 @@ from workbench.commands.cli import main
 from workbench.queries import joint, joint_rows, op_timeline
 from workbench.queries.links import LAUNCH
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import graph, inspector, overview, search
 
 #: What they look at takes long to make.
@@ -44,7 +44,7 @@ def ops(run: Run, stage: int):
 
 
 def sections(run: Run, stage: int, op: int) -> dict[str, list[dict]]:
-    found = inspector.data((run,), Sight(stage=stage, op=op))["sections"]
+    found = inspector.data((run,), ViewState(stage=stage, op=op))["sections"]
     return {s["title"]: s["rows"] for s in found if s["title"] in LINKS}
 
 
@@ -57,7 +57,7 @@ def test_the_timeline_leads_to_the_gradient_and_back(step, capsys):
     _, run = step
     stage = number(run, "differentiate")
     gelu = next(run.op_id(op) for op in ops(run, stage) if op.kind == "core.gelu")
-    shown = inspector.data((run,), Sight(stage=stage, op=gelu))["sections"]
+    shown = inspector.data((run,), ViewState(stage=stage, op=gelu))["sections"]
     (row,) = next(s["rows"] for s in shown if s["title"] == "History")
     (mark,) = [m for m in row["marks"] if m["lane"] == "gradient"]
     assert (mark["what"], mark["pass"], row["shown"]) == ("gradient", "differentiate", stage)
@@ -77,12 +77,12 @@ def test_the_timeline_leads_to_the_gradient_and_back(step, capsys):
 def test_the_graph_of_a_step_has_phases_and_others_have_none(step, recording):
     _, run = step
     for stage in run.stages():
-        data = graph.data((run,), Sight(stage=stage.index))
+        data = graph.data((run,), ViewState(stage=stage.index))
         assert data["phases"] == list(PHASES) and len(data["ops"]["phase"]) == data["total_ops"]
         linked = "link" in data["ops"]
         assert linked == (stage.index >= number(run, "differentiate"))
     plain = Run(recording)
-    data = graph.data((plain,), Sight(stage=1))
+    data = graph.data((plain,), ViewState(stage=1))
     assert "phases" not in data and not {"phase", "link", "link_start"} & data["ops"].keys()
     plain.close()
 
@@ -93,11 +93,11 @@ def test_edges_lead_from_phase_to_phase(step):
     before update."""
     _, run = step
     for stage in run.stages():
-        data = graph.data((run,), Sight(stage=stage.index))
+        data = graph.data((run,), ViewState(stage=stage.index))
         starts, operands = data["ops"]["operand_start"], data["ops"]["operand"]
         for op in range(data["total_ops"]):
             assert all(i < op for i in operands[starts[op] : starts[op + 1]])
-    data = graph.data((run,), Sight(stage=last(run)))
+    data = graph.data((run,), ViewState(stage=last(run)))
     top = [data["scopes"][s].partition("/")[0] for s in data["ops"]["scope"]]
     own = ["step inputs", "training loss", "backward pass", "optimizer update", "step results"]
     firsts = [top.index(name) for name in own if name in top]
@@ -108,7 +108,7 @@ def test_edges_lead_from_phase_to_phase(step):
 @pytest.mark.slow
 def test_updates_stand_with_their_parameter(step):
     _, run = step
-    data = graph.data((run,), Sight(stage=number(run, "apply_optimizer")))
+    data = graph.data((run,), ViewState(stage=number(run, "apply_optimizer")))
     names = [n for role, n, _ in Roles.of(run.recording.module(0).main).arguments
              if role == "parameter"]  # fmt: skip
     scopes = {s.partition("/")[2] for s in data["scopes"] if s.startswith("optimizer update/")}
@@ -195,7 +195,7 @@ def test_links_follow_an_op_that_is_selected_in_another_stage(step):
 
 def test_the_overview_says_what_the_step_is(step):
     made, run = step
-    data = overview.data((run,), Sight())
+    data = overview.data((run,), ViewState())
     figures = {f["label"]: f for f in data["figures"]}
     assert figures["parameters"]["value"] == 4 * (16 * 16 + 16)
     assert figures["loss function"]["text"] == "MeanSquaredError"
@@ -211,12 +211,12 @@ def test_the_overview_says_what_the_step_is(step):
 
 def test_search_by_phase(step):
     _, run = step
-    sight = Sight(stage=number(run, "differentiate"))
-    found = search.hits(run, sight, "phase:backward core.mul")
-    phases = joint.joint(run, sight.stage).phases
+    state = ViewState(stage=number(run, "differentiate"))
+    found = search.hits(run, state, "phase:backward core.mul")
+    phases = joint.joint(run, state.stage).phases
     assert found
     assert {phases.phase(run.recording.op(hit["go"]["op"])) for hit in found} == {"backward"}
-    assert not search.hits(run, Sight(stage=0), "phase:backward")
+    assert not search.hits(run, ViewState(stage=0), "phase:backward")
 
 
 # -- in a browser ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tests.workbench.two_targets import LINES, ROWS
 from workbench.queries import kernel_table
 from workbench.queries.run import Run
 from workbench.queries.work import roofs, work
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, code, inspector, kernels
 
 #: What they look at takes long to make.
@@ -64,7 +64,7 @@ def test_predicted_times_are_under_the_measured_roofs(recording):
         assert row["ratio"] == pytest.approx(row["total_us"] / least[name])
         assert row["percent"] == pytest.approx(100 / row["ratio"])
         assert row["intensity"] == pytest.approx(row["flops"] / row["bytes"])
-    shown = kernels.data((run,), Sight())
+    shown = kernels.data((run,), ViewState())
     assert shown["roofs"]["measured"] and shown["roofs"]["gflops"] == roofs["flops"] / 1e9
     assert len(shown["launches"]["op"]) == sum(1 for t in timings if t.flops)
     json.dumps(shown, allow_nan=False)
@@ -74,7 +74,7 @@ def test_predicted_times_are_under_the_measured_roofs(recording):
 def test_what_was_not_executed_is_predicted_by_the_machines_published_figures(cpu, cuda):
     """The same launches as the processor's, whose work was recorded, on an H200 as NVIDIA states
     it: 67 TFLOP/s in single precision, 4.8 TB/s."""
-    shown = kernels.data((cuda,), Sight())
+    shown = kernels.data((cuda,), ViewState())
     assert not shown["measured"] and shown["gpu"] and not shown["roofs"]["measured"]
     assert shown["roofs"]["name"] == "h200"
     assert shown["roofs"]["gflops"] == pytest.approx(67e3, rel=0.01)
@@ -137,11 +137,11 @@ def busy(recording, path):
 
 def test_a_kernel_above_the_measured_limit_says_so(recording, tmp_path):
     with closing(Run(busy(recording, tmp_path / "busy.run"))) as run:
-        rows = [row for row in kernels.data((run,), Sight())["rows"] if row["percent"]]
+        rows = [row for row in kernels.data((run,), ViewState())["rows"] if row["percent"]]
         assert any(row["beyond"] for row in rows)
         assert all(row["beyond"] == (row["percent"] > 105) for row in rows)
         chosen = next(row for row in rows if row["beyond"])
-        told = json.dumps(inspector.data((run,), Sight(kernel=chosen["id"])))
+        told = json.dumps(inspector.data((run,), ViewState(kernel=chosen["id"])))
         assert "above the measured limit" in told
 
 
@@ -153,14 +153,14 @@ def test_before_the_first_stage_there_is_nothing_to_predict(tmp_path):
     assert kernel_table.table(run) == [] == work(run)
     assert roofs(run).name == "h200"
     with pytest.raises(Empty, match="generate_code"):
-        kernels.data((run,), Sight())
+        kernels.data((run,), ViewState())
     run.close()
     recorder.end("cancelled")
 
 
 def test_a_line_is_labelled_with_the_models_line(cuda):
     row = next(r for r in kernel_table.table(cuda) if r["name"].startswith("reduce_sum"))
-    data = code.data((cuda,), Sight(kernel=row["id"]))
+    data = code.data((cuda,), ViewState(kernel=row["id"]))
     labels = {g["label"] for g in data["groups"] if g.get("label")}
     here = f"rows.py:{LINES['y = self.norm(x)']}"
     assert any("layer_norm" in label and label.endswith(here) for label in labels)
@@ -169,7 +169,7 @@ def test_a_line_is_labelled_with_the_models_line(cuda):
 def test_sass_keeps_its_lines(cuda):
     for kernel in cuda.kernels():
         panes = {
-            p["title"]: p["text"] for p in code.data((cuda,), Sight(kernel=kernel.id))["panes"]
+            p["title"]: p["text"] for p in code.data((cuda,), ViewState(kernel=kernel.id))["panes"]
         }
         recorded = cuda.recording.kernel_text(kernel.id, "assembly")
         assert [line.split() for line in panes["SASS"].split("\n")] == [

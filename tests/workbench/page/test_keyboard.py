@@ -9,7 +9,7 @@ import pytest
 from core_compiler.record import Recording
 from tests.slow import slow_but
 from workbench.queries.run import Run
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 from workbench.views import kernels, source
 
 pytestmark = pytest.mark.playwright
@@ -206,7 +206,7 @@ def test_so_they_are_in_the_tables_of_two_recordings(library, tab, view):
 def test_what_a_row_leads_to_by_keys(opened, recording):
     """A line of the source to its worst check; a kernel to the op of its line."""
     run = Run(recording)
-    data = source.data((run,), Sight())
+    data = source.data((run,), ViewState())
     run.close()
     page = opened("&panes=source")
     view = "#cw-view-source"
@@ -249,7 +249,7 @@ def test_the_menu_of_downloads_by_keys(opened):
 def test_the_marks_of_the_roofline_by_keys(opened, recording):
     """From kernel to kernel, the dearest first; behind the selected one its launches."""
     run = Run(recording)
-    data = kernels.data((run,), Sight())
+    data = kernels.data((run,), ViewState())
     run.close()
     dearest = sorted((r for r in data["rows"] if r["flops"]), key=lambda r: -r["share"])
     launches = data["launches"]

@@ -15,7 +15,7 @@ from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
 from workbench.queries import memory_plans
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import memory
 
 VIEW = "#cw-view-memory"
@@ -129,7 +129,7 @@ def at_the_peak(run: Run) -> list:
 
 
 def test_each_buffer_names_what_made_it_and_its_line(run):
-    columns = memory.data((run,), Sight())["buffers"]
+    columns = memory.data((run,), ViewState())["buffers"]
     found = dict(zip(columns["key"].tolist(), zip(columns["what"], columns["place"], strict=True),
                      strict=True))  # fmt: skip
     for buffer in at_the_peak(run):
@@ -199,14 +199,14 @@ def test_what_recomputation_offers_is_what_the_compile_chose(trained):
     (chosen,) = [row for row in memory_plans.again(run) if row["chosen"]]
     assert chosen["held"] == choice.plan.held and chosen["again"] == len(choice.plan.again) > 0
     assert memory_plans.again(run)[0]["part"] == 1.0
-    border = memory.data((run,), Sight())["border"]
+    border = memory.data((run,), ViewState())["border"]
     saved = sum(b.size for b in run.buffers() if b.tier == "dram" and b.start < border < b.end)
     assert saved == choice.plan.saved
     run.close()
 
 
 def test_what_does_not_train_has_no_border(run):
-    assert "border" not in memory.data((run,), Sight())
+    assert "border" not in memory.data((run,), ViewState())
     assert memory_plans.again(run) == []
 
 

@@ -19,7 +19,7 @@ from tests.passes.programs import program
 from tests.workbench.page.tasks import a_task
 from workbench.advice.findings import problems
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, numerics
 
 VIEW = "#cw-view-numerics"
@@ -78,7 +78,7 @@ def broken(tmp_path_factory):
 
 
 def test_passes_have_their_checks_and_errors(run, file):
-    found = numerics.data((run,), Sight())
+    found = numerics.data((run,), ViewState())
     counted = file.query(
         "SELECT stage, verdict, count(*) FROM check_result GROUP BY stage, verdict"
     )
@@ -96,7 +96,7 @@ def test_passes_have_their_checks_and_errors(run, file):
 
 def test_checks_are_those_of_the_stage_with_the_numbers_at_the_worst_element(run, file):
     stage = next(s.index for s in file.stages() if s.pass_name == "fold_batch_norm")
-    every = numerics.data((run,), Sight(stage=stage))["checks"]
+    every = numerics.data((run,), ViewState(stage=stage))["checks"]
     rows = [r for r in every if r["rewrite"] is not None]
     (results,) = (r for r in every if r["rewrite"] is None)
     assert results["verdict"] == "within" and "against f64" in results["note"]
@@ -120,7 +120,7 @@ def test_checks_are_those_of_the_stage_with_the_numbers_at_the_worst_element(run
 
 def test_checks_of_machine_code_lead_to_their_launches(run, file):
     stage = next(s.index for s in file.stages() if s.pass_name == "generate_code")
-    rows = numerics.data((run,), Sight(stage=stage))["checks"]
+    rows = numerics.data((run,), ViewState(stage=stage))["checks"]
     launches = {
         file.op_id(op): op["kernel"]
         for op in file.module(stage).main.body.ops if op.kind == "target.launch"
@@ -130,7 +130,7 @@ def test_checks_of_machine_code_lead_to_their_launches(run, file):
 
 
 def test_values_are_the_statistics_of_the_recording(run, file):
-    data = numerics.data((run,), Sight())
+    data = numerics.data((run,), ViewState())
     stats = {(s.stage, file.value_id(s.value)): s for s in file.tensors()}
     assert len(data["values"]) == data["values_total"] == len(stats) > 10
     for row in data["values"]:
@@ -144,10 +144,10 @@ def test_values_are_the_statistics_of_the_recording(run, file):
 
 def test_a_failed_check_and_nan_come_first(broken):
     run = Run(broken)
-    found = numerics.data((run,), Sight())
+    found = numerics.data((run,), ViewState())
     first = found["first"]
     assert first["verdicts"]["failed"] == 1 and found["counts"]["failed"] == 1
-    (row, *_) = numerics.data((run,), Sight(stage=first["index"]))["checks"]
+    (row, *_) = numerics.data((run,), ViewState(stage=first["index"]))["checks"]
     assert row["verdict"] == "failed" and row["rule"] == "exp(-x) => exp(x)"
     assert row["ulps"] > 1000 and row["tolerance"] is None
     worst, *rest = found["values"]
@@ -155,7 +155,7 @@ def test_a_failed_check_and_nan_come_first(broken):
     bad = [v for v in rest if v["nan"]]
     assert bad and found["values"][1 : 1 + len(bad)] == bad
     (nan,) = [f for f in problems(run) if "NaN" in f.title]
-    assert nan.severity == "error" and nan.sight["op"] == worst["op"]
+    assert nan.severity == "error" and nan.go["op"] == worst["op"]
     run.close()
 
 
@@ -167,32 +167,32 @@ def test_values_with_inf_come_first_and_stages_stay_in_order(recording, file, tm
         database.execute(f"UPDATE tensor_stats SET inf = 3 WHERE stage = {stage} AND value > 20")
     database.close()
     run = Run(path)
-    found = numerics.data((run,), Sight())
+    found = numerics.data((run,), ViewState())
     assert found["values"][0]["stage"] == stage and found["values"][0]["inf"] == 3
     assert [s for s, _ in found["value_stages"]] == [0, stage]
     assert found["bad"]["nan"] == 0 < found["bad"]["inf"]
     (inf,) = [f for f in problems(run) if "Inf" in f.title]
-    assert inf.severity == "note" and inf.sight["stage"] == stage
+    assert inf.severity == "note" and inf.go["stage"] == stage
     run.close()
 
 
 def test_the_selection_marks_the_op_where_values_were_looked_at(run, file):
     conv = next(op for op in file.module(0).main.body.ops if op.kind == "core.conv")
     last = file.stage_count() - 1
-    marked = numerics.selection((run,), Sight(stage=last, op=file.op_id(conv)))["ops"]
+    marked = numerics.selection((run,), ViewState(stage=last, op=file.op_id(conv)))["ops"]
     stages = {s.stage for s in file.tensors()}
     assert file.op_id(conv) in marked
     for stage in stages:
         ids = {file.op_id(op) for op in file.module(stage).main.body.ops}
         assert ids & set(marked)
-    assert numerics.selection((run,), Sight()) == {"rewrite": None, "ops": []}
+    assert numerics.selection((run,), ViewState()) == {"rewrite": None, "ops": []}
 
 
 def test_without_checks_it_says_what_would_bring_some(tmp_path):
     module = program(lambda b, x: b.exp(x), "4x5xf32")
     run = Run(record(tmp_path / "x.run", module, None, check=False, until="canonicalise"))
     with pytest.raises(Empty, match="check every rewrite"):
-        numerics.data((run,), Sight())
+        numerics.data((run,), ViewState())
     run.close()
 
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from workbench.model import user_pass
 from workbench.state import url_text
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 
 numbers = st.none() | st.integers(0, 10**9)
 sights = st.builds(
-    Sight,
+    ViewState,
     run=st.text(max_size=40),
     stage=numbers,
     rewrite=numbers,
@@ -43,52 +43,56 @@ sights = st.builds(
 
 
 @given(sights)
-def test_a_link_opens_the_same_sight(sight):
-    assert Sight.parse(sight.query()) == sight
-    assert Sight.parse("?" + sight.query()) == sight
+def test_a_link_opens_the_same_sight(state):
+    assert ViewState.parse(state.query()) == state
+    assert ViewState.parse("?" + state.query()) == state
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_a_sight_of_some_kind(text):
-    sight = Sight.parse(text)
-    assert Sight.parse(sight.query()) == sight
-    assert 1 <= len(sight.panes) <= 2 and set(sight.panes) <= set(VIEWS)
+    state = ViewState.parse(text)
+    assert ViewState.parse(state.query()) == state
+    assert 1 <= len(state.panes) <= 2 and set(state.panes) <= set(VIEWS)
 
 
 def test_what_makes_no_sense_is_left_out():
-    sight = Sight.parse("stage=-3&op=1e9&panes=graph,graph,nonsense&zoom=5&fold=x&kernel=7")
-    assert sight == Sight(kernel=7, panes=("graph",))
+    state = ViewState.parse("stage=-3&op=1e9&panes=graph,graph,nonsense&zoom=5&fold=x&kernel=7")
+    assert state == ViewState(kernel=7, panes=("graph",))
 
 
 def test_selecting_forgets_what_was_selected():
-    sight = Sight(run="a.run", stage=3, op=5, kernel=2, scope="layer", panes=("graph", "diff"))
-    assert sight.select(buffer=4) == Sight(run="a.run", stage=3, buffer=4, panes=("graph", "diff"))
+    state = ViewState(run="a.run", stage=3, op=5, kernel=2, scope="layer", panes=("graph", "diff"))
+    assert state.select(buffer=4) == ViewState(
+        run="a.run", stage=3, buffer=4, panes=("graph", "diff")
+    )
 
 
 def test_a_sight_that_says_nothing_has_an_empty_query():
-    assert Sight().query() == ""
+    assert ViewState().query() == ""
 
 
 def test_a_link_carries_a_whole_pass():
     code = Path(user_pass.__file__).read_text()
     assert len(code) > 5000
     text = json.dumps({"draft": {"code": code}})
-    sight = Sight(run="a.run", views=(("pipeline", text),))
-    query = sight.query()
+    state = ViewState(run="a.run", views=(("pipeline", text),))
+    query = state.query()
     assert len(query) < len(text) / 2
-    assert Sight.parse(query) == sight
+    assert ViewState.parse(query) == state
 
 
 def test_what_no_address_can_hold_is_left_out_of_it():
     random = json.dumps({"draft": os.urandom(20_000).hex()})
     for text in (random, "x" * (url_text.MAX_FULL + 1)):
-        sight = Sight(run="a.run", views=(("pipeline", text),))
-        assert Sight.parse(sight.query()) == Sight(run="a.run")
+        state = ViewState(run="a.run", views=(("pipeline", text),))
+        assert ViewState.parse(state.query()) == ViewState(run="a.run")
 
 
 def test_half_a_surrogate_pair_is_in_no_address():
-    assert Sight.parse("stops=" + quote('["\\ud800", "pass:a"]')) == Sight(stops=("pass:a",))
-    assert Sight(find="a\ud800").query() == "find=a%3F"
+    assert ViewState.parse("stops=" + quote('["\\ud800", "pass:a"]')) == ViewState(
+        stops=("pass:a",)
+    )
+    assert ViewState(find="a\ud800").query() == "find=a%3F"
 
 
 def test_a_text_of_an_address_that_would_become_huge_is_refused():

@@ -18,7 +18,7 @@ from workbench.queries import flat_graph, kernel_texts
 from workbench.queries.links import linked
 from workbench.queries.run import Run
 from workbench.state.glossary import GLOSSARY
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.support import user_regex
 from workbench.views import (
     code,
@@ -48,15 +48,15 @@ def file(recording):
 
 def test_every_view_draws_every_stage(run):
     for stage in run.stages():
-        sight = Sight(stage=stage.index)
+        state = ViewState(stage=stage.index)
         for view in (graph, diff):
-            text, _ = pack(view.data(run, sight))
+            text, _ = pack(view.data(run, state))
             assert json.loads(text)
-        json.dumps(inspector.data((run,), sight), allow_nan=False)
+        json.dumps(inspector.data((run,), state), allow_nan=False)
 
 
 def test_the_rail_counts_what_the_passes_did(run, file):
-    rows = passes.data((run,), Sight())["stages"]
+    rows = passes.data((run,), ViewState())["stages"]
     assert [r["name"] for r in rows] == [s.pass_name for s in file.stages()]
     assert rows[0]["ops"] + sum(r["change"] for r in rows[1:]) == rows[-1]["ops"]
     assert sum(r["rewrites"] for r in rows) == file.query("SELECT count(*) FROM rewrite").rows[0][0]
@@ -65,7 +65,7 @@ def test_the_rail_counts_what_the_passes_did(run, file):
 
 def test_the_graph_has_the_ops_of_the_stage_and_those_that_went(run, file):
     for stage in range(1, file.stage_count()):
-        data = graph.data((run,), Sight(stage=stage))["ops"]
+        data = graph.data((run,), ViewState(stage=stage))["ops"]
         status = data["status"]
         there = {file.op_id(op) for op in file.module(stage).walk()}
         gone = {file.op_id(op) for op in file.diff(stage - 1, stage).removed}
@@ -76,7 +76,7 @@ def test_the_graph_has_the_ops_of_the_stage_and_those_that_went(run, file):
 
 
 def test_edges_of_the_graph_are_the_operands_of_the_ops(run, file):
-    data = graph.data((run,), Sight(stage=0))["ops"]
+    data = graph.data((run,), ViewState(stage=0))["ops"]
     module = file.module(0)
     maker = {v: file.op_id(op) for op in module.main.body.ops for v in op.results}
     keys = data["key"]
@@ -90,7 +90,7 @@ def test_regions_are_scopes_and_their_edges_run_with_the_program(tmp_path, name)
     module = program(*loops.CASES[name])
     made = cc.compile(module, finish=False)
     run = Run(made.record(tmp_path / "loops.run"))
-    data = graph.data((run,), Sight(stage=0))
+    data = graph.data((run,), ViewState(stage=0))
     ops, kinds = data["ops"], [data["kinds"][k] for k in data["ops"]["kind"]]
     scopes = [data["scopes"][s] for s in ops["scope"]]
     inside = [op for op in module.walk() if op not in module.main.body.ops]
@@ -107,7 +107,7 @@ def test_regions_are_scopes_and_their_edges_run_with_the_program(tmp_path, name)
 
 def test_launches_that_follow_each_other_are_joined_through_their_buffers(run, file):
     last = file.stage_count() - 1
-    data = graph.data((run,), Sight(stage=last))
+    data = graph.data((run,), ViewState(stage=last))
     kinds, ops = data["kinds"], data["ops"]
     fed = {int(i) for i in ops["operand"] if i >= 0}
     computing = [i for i, k in enumerate(ops["kind"]) if kinds[k].startswith("core.")
@@ -118,7 +118,7 @@ def test_launches_that_follow_each_other_are_joined_through_their_buffers(run, f
 
 def test_the_diff_has_each_line_of_both_stages_once(run, file):
     for stage in range(1, file.stage_count()):
-        rows = diff.data((run,), Sight(stage=stage))["lines"]
+        rows = diff.data((run,), ViewState(stage=stage))["lines"]
         left = [r["left"] for r in rows if r["kind"] != "added"]
         right = [r.get("right", r["left"]) for r in rows if r["kind"] != "removed"]
         cut = diff.MAX_COLUMNS
@@ -128,38 +128,38 @@ def test_the_diff_has_each_line_of_both_stages_once(run, file):
 
 def test_a_long_diff_is_sent_in_parts(run, file, monkeypatch):
     for stage in range(file.stage_count()):
-        sight = Sight(stage=stage)
-        whole = diff.data((run,), sight)["lines"]
+        state = ViewState(stage=stage)
+        whole = diff.data((run,), state)["lines"]
         with monkeypatch.context() as patch:
             patch.setattr(diff, "MAX_LINES", 10)
             patch.setattr(diff, "PAGE", 7)
-            first = diff.data((run,), sight)
+            first = diff.data((run,), state)
             parts = list(first["lines"])
             while len(parts) < first["count"]:
                 request = {"kind": "lines", "from": len(parts), "to": len(whole)}
-                parts += diff.answer((run,), sight, request)["lines"]
+                parts += diff.answer((run,), state, request)["lines"]
             found = {row["rightKey"] for row in whole if row["rightKey"] is not None}
             for key in sorted(found, key=str)[::9]:
-                place = diff.answer((run,), sight, {"kind": "find", "op": key})["row"]
+                place = diff.answer((run,), state, {"kind": "find", "op": key})["row"]
                 assert key in (whole[place]["leftKey"], whole[place]["rightKey"])
-            assert diff.answer((run,), sight, {"kind": "find", "op": -1})["row"] is None
+            assert diff.answer((run,), state, {"kind": "find", "op": -1})["row"] is None
         assert parts == whole
         assert [diff.KINDS[k] for k in first["kinds"]] == [row["kind"] for row in whole]
 
 
 def test_lines_to_copy_are_whole(run, file, monkeypatch):
     stage = file.stage_count() - 1
-    whole = diff.data((run,), Sight(stage=stage))["lines"]
+    whole = diff.data((run,), ViewState(stage=stage))["lines"]
     monkeypatch.setattr(diff, "MAX_COLUMNS", 20)
-    cut = diff.data((run,), Sight(stage=stage))["lines"]
+    cut = diff.data((run,), ViewState(stage=stage))["lines"]
     assert any(row.get("cut") for row in cut) and not any(row.get("cut") for row in whole)
     assert all(row["left"] is None or len(row["left"]) <= 22 for row in cut)
     request = {"kind": "lines", "from": 0, "to": len(whole), "whole": True}
-    assert diff.answer((run,), Sight(stage=stage), request)["lines"] == whole
+    assert diff.answer((run,), ViewState(stage=stage), request)["lines"] == whole
 
 
 def test_kernel_times_are_those_of_the_samples(run, file):
-    rows = {r["name"]: r for r in kernels.data((run,), Sight())["rows"]}
+    rows = {r["name"]: r for r in kernels.data((run,), ViewState())["rows"]}
     timings = file.timings()
     total = sum(np.median(t.samples_us) for t in timings)
     for name, row in rows.items():
@@ -177,8 +177,8 @@ def test_kernel_times_are_those_of_the_samples(run, file):
 
 
 def test_the_code_is_the_recordings(run, file):
-    row = kernels.data((run,), Sight())["rows"][0]
-    panes = code.data((run,), Sight(kernel=row["id"]))["panes"]
+    row = kernels.data((run,), ViewState())["rows"][0]
+    panes = code.data((run,), ViewState(kernel=row["id"]))["panes"]
     assert panes[0]["text"] == file.kernel_text(row["id"], "source")
     assert {"python", "llvm", "asm"} == {p["language"] for p in panes}
 
@@ -193,7 +193,7 @@ def test_debug_locations_link_llvm_and_assembly_lines_to_the_source():
 
 
 def test_the_memory_map_has_the_buffers_and_their_bounds(run, file):
-    data = memory.data((run,), Sight())
+    data = memory.data((run,), ViewState())
     buffers = file.buffers()
     columns = data["buffers"]
     assert columns["key"].tolist() == [b.id for b in buffers]
@@ -208,17 +208,17 @@ def test_the_memory_map_has_the_buffers_and_their_bounds(run, file):
 def test_an_op_is_followed_to_its_kernel_and_buffer_and_back(run, file):
     conv = next(op for op in file.module(0).main.body.ops if op.kind == "core.conv")
     last = file.stage_count() - 1
-    found = linked(run, Sight(stage=last, op=file.op_id(conv)))
+    found = linked(run, ViewState(stage=last, op=file.op_id(conv)))
     kernel = next(k for k in file.kernels() if k.id == found.kernel)
     assert "conv" in kernel.name
     assert found.op in {file.op_id(op) for op in file.module(last).walk()}
-    back = linked(run, Sight(stage=0, kernel=kernel.id))
+    back = linked(run, ViewState(stage=0, kernel=kernel.id))
     assert file.op(back.op).kind in ("core.conv", "core.batch_norm", "core.relu", "core.max_pool")
-    assert linked(run, Sight(stage=0, buffer=found.buffer)).op is not None
+    assert linked(run, ViewState(stage=0, buffer=found.buffer)).op is not None
 
 
 def test_the_overview_says_what_the_recording_says(run, file):
-    data = overview.data((run,), Sight())
+    data = overview.data((run,), ViewState())
     figures = {f["label"]: f for f in data["figures"]}
     assert data["title"] == "digits-cnn" and data["status"] == "finished"
     assert figures["peak memory"]["value"] == file.figures("memory")["arena_bytes"]
@@ -228,30 +228,30 @@ def test_the_overview_says_what_the_recording_says(run, file):
 
 
 def test_search_finds_passes_kernels_and_ops(run):
-    found = search.hits(run, Sight(stage=0), "conv")
+    found = search.hits(run, ViewState(stage=0), "conv")
     assert {"op", "kernel"} <= {h["what"] for h in found}
-    assert search.hits(run, Sight(stage=0), "fold_batch_norm")[0]["what"] == "pass"
-    assert search.hits(run, Sight(stage=0), "no such thing") == []
+    assert search.hits(run, ViewState(stage=0), "fold_batch_norm")[0]["what"] == "pass"
+    assert search.hits(run, ViewState(stage=0), "no such thing") == []
 
 
 def test_search_takes_fields_and_expressions(run, file):
     """The syntax of the graph's search; only ops have fields, and a name is one."""
     ops = file.module(0).main.body.ops
     convolutions = sum(op.kind == "core.conv" for op in ops)
-    found = search.find(run, Sight(stage=0), "kind:/conv$/ dtype:f32")
+    found = search.find(run, ViewState(stage=0), "kind:/conv$/ dtype:f32")
     assert found.ops == found.total == convolutions == len(found.hits)
     assert {hit["what"] for hit in found.hits} == {"op"}
-    named = search.hits(run, Sight(stage=0), "name:/^fold_.*s$/")
+    named = search.hits(run, ViewState(stage=0), "name:/^fold_.*s$/")
     assert {hit["what"] for hit in named} == {"pass"}
     for wrong in ("/(/", "kind:/[/"):
         with pytest.raises(UserError, match="no expression"):
-            search.find(run, Sight(stage=0), wrong)
+            search.find(run, ViewState(stage=0), wrong)
 
 
 def test_search_says_how_much_there_is(run, monkeypatch):
     monkeypatch.setattr(search, "MAX_HITS", 5)
     monkeypatch.setattr(search, "MAX_OTHERS", 2)
-    found = search.find(run, Sight(stage=0), "/./")
+    found = search.find(run, ViewState(stage=0), "/./")
     stages, ops = len(run.stages()), len(flat_graph.flat(run, 0).nodes)
     assert [hit["what"] for hit in found.hits] == ["pass"] * 2 + ["kernel"] * 2 + ["op"]
     assert (found.total, found.ops) == (stages + len(run.kernels()) + ops, ops)
@@ -268,10 +268,12 @@ def test_a_module_and_a_patch_are_sent_in_parts(run, file, monkeypatch):
     stage = next(s.index for s in run.stages()[1:] if s.rewrites)
 
     def whole(what):
-        parts = [diff.answer((run,), Sight(stage=stage), {"kind": "text", "what": what, "from": 0})]
+        parts = [
+            diff.answer((run,), ViewState(stage=stage), {"kind": "text", "what": what, "from": 0})
+        ]
         while (start := parts[-1]["next"]) is not None:
             request = {"kind": "text", "what": what, "from": start}
-            parts.append(diff.answer((run,), Sight(stage=stage), request))
+            parts.append(diff.answer((run,), ViewState(stage=stage), request))
         return parts, [line for part in parts for line in part["lines"]]
 
     for what, number in (("before", stage - 1), ("after", stage)):
@@ -289,23 +291,23 @@ def test_limits_that_make_no_sense_are_unknown(recording, tmp_path):
         database.execute("UPDATE figure SET value = 'much' WHERE name LIKE '%limits'")
     database.close()
     shown = Run(path)
-    assert kernels.data((shown,), Sight())["roofs"] is None
-    assert overview.data((shown,), Sight())["kernels"]
+    assert kernels.data((shown,), ViewState())["roofs"] is None
+    assert overview.data((shown,), ViewState())["kernels"]
     shown.close()
 
 
 def test_a_selection_of_another_recording_is_nothing_here(run):
-    sight = Sight(stage=10**6, op=10**9, kernel=10**9, buffer=10**9, rewrite=10**9)
+    state = ViewState(stage=10**6, op=10**9, kernel=10**9, buffer=10**9, rewrite=10**9)
     for view in (graph, diff, kernels, code, memory):
-        view.data(run, sight)
-        view.selection(run, sight)
-    inspector.data((run,), sight)
+        view.data(run, state)
+        view.selection(run, state)
+    inspector.data((run,), state)
 
 
 def test_every_figure_of_the_overview_is_in_the_glossary(run, trained):
     step = Run(trained[1])
     labels = {
-        f["label"] for each in (run, step) for f in overview.data((each,), Sight())["figures"]
+        f["label"] for each in (run, step) for f in overview.data((each,), ViewState())["figures"]
     }
     step.close()
     assert {"kernels", "optimizer state"} <= labels <= set(GLOSSARY["overview"])

@@ -18,7 +18,7 @@ from workbench.app import rerun, worker
 from workbench.app.workspace import Distrust, Workspace
 from workbench.model import user_pass
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, pipeline
 
 VIEW = "#cw-view-pipeline "
@@ -63,7 +63,7 @@ def compiled(path: Path, **more) -> Path:
 
 
 def test_the_rows_are_the_recorded_stages_with_what_they_did(run, recording):
-    made = pipeline.data((run,), Sight())
+    made = pipeline.data((run,), ViewState())
     assert [row["label"] for row in made["shown"]["rows"]] == LABELS == list(made["did"])
     with Recording.open(recording) as file:
         counted = dict(file.query("SELECT stage, count(*) FROM rewrite GROUP BY stage").rows)
@@ -87,7 +87,7 @@ def test_what_a_recording_was_made_with_is_the_draft_to_go_on_with(tmp_path, run
             "insert": [{"place": "before:decompose", "code": user_pass.TEMPLATE}]}  # fmt: skip
     path = compiled(tmp_path / "edited.run", edit=edit, target_options={"tiles": "default"})
     other = Run(path)
-    made = pipeline.data((other, run), Sight())
+    made = pipeline.data((other, run), ViewState())
     assert made["made_with"] == (
         "skip recompose; eliminate_dead_code#2 stops after 5 rewrites; own_pass inserted before "
         "decompose; tiles = default"
@@ -101,18 +101,20 @@ def test_what_a_recording_was_made_with_is_the_draft_to_go_on_with(tmp_path, run
         "draft": made["shown"]["draft"],
         "done": {"do": "skip", "label": "own_pass", "on": True},
     }
-    answer = pipeline.answer((other,), Sight(), asked)
+    answer = pipeline.answer((other,), ViewState(), asked)
     assert answer["draft"]["edit"]["skip"] == ["own_pass", "recompose"] and answer["edited"]
     other.close()
 
 
 def test_a_refused_gesture_leaves_the_draft(run):
-    draft = pipeline.data((run,), Sight())["shown"]["draft"]
+    draft = pipeline.data((run,), ViewState())["shown"]["draft"]
     asked = {"draft": draft, "done": {"do": "skip", "label": "bufferize", "on": True}}
-    answer = pipeline.answer((run,), Sight(), asked)
+    answer = pipeline.answer((run,), ViewState(), asked)
     assert answer["refused"]["what"] == "bufferize cannot be skipped" and answer["draft"] == draft
     for nonsense in (None, 7, {"edit": 7}, {"edit": {"skip": ["x" * 400]}}, {"timeout": "x"}):
-        json.dumps(pipeline.answer((run,), Sight(), {"draft": nonsense, "done": {"do": "show"}}))
+        json.dumps(
+            pipeline.answer((run,), ViewState(), {"draft": nonsense, "done": {"do": "show"}})
+        )
 
 
 def test_a_recording_for_a_target_that_is_not_here_shows_what_it_has(tmp_path, recording):
@@ -123,7 +125,7 @@ def test_a_recording_for_a_target_that_is_not_here_shows_what_it_has(tmp_path, r
     with sqlite3.connect(path) as db:
         db.execute("UPDATE meta SET value = '\"abacus\"' WHERE key = 'target'")
     foreign = Run(path)
-    made = pipeline.data((foreign,), Sight())
+    made = pipeline.data((foreign,), ViewState())
     assert "abacus" in made["fixed"] and [r["label"] for r in made["shown"]["rows"]] == LABELS
     assert all(row["locked"] for row in made["shown"]["rows"])
     foreign.close()
@@ -136,11 +138,11 @@ def test_a_recording_without_stages_says_what_to_do(tmp_path):
     recorder.begin({"model": "x", "target": "cpu"})
     empty = Run(tmp_path / "new.run")
     with pytest.raises(Empty, match="being imported"):
-        pipeline.data((empty,), Sight())
+        pipeline.data((empty,), ViewState())
     recorder.end("cancelled")
     empty.refresh()
     with pytest.raises(Empty, match="Press Compile, or: workbench compile "):
-        pipeline.data((empty,), Sight())
+        pipeline.data((empty,), ViewState())
     empty.close()
 
 
@@ -163,12 +165,12 @@ def test_the_code_that_a_recording_from_elsewhere_brings_runs_only_once_it_is_tr
     code = text("Mine", "return module")
     there = Run(compiled(tmp_path / "sent.run", edit=inserted(code)))
     workspace = Workspace(root=tmp_path / "cache")
-    draft = pipeline.data((there,), Sight())["shown"]["draft"]
+    draft = pipeline.data((there,), ViewState())["shown"]["draft"]
     with pytest.raises(Distrust, match="contains custom pass code"):
         rerun.job(workspace, there, {"draft": draft})
     assert rerun.job(workspace, there, {"draft": draft, "trust": True})["edit"]["insert"]
     without = pipeline.answer(
-        (there,), Sight(), {"draft": draft, "done": {"do": "undo", "plain": True}}
+        (there,), ViewState(), {"draft": draft, "done": {"do": "undo", "plain": True}}
     )
     assert not rerun.job(workspace, there, {"draft": without["draft"]})["edit"]["insert"]
     there.close()

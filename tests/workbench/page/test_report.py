@@ -96,7 +96,7 @@ def test_passes_and_rewrites_are_stepped_with_keys(opened: Any, recording: Path)
 @pytest.mark.slow
 def test_one_selection_links_the_views(opened: Any, recording: Path) -> None:
     """A kernel chosen in the table shows its code and the op it computes, and the address leads
-    back to the same sight."""
+    back to the same state."""
     shown = opened()
     shown.tab.keyboard.press("2")
     row = shown.tab.locator("#cw-view-kernels tbody tr[data-kernel]").nth(1)

@@ -24,7 +24,7 @@ from widgets.encode import finite
 from workbench.queries.kernel_table import table
 from workbench.queries.links import launches
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.ui import navigation
 from workbench.views import inspector, rewrites
 
@@ -47,15 +47,15 @@ def opened(server, tab, two_blocks):
     return lambda query="": tab(f"{server.url}?run={quote(str(two_blocks.run))}{query}")
 
 
-def asking(sight: Sight, **why) -> Sight:
-    return sight.with_view("rewrites", json.dumps({"why": why}))
+def asking(state: ViewState, **why) -> ViewState:
+    return state.with_view("rewrites", json.dumps({"why": why}))
 
 
 def a_pair(run: Run) -> tuple[int, int, int]:
     """The dearest kernel's launch in the first changed stage, and its first neighbour."""
     stage = run.stage_number(None)
-    sight = asking(Sight(kernel=table(run)[0]["id"]))
-    told = rewrites.selection((run,), sight)["why"]
+    state = asking(ViewState(kernel=table(run)[0]["id"]))
+    told = rewrites.selection((run,), state)["why"]
     return stage, told["a"]["op"], told["neighbours"][0]["op"]
 
 
@@ -65,7 +65,7 @@ def a_pair(run: Run) -> tuple[int, int, int]:
 @pytest.mark.slow
 def test_the_list_is_the_recordings(run):
     for stage in run.stages():
-        data = rewrites.data((run,), Sight(stage=stage.index))
+        data = rewrites.data((run,), ViewState(stage=stage.index))
         steps = run.recording.rewrites(stage.index)
         assert data["total"] == len(steps) == stage.rewrites
         assert sum(count for _, count in data["rules"]) == len(steps)
@@ -80,8 +80,8 @@ def test_the_list_is_the_recordings(run):
 def test_both_sides_of_a_rewrite_are_its_ops(run):
     for stage in run.stages():
         for step in run.recording.rewrites(stage.index):
-            sight = Sight(stage=stage.index, rewrite=step.number)
-            detail = rewrites.selection((run,), sight)["detail"]
+            state = ViewState(stage=stage.index, rewrite=step.number)
+            detail = rewrites.selection((run,), state)["detail"]
             for side, ops in ((detail["old"], step.rewrite.old), (detail["new"], step.rewrite.new)):
                 outer = [line["op"] for line in side["lines"] if line["depth"] == 0]
                 assert outer == [run.op_id(op) for op in ops][: len(outer)]
@@ -94,7 +94,7 @@ def test_both_sides_of_a_rewrite_are_its_ops(run):
 def test_the_drawing_of_a_group_is_joined_to_what_is_around_it(run):
     """Values that pass into a group have their names outside, so that lines lead there."""
     fused = next(s for s in run.stages() if s.pass_name == "fuse_epilogues" and s.rewrites)
-    detail = rewrites.selection((run,), Sight(stage=fused.index, rewrite=0))["detail"]
+    detail = rewrites.selection((run,), ViewState(stage=fused.index, rewrite=0))["detail"]
     for side in (detail["old"], detail["new"]):
         made = {value for op in side["drawn"] for value in op["out"]}
         read = {value for op in side["drawn"] for value in op["in"]}
@@ -105,15 +105,21 @@ def test_the_drawing_of_a_group_is_joined_to_what_is_around_it(run):
 
 def test_the_answers_are_the_compilers(run):
     stage, a, b = a_pair(run)
-    told = rewrites.selection((run,), asking(Sight(stage=stage, op=a), a=a, b=b))["why"]
+    told = rewrites.selection((run,), asking(ViewState(stage=stage, op=a), a=a, b=b))["why"]
     wanted = why_not(run.recording, stage, a, b)
     assert [each["sentence"] for each in told["answers"]] == [each.sentence for each in wanted]
     assert told["answers"] and told["summary"]
     # Another op selected while the first is held is the second.
-    assert rewrites.selection((run,), asking(Sight(stage=stage, op=b), a=a))["why"]["b"]["op"] == b
-    by_rule = rewrites.selection((run,), asking(Sight(stage=stage, op=a), a=a, rule="fuse"))["why"]
+    assert (
+        rewrites.selection((run,), asking(ViewState(stage=stage, op=b), a=a))["why"]["b"]["op"] == b
+    )
+    by_rule = rewrites.selection((run,), asking(ViewState(stage=stage, op=a), a=a, rule="fuse"))[
+        "why"
+    ]
     assert by_rule["b"] is None and "problem" not in by_rule
-    wrong = rewrites.selection((run,), asking(Sight(stage=stage, op=a), a=a, rule="no_such"))["why"]
+    wrong = rewrites.selection((run,), asking(ViewState(stage=stage, op=a), a=a, rule="no_such"))[
+        "why"
+    ]
     assert "no_such" in wrong["problem"]
 
 
@@ -121,8 +127,8 @@ def test_launches_are_asked_about_where_they_still_were_tensors(run):
     """After buffers are there no pass joins anything: the question goes to the last that could."""
     first, second, *_ = launches(run)
     last = len(run.stages()) - 1
-    sight = asking(Sight(stage=last, op=second), a=first)
-    told = rewrites.selection((run,), sight)["why"]
+    state = asking(ViewState(stage=last, op=second), a=first)
+    told = rewrites.selection((run,), state)["why"]
     assert told["stage"] < last and "problem" not in told
     assert {told["a"]["op"], told["b"]["op"]} <= {*run.index(told["stage"]).ops}
     assert told["answers"] and told["neighbours"]
@@ -133,39 +139,39 @@ def test_launches_are_asked_about_where_they_still_were_tensors(run):
     ['{"why": 5}', "[]", "no json", '{"why": {"a": -1, "b": "x", "rule": 7}}', '{"why": {}}'],
 )
 def test_a_state_that_makes_no_sense_asks_nothing(run, text):
-    told = rewrites.selection((run,), Sight(stage=3).with_view("rewrites", text))
+    told = rewrites.selection((run,), ViewState(stage=3).with_view("rewrites", text))
     assert told.get("why", {}).get("answers", []) == []
 
 
 def test_ops_are_found_by_name_and_kind(run):
     index = run.index(0)
     convs = [run.op_id(op) for op in index.module.main.body.ops if op.kind == "core.conv"]
-    found = rewrites.answer((run,), Sight(stage=0), {"kind": "find", "text": "conv"})
+    found = rewrites.answer((run,), ViewState(stage=0), {"kind": "find", "text": "conv"})
     assert [each["op"] for each in found if each["kind"] == "conv"] == convs
-    assert rewrites.answer((run,), Sight(stage=0), {"kind": "find", "text": " "}) == []
-    assert rewrites.answer((run,), Sight(stage=0), {"kind": "other", "text": "conv"}) == []
+    assert rewrites.answer((run,), ViewState(stage=0), {"kind": "find", "text": " "}) == []
+    assert rewrites.answer((run,), ViewState(stage=0), {"kind": "other", "text": "conv"}) == []
 
 
 def test_the_inspector_asks_why_not_of_every_op_that_computes(run):
     (conv,) = [op for op in run.index(0).module.main.body.ops if op.kind == "core.conv"]
-    sections = inspector.data((run,), Sight(stage=0, op=run.op_id(conv)))["sections"]
+    sections = inspector.data((run,), ViewState(stage=0, op=run.op_id(conv)))["sections"]
     rows = [row for section in sections for row in section["rows"]]
     (link,) = [row for row in rows if row.get("text") == "why not fused with ...?"]
     assert link["go"]["state"] == {"rewrites": {"why": {"a": run.op_id(conv), "near": True}}}
 
 
 def test_links_open_a_view_beside_another_and_what_makes_no_sense_changes_nothing(run):
-    both = Sight(panes=("graph", "diff"))
+    both = ViewState(panes=("graph", "diff"))
 
-    def panes(sight: Sight, **go) -> tuple[str, ...]:
-        return navigation.follow(run, sight, {"go": go}).panes
+    def panes(state: ViewState, **go) -> tuple[str, ...]:
+        return navigation.follow(run, state, {"go": go}).panes
 
     assert panes(both, open="rewrites") == ("graph", "rewrites")
     assert panes(both, open="rewrites", beside="diff") == ("diff", "rewrites")
     assert panes(both, open="diff") == both.panes
-    assert panes(Sight(), open="rewrites") == ("rewrites",)
+    assert panes(ViewState(), open="rewrites") == ("rewrites",)
     assert panes(both, open="no view") == panes(both, open=7) == both.panes
-    shown = navigation.show(run, Sight(panes=("source",)), {"view": "code", "beside": "source"})
+    shown = navigation.show(run, ViewState(panes=("source",)), {"view": "code", "beside": "source"})
     assert shown.panes == ("source", "code")
     kept = navigation.follow(run, both, {"go": {"state": {"rewrites": {"why": {}}, "nothing": {}}}})
     assert kept.views == (("rewrites", '{"why":{}}'),)

@@ -1,4 +1,4 @@
-"""What is sent to the components of a sight, and in which order."""
+"""What is sent to the components of a state, and in which order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from workbench.app.commands import search_for
 from workbench.queries.run import Run
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 from workbench.ui.updates import Showing
 from workbench.views import passes, search
 
@@ -19,10 +19,10 @@ from workbench.views import passes, search
 def test_what_a_view_remembers_comes_before_its_data(recording, name):
     """A view draws as soon as it has data: what comes later would be too late."""
     run = Run(recording)
-    sight = Sight(panes=(name,)).with_view(name, json.dumps({"any": "thing"}))
+    state = ViewState(panes=(name,)).with_view(name, json.dumps({"any": "thing"}))
     traits = [
         trait
-        for update in Showing().updates(sight, run, None, {})
+        for update in Showing().updates(state, run, None, {})
         if update.name == name
         for trait in update.values
     ]
@@ -32,23 +32,23 @@ def test_what_a_view_remembers_comes_before_its_data(recording, name):
 
 
 def test_what_was_sent_is_not_sent_again_and_what_was_not_is(recording):
-    run, showing, sight = Run(recording), Showing(), Sight(panes=("pipeline",))
-    first = [update for update in showing.updates(sight, run, None, {}) if update.key]
+    run, showing, state = Run(recording), Showing(), ViewState(panes=("pipeline",))
+    first = [update for update in showing.updates(state, run, None, {}) if update.key]
     assert {"pipeline", "rail"} <= {update.name for update in first}
     lost = first.pop()
     for update in first:
         showing.sent(update)
-    again = [update for update in showing.updates(sight, run, None, {}) if update.key]
+    again = [update for update in showing.updates(state, run, None, {}) if update.key]
     assert [update.name for update in again] == [lost.name]
     run.close()
 
 
 def test_what_is_kept_has_all_that_a_view_would_ask_for(training_runs):
     """The widgets of a notebook are read when no kernel runs: the page asks for the iterations."""
-    run, sight = Run(training_runs.a), Sight(panes=("training",))
+    run, state = Run(training_runs.a), ViewState(panes=("training",))
 
     def data(kept: bool) -> dict[str, Any]:
-        updates = Showing(kept=kept).updates(sight, run, None, {})
+        updates = Showing(kept=kept).updates(state, run, None, {})
         (found,) = (u.values for u in updates if u.name == "training" and "data" in u.values)
         return json.loads(found["data"])
 
@@ -60,9 +60,9 @@ def test_what_is_kept_has_all_that_a_view_would_ask_for(training_runs):
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_view_is_told_that_it_remembers_nothing(recording, name):
-    """It may have what it remembered in an earlier sight."""
+    """It may have what it remembered in an earlier state."""
     run = Run(recording)
-    updates = Showing().updates(Sight(panes=(name,)), run, None, {})
+    updates = Showing().updates(ViewState(panes=(name,)), run, None, {})
     states = [u.values["state"] for u in updates if u.name == name and "state" in u.values]
     assert states == [{"unified": False} if name == "diff" else {}]
     run.close()
@@ -74,7 +74,7 @@ def test_where_the_list_of_passes_fails_the_views_are_shown_all_the_same(recordi
 
     monkeypatch.setattr(passes, "data", data)
     run, messages = Run(recording), {}
-    updates = list(Showing().updates(Sight(panes=("kernels",)), run, None, messages))
+    updates = list(Showing().updates(ViewState(panes=("kernels",)), run, None, messages))
     assert {u.name for u in updates if "data" in u.values} == {"kernels", "inspector"}
     assert messages == {}
     run.close()
@@ -92,7 +92,7 @@ def test_a_search_that_fails_is_answered(recording, monkeypatch):
         later=lambda what: what(), set=lambda name, **values: told.update(values)
     )
     page: Any = SimpleNamespace(
-        run=run, sight=Sight(), browser=browser, show_bar=lambda: None,
+        run=run, state=ViewState(), browser=browser, show_bar=lambda: None,
         aside_of_views=lambda look: look(),
     )  # fmt: skip
     search_for(page, {"text": "conv", "asking": 3})

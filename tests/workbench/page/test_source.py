@@ -21,7 +21,7 @@ from workbench.queries import kernel_texts
 from workbench.queries.kernel_table import table
 from workbench.queries.model_lines import NODES, model_lines, traced
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import code, source
 
 VIEW = "#cw-view-source"
@@ -57,7 +57,7 @@ def bare(tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 def test_files_lines_and_nowhere_together_are_all_kernels(run):
-    data = source.data((run,), Sight())
+    data = source.data((run,), ViewState())
     total = sum(t.median_us for t in run.timings())
     files = [f for f in data["files"] if f["path"] != NODES]
     (nodes,) = [f for f in data["files"] if f["path"] == NODES]
@@ -74,7 +74,7 @@ def test_files_lines_and_nowhere_together_are_all_kernels(run):
 @pytest.mark.slow
 def test_the_texts_are_the_recordings_own(run):
     texts = run.recording.sources()
-    for file in source.data((run,), Sight())["files"]:
+    for file in source.data((run,), ViewState())["files"]:
         assert file["text"] == (texts.get(file["path"]) if file["path"] else None)
         for row in file["rows"]:
             if file["text"] is not None and row["text"]:
@@ -83,22 +83,22 @@ def test_the_texts_are_the_recordings_own(run):
 
 def test_ops_are_counted_in_the_stage_shown(run):
     for stage in (0, len(run.stages()) - 1):
-        data = source.data((run,), Sight(stage=stage))
+        data = source.data((run,), ViewState(stage=stage))
         counted = model_lines(run.recording).count(run.index(stage).module, run.op_id)
         for file in data["files"]:
             for row in file["rows"]:
                 assert row["now"] == counted.get((file["path"], row["line"]), 0)
                 assert stage or row["now"] == row["import"]
-    assert source.key(run, Sight(stage=0)) != source.key(run, Sight(stage=3))
+    assert source.key(run, ViewState(stage=0)) != source.key(run, ViewState(stage=3))
 
 
 def test_a_line_selects_an_op_that_marks_the_line(run):
     """There and back: the op that a line selects leads to that line, or to one below it."""
-    for file in source.data((run,), Sight())["files"]:
+    for file in source.data((run,), ViewState())["files"]:
         for row in file["rows"]:
             if row["op"] is None:
                 continue
-            marked = source.selection((run,), Sight(op=row["op"]))
+            marked = source.selection((run,), ViewState(op=row["op"]))
             places = [[NODES, n] for n in marked["nodes"]] + marked["path"] + marked["lines"]
             assert [file["path"], row["line"]] in places
 
@@ -108,7 +108,7 @@ def test_a_kernel_marks_the_line_that_takes_most_of_its_dearest_launch(run):
     for row in table(run):
         if not row["count"]:
             continue
-        marked = source.selection((run,), Sight(kernel=row["id"]))
+        marked = source.selection((run,), ViewState(kernel=row["id"]))
         kernel = next(k for k in run.kernels() if k.id == row["id"])
         timings = {t.op: t.median_us for t in run.timings()}
         launch = max(kernel.launches, key=lambda op: timings[op])
@@ -121,7 +121,7 @@ def test_the_code_marks_the_lines_that_compute_the_op(run):
     convs = [op for op in run.index(0).module.main.body.ops if op.kind == "core.conv"]
     assert convs
     for conv in convs:
-        chosen = code.selection((run,), Sight(op=run.op_id(conv)))
+        chosen = code.selection((run,), ViewState(op=run.op_id(conv)))
         kernel = next(k for k in run.kernels() if k.id == chosen["kernel"])
         lines = {line for line, op in kernel.line_map if op in chosen["ops"]}
         assert lines and lines < {line for line, _ in kernel.line_map}
@@ -132,7 +132,7 @@ def test_the_code_marks_the_lines_that_compute_the_op(run):
 @pytest.mark.slow
 def test_without_source_there_are_rows_and_nodes(bare):
     run = Run(bare)
-    data = source.data((run,), Sight())
+    data = source.data((run,), ViewState())
     assert not data["measured"] and {f["text"] for f in data["files"]} == {None}
     (nodes,) = [f for f in data["files"] if f["path"] == NODES]
     kinds = {row["kind"] for row in nodes["rows"]}
@@ -156,7 +156,7 @@ def test_the_slowest_kernel_and_its_model_line_in_two_clicks(opened, run):
         page.wait(f"{VIEW} tr.on td.code")
     slowest = table(run)[0]
     page.wait_query("panes", "source", partly=True)
-    file, line = source.selection((run,), Sight(kernel=slowest["id"]))["lines"][0]
+    file, line = source.selection((run,), ViewState(kernel=slowest["id"]))["lines"][0]
     assert page.locate(f"{VIEW} tr.on").get_attribute("data-line") == str(line)
     shown = page.locate(f"{VIEW} tr.on td.code").inner_text()
     assert shown.strip() == run.recording.sources()[file].split("\n")[line - 1].strip()
@@ -182,7 +182,7 @@ def test_the_assembly_of_the_line_under_the_cursor(opened, run):
     page.drawn("code")
     page.wait("#cw-view-code .pane:nth-last-child(1) .row.pinned")
     page.wait_query("panes", "source,code")
-    hottest = source.data((run,), Sight())["hottest"][0]
+    hottest = source.data((run,), ViewState())["hottest"][0]
     page.wait_query("kernel", str(hottest["kernel"]))
     title = page.text("#cw-view-code .pane:nth-last-child(1) h3")
     assert title.startswith("Assembly")
@@ -198,7 +198,7 @@ def test_keys_walk_the_lines_and_everything_follows(opened, run):
              for row in page.locate(f"{VIEW} tr.ops").all()]  # fmt: skip
     page.locate(f"{VIEW} .scroll").focus()
     page.press("Home")
-    ops = {r["line"]: r["op"] for r in source.data((run,), Sight())["files"][0]["rows"]}
+    ops = {r["line"]: r["op"] for r in source.data((run,), ViewState())["files"][0]["rows"]}
     page.wait_query("op", str(ops[lines[0]]))
     page.press("ArrowDown")
     page.wait(f'{VIEW} tr.on[data-line="{lines[1]}"]')
@@ -261,7 +261,7 @@ def test_files_calls_and_downloads(opened, run):
     page.wait(f"{VIEW} tr.on")
     page.locate(f"{VIEW} .bar select").select_option(label="Nodes of the graph")
     page.wait(f"{VIEW} td.code .hl-f")
-    data = source.data((run,), Sight())
+    data = source.data((run,), ViewState())
     (nodes,) = [f for f in data["files"] if f["path"] == NODES]
     assert page.locate(f"{VIEW} tr.ops").count() == len(nodes["rows"])
     page.page.wait_for_function("() => location.search.includes('source.view')")
@@ -323,7 +323,7 @@ def test_another_recording_shows_its_own_text_and_selects_its_own_ops(server, ta
     page.rest()
     assert code.all_inner_texts() == ["y = 0 - y", "y = log(y)"]
     run = Run(second)
-    (file,) = [f for f in source.data((run,), Sight(stage=0))["files"] if f["path"] != NODES]
+    (file,) = [f for f in source.data((run,), ViewState(stage=0))["files"] if f["path"] != NODES]
     run.close()
     code.last.click()
     page.wait_query("op", str(file["rows"][1]["op"]))

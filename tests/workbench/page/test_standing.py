@@ -20,7 +20,7 @@ pytestmark = pytest.mark.playwright
 _FAULTY = """
 from workbench import modules
 from workbench.views import source
-def data(run, sight):
+def data(run, state):
     raise RuntimeError("no <b>data</b> today")
 source.data = data
 text = modules.module_text

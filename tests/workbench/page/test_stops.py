@@ -10,7 +10,7 @@ import pytest
 from core_compiler.record.recorder import Recorder
 from workbench.queries import breakpoints
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.ui import navigation
 
 
@@ -21,15 +21,15 @@ def run(recording):
     made.close()
 
 
-def walked(run: Run, sight: Sight, by: int = 1) -> list[breakpoints.Place]:
+def walked(run: Run, state: ViewState, by: int = 1) -> list[breakpoints.Place]:
     """Where ``r`` leads again and again."""
     found = []
     while True:
         try:
-            sight = navigation.step(run, sight, {"what": "stop", "by": by})
+            state = navigation.step(run, state, {"what": "stop", "by": by})
         except navigation.Nowhere:
             return found
-        found.append((sight.stage, -1 if sight.rewrite is None else sight.rewrite))
+        found.append((state.stage, -1 if state.rewrite is None else state.rewrite))
 
 
 def test_all_places_of_breakpoints_are_run_to_in_order_and_back(run):
@@ -44,16 +44,16 @@ def test_all_places_of_breakpoints_are_run_to_in_order_and_back(run):
         | {(s.index, -1) for s in run.stages() if s.pass_name in passes}
     )  # fmt: skip
     assert len(wanted) > 4
-    assert walked(run, Sight(stage=0, stops=kept)) == wanted
+    assert walked(run, ViewState(stage=0, stops=kept)) == wanted
     count = run.stages()[last].rewrites
-    end = Sight(stage=last, rewrite=count, stops=kept)
+    end = ViewState(stage=last, rewrite=count, stops=kept)
     assert walked(run, end, -1) == wanted[::-1]
 
 
 def test_an_op_stops_where_it_or_what_became_of_it_changes(run):
     first = next(s for s in run.stages() if s.rewrites)
     op = run.op_id(run.rewrites(first.index)[0].rewrite.old[0])
-    places = walked(run, Sight(stage=0, stops=(f"op:{op}",)))
+    places = walked(run, ViewState(stage=0, stops=(f"op:{op}",)))
     assert places == breakpoints.changes(run, op) and places[0] == (first.index, 0)
     followed = {op}
     for stage, number in places:
@@ -67,10 +67,10 @@ def test_an_op_stops_where_it_or_what_became_of_it_changes(run):
 def test_the_changes_of_the_selected_op_are_walked(run):
     first = next(s for s in run.stages() if s.rewrites)
     op = run.op_id(run.rewrites(first.index)[0].rewrite.old[0])
-    sight = navigation.step(run, Sight(stage=0, op=op), {"what": "op", "by": 1})
-    assert (sight.stage, sight.rewrite) == (first.index, 0)
+    state = navigation.step(run, ViewState(stage=0, op=op), {"what": "op", "by": 1})
+    assert (state.stage, state.rewrite) == (first.index, 0)
     with pytest.raises(navigation.Nowhere, match="Select an op"):
-        navigation.step(run, Sight(stage=0), {"what": "op", "by": 1})
+        navigation.step(run, ViewState(stage=0), {"what": "op", "by": 1})
 
 
 def test_failed_checks_are_walked_in_order_those_of_a_stage_itself_too(recording, tmp_path):
@@ -92,15 +92,15 @@ def test_failed_checks_are_walked_in_order_those_of_a_stage_itself_too(recording
             )
     database.close()
     failing = Run(path)
-    for begin in (Sight(), Sight(stage=0)):
-        sight, found = begin, []
+    for begin in (ViewState(), ViewState(stage=0)):
+        state, found = begin, []
         for _ in range(3):
-            sight = navigation.step(failing, sight, {"what": "failing", "by": 1})
-            found.append((sight.stage, sight.rewrite))
+            state = navigation.step(failing, state, {"what": "failing", "by": 1})
+            found.append((state.stage, state.rewrite))
         assert found == [(first, one), (first, two), (last, None)]
-        assert sight.panes != ("overview",)
+        assert state.panes != ("overview",)
         with pytest.raises(navigation.Nowhere, match="No failed check"):
-            navigation.step(failing, sight, {"what": "failing", "by": 1})
+            navigation.step(failing, state, {"what": "failing", "by": 1})
     failing.close()
 
 
@@ -108,27 +108,27 @@ def test_failed_checks_are_walked_in_order_those_of_a_stage_itself_too(recording
     "text", ["", "pass:", "op:x", "op:-1", "no:1", "op:" + "9" * 20, "op:999999999"]
 )
 def test_what_is_no_breakpoint_changes_nothing(run, text):
-    kept = Sight(stage=2, stops=("pass:a",))
+    kept = ViewState(stage=2, stops=("pass:a",))
     if text and text != "op:999999999":  # of another recording, perhaps
         assert not breakpoints.known(text)
         assert navigation.stop(run, kept, {"text": text}) == kept
-    assert walked(run, Sight(stage=0, stops=(text,))) == []
+    assert walked(run, ViewState(stage=0, stops=(text,))) == []
 
 
 def test_a_breakpoint_set_again_is_taken_away(run):
-    sight = Sight(stage=2, panes=("graph",))
-    there = navigation.stop(run, sight, {"what": "here"})
+    state = ViewState(stage=2, panes=("graph",))
+    there = navigation.stop(run, state, {"what": "here"})
     assert there.stops == (f"pass:{run.stages()[2].pass_name}",)
-    assert navigation.stop(run, there, {"what": "here"}) == sight
+    assert navigation.stop(run, there, {"what": "here"}) == state
     with pytest.raises(navigation.Nowhere, match="Select an op"):
-        navigation.stop(run, sight, {"what": "op"})
+        navigation.stop(run, state, {"what": "op"})
 
 
 def test_without_a_pass_there_is_nothing_to_stop_at(tmp_path):
     Recorder(tmp_path / "new.run").begin({"model": "x", "target": "cpu"})
     begun = Run(tmp_path / "new.run")
     with pytest.raises(navigation.Nowhere, match="no pass yet"):
-        navigation.stop(begun, Sight(), {"what": "here"})
+        navigation.stop(begun, ViewState(), {"what": "here"})
     begun.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 from core_compiler.record.reader import Recording
 from workbench.queries.links import linked
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, compare, timeline
 
 VIEW = "#cw-view-timeline"
@@ -46,7 +46,7 @@ def changed(recording, folder, *statements):
 
 
 def test_the_spans_are_the_recorded_execution(run, file):
-    data = timeline.data((run,), Sight())
+    data = timeline.data((run,), ViewState())
     recorded = json.loads(file.figures("timing")["timeline"])
     spans = data["spans"]
     assert data["recorded"] and data["note"].startswith(f"execution {recorded['repeat'] + 1} of ")
@@ -63,7 +63,7 @@ def test_the_spans_are_the_recorded_execution(run, file):
 
 
 def test_kernels_are_coloured_by_what_they_do(run, file):
-    data = timeline.data((run,), Sight())
+    data = timeline.data((run,), ViewState())
     kinds = dict(zip(data["kernels"]["name"], data["kernels"]["category"], strict=True))
     for kernel in file.kernels():
         if kernel.name not in kinds:
@@ -74,7 +74,7 @@ def test_kernels_are_coloured_by_what_they_do(run, file):
 
 
 def test_live_bytes_are_those_of_the_memory_plan(run, file):
-    data = timeline.data((run,), Sight())
+    data = timeline.data((run,), ViewState())
     buffers = [b for b in file.buffers() if b.kind == "temporary"]
     body = file.module(file.stage_count() - 1).main.body.ops
     places = {file.op_id(op): i for i, op in enumerate(body)}
@@ -86,23 +86,23 @@ def test_live_bytes_are_those_of_the_memory_plan(run, file):
 
 def test_the_selection_marks_what_it_became(run, file):
     conv = next(op for op in file.module(0).main.body.ops if op.kind == "core.conv")
-    found = timeline.selection((run,), Sight(stage=0, op=file.op_id(conv)))["launches"]
+    found = timeline.selection((run,), ViewState(stage=0, op=file.op_id(conv)))["launches"]
     kernels = {t.launch: t.kernel for t in file.timings()}
     assert found and all("conv" in kernels[n] for n in found)
     for kernel in file.kernels():
-        marked = timeline.selection((run,), Sight(kernel=kernel.id))["launches"]
+        marked = timeline.selection((run,), ViewState(kernel=kernel.id))["launches"]
         assert [kernels[n] for n in marked] == [kernel.name] * len(kernel.launches)
     buffer = next(b for b in file.buffers() if b.kind == "temporary")
-    (written,) = timeline.selection((run,), Sight(buffer=buffer.id))["launches"]
-    assert linked(run, Sight(buffer=buffer.id)).kernel is not None and written in kernels
-    assert timeline.selection((run,), Sight()) == {}
+    (written,) = timeline.selection((run,), ViewState(buffer=buffer.id))["launches"]
+    assert linked(run, ViewState(buffer=buffer.id)).kernel is not None and written in kernels
+    assert timeline.selection((run,), ViewState()) == {}
 
 
 def test_without_times_launches_are_as_long_as_the_machine_needs(recording, tmp_path):
     limits = "(SELECT value FROM figure WHERE section = 'timing' AND name = 'limits')"
     said = f"INSERT INTO figure VALUES (NULL, 'run', 'machine_limits', {limits})"
     run = Run(changed(recording, tmp_path, said, "DELETE FROM launch_time"))
-    data = timeline.data((run,), Sight())
+    data = timeline.data((run,), ViewState())
     assert not data["recorded"] and "not executed" in data["note"]
     assert data["lanes"] == ["predicted"] and (data["spans"]["duration"] > 0).all()
     assert np.isnan(data["launches"]["median"]).all()
@@ -113,12 +113,12 @@ def test_what_was_not_executed_says_why(recording, tmp_path):
     gone = "DELETE FROM launch_time", "DELETE FROM figure WHERE name LIKE '%limits'"
     run = Run(changed(recording, tmp_path, *gone))
     with pytest.raises(Empty, match="Execute"):
-        timeline.data((run,), Sight())
+        timeline.data((run,), ViewState())
     run.close()
     no_gpu = "INSERT INTO figure VALUES (NULL, 'run', 'not_executed', 'there is no GPU')"
     run = Run(changed(recording, tmp_path, *gone, no_gpu))
     with pytest.raises(Empty, match="there is no GPU"):
-        timeline.data((run,), Sight())
+        timeline.data((run,), ViewState())
     run.close()
 
 
@@ -217,8 +217,8 @@ def test_differences_are_those_of_compare(two_targets):
     """Every pair of launches once, with Compare's times; every launch in one of them."""
     cpu, cuda = Run(two_targets.cpu), Run(two_targets.cuda)
     for other in (cuda, cpu):
-        found = timeline.data((cpu, other), Sight())["two"]["pairs"]
-        wanted = compare.data((cpu, other), Sight())["launches"]
+        found = timeline.data((cpu, other), ViewState())["two"]["pairs"]
+        wanted = compare.data((cpu, other), ViewState())["launches"]
         assert found["title"] == [row["title"] for row in wanted]
         for side, of in (("a", found["of_a"]), ("b", found["of_b"])):
             us = [np.nan if row[side] is None else row[side]["us"] for row in wanted]

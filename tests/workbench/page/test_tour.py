@@ -9,7 +9,7 @@ import pytest
 from tests.workbench.page.conftest import of_the_tour
 from workbench.app import tour
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 
 pytestmark = pytest.mark.playwright
 
@@ -53,9 +53,9 @@ def test_the_tour_is_walked_with_the_keyboard(server, tab, recording, sample):
     for number, step in enumerate(wanted, 1):
         page.wait(f'{CARD}:has-text("{number} of {len(wanted)}")')
         assert page.text(f"{CARD} h2") == step["title"] and page.text(f"{CARD} p") == step["text"]
-        for view in Sight.parse(step["query"]).panes:
+        for view in ViewState.parse(step["query"]).panes:
             page.wait(f"#cw-view-{view}", state="visible")
-        page.wait_query("panes", ",".join(Sight.parse(step["query"]).panes)
+        page.wait_query("panes", ",".join(ViewState.parse(step["query"]).panes)
                         if "panes" in step["query"] else None)  # fmt: skip
         assert outlined(page), step["place"]
         page.press("ArrowRight" if number % 2 else "Enter")

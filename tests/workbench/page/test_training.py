@@ -21,7 +21,7 @@ from widgets.encode import finite
 from workbench.commands.cli import main
 from workbench.export import report
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, overview, pipeline, training
 
 VIEW = "#cw-view-training"
@@ -57,9 +57,9 @@ def iteration(number: int, root: str = "", loss: float = 1.0) -> IterationRecord
 
 @pytest.mark.slow
 def test_rows_are_those_of_the_recording(both, training_runs):
-    data = training.data((both[0],), Sight())
+    data = training.data((both[0],), ViewState())
     json.dumps(finite(data), allow_nan=False)
-    rows = training.answer((both[0],), Sight(), {"kind": "rows", "side": "a", "after": 0})
+    rows = training.answer((both[0],), ViewState(), {"kind": "rows", "side": "a", "after": 0})
     with Recording.open(training_runs.a) as recording:
         recorded = recording.iterations()[1]
     assert rows["number"] == [1, 2, 3, 4, 5, 6]
@@ -70,7 +70,7 @@ def test_rows_are_those_of_the_recording(both, training_runs):
     assert data["a"]["loss"] == recorded[-1].loss and data["a"]["left"] is None
     assert (rows["last"], rows["more"]) == (data["a"]["last"], False)
     later = {"kind": "rows", "side": "a", "after": rows["last"]}
-    assert training.answer((both[0],), Sight(), later)["number"] == []
+    assert training.answer((both[0],), ViewState(), later)["number"] == []
 
 
 def test_pages_of_rows_are_all_rows(tmp_path, monkeypatch):
@@ -78,7 +78,7 @@ def test_pages_of_rows_are_all_rows(tmp_path, monkeypatch):
     run = made(tmp_path / "x.run", [iteration(n) for n in range(1, 11)])
     found, after = [], 0
     while True:
-        rows = training.answer((run,), Sight(), {"kind": "rows", "side": "a", "after": after})
+        rows = training.answer((run,), ViewState(), {"kind": "rows", "side": "a", "after": after})
         found += rows["number"]
         after = rows["last"]
         if not rows["more"]:
@@ -90,11 +90,11 @@ def test_pages_of_rows_are_all_rows(tmp_path, monkeypatch):
 def test_what_is_no_training_run_says_what_to_do(recording, tmp_path):
     run = Run(recording)
     with pytest.raises(Empty, match="workbench train digits-cnn --iterations"):
-        training.data((run,), Sight())
+        training.data((run,), ViewState())
     run.close()
     run = made(tmp_path / "x.run", [], live=True)
     with pytest.raises(Empty, match="the first iteration comes in a moment"):
-        training.data((run,), Sight())
+        training.data((run,), ViewState())
     run.close()
 
 
@@ -121,11 +121,11 @@ def test_a_growing_run_is_read_on(tmp_path):
 
 @pytest.mark.slow
 def test_the_overview_and_the_pipeline_know_what_it_is(both):
-    figures = {f["label"]: f for f in overview.data((both[0],), Sight())["figures"]}
+    figures = {f["label"]: f for f in overview.data((both[0],), ViewState())["figures"]}
     assert figures["iterations"]["value"] == 6
     assert figures["loss"]["value"] == both[0].iterations()[6].loss
     assert figures["compile time"]["value"] == sum(s.seconds for s in both[0].stages())
-    shown = pipeline.data((both[0],), Sight())
+    shown = pipeline.data((both[0],), ViewState())
     assert shown["fixed"] == "" and shown["itself"]
     assert "apply_optimizer" in [row["label"] for row in shown["shown"]["rows"]]
 
@@ -134,7 +134,7 @@ def test_the_overview_and_the_pipeline_know_what_it_is(both):
 
 
 def test_two_runs_part_where_the_rounding_was_flipped(both, training_runs):
-    found = training.data((both[0], both[1]), Sight())["together"]
+    found = training.data((both[0], both[1]), ViewState())["together"]
     assert found == {"by": "receipts", "why": "", "first": 1, "last": 6, "parts": training_runs.at}
     same = training.together(both[0], both[0])
     assert (same["by"], same["parts"]) == ("receipts", None)

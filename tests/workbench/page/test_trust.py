@@ -14,7 +14,7 @@ from workbench.app import rerun
 from workbench.app.workspace import Distrust, Workspace
 from workbench.model import user_pass
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import missing, pipeline
 
 OWN = {"insert": [{"place": "after:recompose", "code": user_pass.TEMPLATE}]}
@@ -101,7 +101,7 @@ def test_the_code_of_a_link_is_asked_about_that_of_ones_own_hand_is_not(workspac
     def does(draft: dict, **done: str) -> dict:
         """What ann's page does with a draft; the draft then."""
         request = {"draft": draft, "done": done}
-        answer = pipeline.answer((made_here,), Sight(), request)
+        answer = pipeline.answer((made_here,), ViewState(), request)
         workspace.typed.hear("ann", request, answer)
         return answer["draft"]
 
@@ -120,6 +120,6 @@ def test_the_code_of_a_link_is_asked_about_that_of_ones_own_hand_is_not(workspac
 
 def test_code_that_was_run_here_runs_again(workspace):
     run = Run(compiled(workspace.library.folder / "own.run", edit=OWN))
-    draft = pipeline.data((run,), Sight())["shown"]["draft"]
+    draft = pipeline.data((run,), ViewState())["shown"]["draft"]
     assert rerun.job(workspace, run, {"draft": draft})["edit"]["insert"]
     run.close()

@@ -15,7 +15,7 @@ from workbench.app import worker
 from workbench.queries import code_pairs, kernel_texts
 from workbench.queries.pairs import pairs
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, code
 
 VIEW = "#cw-view-code "
@@ -54,7 +54,7 @@ def test_a_kernel_stands_beside_those_that_compute_the_same(both):
             for pair in pairs(a, b) if {e.op for e in pair.first} & {*kernel.launches}
             for each in pair.second
         }  # fmt: skip
-        data = code.data((a, b), Sight(kernel=kernel.id))["two"]
+        data = code.data((a, b), ViewState(kernel=kernel.id))["two"]
         json.dumps(finite(data), allow_nan=False)
         assert {each["name"] for each in data["partners"]} == wanted
         assert (data["title"], data["names"]) == (kernel.name, [a.path.name, b.path.name])
@@ -70,8 +70,8 @@ def test_a_kernel_stands_beside_those_that_compute_the_same(both):
 def test_every_line_of_both_texts_is_there_once_and_a_patch_makes_one_of_the_other(both, tmp_path):
     a, b = both
     kernel = launched(a)[0]
-    sight = Sight(kernel=kernel.id)
-    data = code.data((a, b), sight)["two"]
+    state = ViewState(kernel=kernel.id)
+    data = code.data((a, b), state)["two"]
     theirs = {each.id: each for each in b.kernels()}
     for number, part in enumerate(data["parts"]):
         partner = theirs[data["partners"][part["partner"]]["id"]]
@@ -90,7 +90,7 @@ def test_every_line_of_both_texts_is_there_once_and_a_patch_makes_one_of_the_oth
 
         def saved(what, number=number):
             request = {"kind": "text", "what": what, "from": 0, "part": number}
-            return code.answer((a, b), sight, request)
+            return code.answer((a, b), state, request)
 
         file = tmp_path / saved("before")["file"]
         for what, path in (("before", file), ("patch", tmp_path / "patch")):
@@ -104,7 +104,7 @@ def test_every_line_of_both_texts_is_there_once_and_a_patch_makes_one_of_the_oth
 def test_lines_of_a_have_the_ops_that_they_compute(both):
     a, b = both
     kernel = launched(a)[0]
-    data = code.data((a, b), Sight(kernel=kernel.id))["two"]
+    data = code.data((a, b), ViewState(kernel=kernel.id))["two"]
     (source,) = [p for p in data["parts"] if (p["text"], p["partner"]) == ("Generated source", 0)]
     lines = [line for line in source["lines"] if line["left"] is not None]
     first = {}
@@ -114,7 +114,7 @@ def test_lines_of_a_have_the_ops_that_they_compute(both):
     op = next(iter(first.values()))
     found = code.answer(
         (a, b),
-        Sight(kernel=kernel.id),
+        ViewState(kernel=kernel.id),
         {"kind": "find", "op": op, "part": data["parts"].index(source)},
     )
     assert source["lines"][found["row"]]["leftKey"] == op
@@ -122,7 +122,7 @@ def test_lines_of_a_have_the_ops_that_they_compute(both):
 
 def test_equal_texts_say_so_and_a_name_alone_is_told_apart(both):
     a, _ = both
-    for part in code.data((a, a), Sight())["two"]["parts"]:
+    for part in code.data((a, a), ViewState())["two"]["parts"]:
         assert part["said"] == "the same text"
         assert {line["kind"] for line in part["lines"]} == {"equal"}
     rows, same = code_pairs._aligned("def f():\n  f2\n", "def g():\n  f2\n", ("f", "g"), {1: 7})
@@ -138,16 +138,16 @@ def test_what_b_does_not_have_is_said(both):
     alone = [k for k in launched(b) if not matched & {*k.launches}]
     assert alone, "of the unfused some kernel has no partner"
     with pytest.raises(Empty, match=rf"B \(digits-cnn\.run\) has no kernel .*{alone[0].name} of A"):
-        code.data((b, a), Sight(kernel=alone[0].id))
+        code.data((b, a), ViewState(kernel=alone[0].id))
     helper = next(k for k in a.kernels() if not k.launches)
     with pytest.raises(Empty, match=f"No launch of A runs {helper.name}"):
-        code.data((a, b), Sight(kernel=helper.id))
+        code.data((a, b), ViewState(kernel=helper.id))
 
 
 def test_texts_that_are_too_long_are_named(both, monkeypatch):
     a, b = Run(both[0].path), both[1]
     monkeypatch.setattr(code, "MAX_LINES", 300)
-    data = code.data((a, b), Sight())["two"]
+    data = code.data((a, b), ViewState())["two"]
     assert {part["text"] for part in data["parts"]} == {"Generated source"}
     assert any(said.startswith("LLVM IR of ") for said in data["left_out"])
     a.close()
@@ -169,10 +169,10 @@ def test_a_match_by_work_alone_is_a_guess(both, monkeypatch):
 @pytest.mark.slow
 def test_processor_and_gpu_have_texts_of_their_own_names(two_targets):
     cpu, cuda = Run(two_targets.cpu), Run(two_targets.cuda)
-    data = code.data((cpu, cuda), Sight())["two"]
+    data = code.data((cpu, cuda), ViewState())["two"]
     assert "LLVM IR | PTX" in {part["text"] for part in data["parts"]}
     request = {"kind": "text", "what": "after", "from": 0, "part": 1}
-    assert code.answer((cpu, cuda), Sight(), request)["file"].endswith(".ptx")
+    assert code.answer((cpu, cuda), ViewState(), request)["file"].endswith(".ptx")
     cpu.close()
     cuda.close()
 
@@ -198,7 +198,7 @@ def test_a_person_reads_both_and_selects_a_line(server, recording, unfused, tab)
     page.locate(VIEW + ".of-two .group button >> text=Generated source").click()
     page.locate(VIEW + ".both button >> text=whole").click()
     run = Run(recording)
-    shown = code.data((run, run), Sight())["two"]
+    shown = code.data((run, run), ViewState())["two"]
     line = next(n for n, each in enumerate(shown["parts"][0]["lines"], 1) if each["leftKey"])
     wanted = shown["parts"][0]["lines"][line - 1]["leftKey"]
     run.close()

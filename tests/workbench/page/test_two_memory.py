@@ -10,14 +10,14 @@ import pytest
 
 from core_compiler.record.reader import Recording
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import memory
 
 VIEW = "#cw-view-memory"
 
 
 def answers(runs: tuple[Run, Run], kind: str) -> dict:
-    return memory.answer((runs[0], runs[1]), Sight(), {"kind": kind})
+    return memory.answer((runs[0], runs[1]), ViewState(), {"kind": kind})
 
 
 # -- what is answered -----------------------------------------------------------------------------
@@ -27,7 +27,7 @@ def answers(runs: tuple[Run, Run], kind: str) -> dict:
 def test_either_answers_what_it_answers_alone(both, kind):
     found = answers(both, kind)
     for side, run in zip("ab", both, strict=True):
-        assert found[side] == memory.answer((run,), Sight(), {"kind": kind})
+        assert found[side] == memory.answer((run,), ViewState(), {"kind": kind})
     json.dumps(found, allow_nan=False)
 
 
@@ -45,7 +45,7 @@ def test_every_stage_of_both_is_in_one_row_with_that_of_the_same_name(both, two_
 
 
 def test_both_are_asked_and_neither_alone(both):
-    data = memory.data((both[0], both[1]), Sight())["two"]
+    data = memory.data((both[0], both[1]), ViewState())["two"]
     assert (data["asks"], data["a"]["asks"], data["b"]["asks"]) == (True, False, False)
 
 
@@ -168,7 +168,7 @@ def test_two_training_steps_have_what_they_save(opened, trained, training_runs):
     page = opened(path, training_runs.a, side="backward")
     page.wait(f"{VIEW} .peaks tr[data-offer]")
     other = Run(training_runs.a)
-    border = memory.data((other,), Sight())["border"]
+    border = memory.data((other,), ViewState())["border"]
     wanted = [plan.saved, sum(b.size for b in other.buffers()
                               if b.tier == "dram" and b.start < border < b.end)]  # fmt: skip
     other.close()

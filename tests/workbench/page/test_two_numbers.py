@@ -17,7 +17,7 @@ from tests.passes.programs import inputs, program
 from widgets.encode import finite
 from workbench import views
 from workbench.queries.run import Run
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import Empty, numerics
 
 VIEW = "#cw-view-numerics"
@@ -90,7 +90,7 @@ def opened(folder):
 
 def test_the_first_value_that_differs_is_the_one_that_was_made_otherwise(opened):
     a, b = opened("a", "constant")
-    data = views.data("numerics", (a, b), Sight())
+    data = views.data("numerics", (a, b), ViewState())
     json.dumps(finite(data), allow_nan=False)
     first = data["first"]
     assert (first["part"], first["a"]["kind"], first["how"]) == ("import", "core.mul", "recorded")
@@ -114,13 +114,13 @@ def test_other_inputs_are_told_at_the_input(opened):
 
 def test_another_pipeline_with_the_same_bits_differs_in_nothing(opened):
     a, b = opened("a", "pipeline")
-    data = numerics.data((a, b), Sight())
+    data = numerics.data((a, b), ViewState())
     assert data["first"] is None and data["differing"] == 0
     compiled = next(part for part in data["parts"] if part["name"] == "compiled")
     assert compiled["only"]["b"] > compiled["only"]["a"] == 0, "what A has fused away"
     assert compiled["guessed"] == 0 and compiled["matched"] >= 2
     assert {r["why"] for r in data["rows"] if r["part"] == "compiled"} == {"value map"}
-    back = numerics.data((b, a), Sight())
+    back = numerics.data((b, a), ViewState())
     pairs = {(row["a"]["name"], row["b"]["name"]) for row in data["rows"]}
     assert pairs == {(row["b"]["name"], row["a"]["name"]) for row in back["rows"]}
 
@@ -128,10 +128,10 @@ def test_another_pipeline_with_the_same_bits_differs_in_nothing(opened):
 def test_the_ir_of_both_names_what_one_does_not_have(opened):
     a, b = opened("a", "pipeline")
     stage = next(s.index for s in a.stages() if s.pass_name == "fuse_elementwise")
-    data = views.data("diff", (a, b), Sight(stage=stage))
+    data = views.data("diff", (a, b), ViewState(stage=stage))
     assert "it has no fuse_elementwise" in data["right"]["title"]
     asked = {"kind": "text", "what": "after", "from": 0}
-    saved = views.answer("diff", (a, b), Sight(stage=stage), asked)
+    saved = views.answer("diff", (a, b), ViewState(stage=stage), asked)
     assert saved["file"].startswith("b_") and saved["lines"][0] == "module {"
     kinds = {line["kind"] for line in data["lines"]}
     assert "removed" in kinds and "equal" in kinds
@@ -148,13 +148,13 @@ def test_tensors_are_compared_element_by_element_where_both_have_them(tmp_path):
     for name, recorder in (("a", KeepsTensors), ("b", Nudged)):
         record(tmp_path / f"{name}.run", module, arrays, recorder=recorder)
     a, b = Run(tmp_path / "a.run"), Run(tmp_path / "b.run")
-    data = numerics.data((a, b), Sight())
+    data = numerics.data((a, b), ViewState())
     assert data["exact"] == data["total"] == data["differing"] > 0
     assert {(row["unequal"], row["ulps"]) for row in data["rows"]} == {(1, 3)}
     step = np.float32(np.linspace(1, 2, 20, dtype=np.float32)[2])
     wanted = float(np.float64((step.view(np.int32) + 3).view(np.float32)) - np.float64(step))
     assert {row["difference"] for row in data["rows"]} == {wanted}
-    same = numerics.data((a, a), Sight())
+    same = numerics.data((a, a), ViewState())
     assert same["first"] is None and {row["unequal"] for row in same["rows"]} == {0}
     a.close()
     b.close()
@@ -163,22 +163,22 @@ def test_tensors_are_compared_element_by_element_where_both_have_them(tmp_path):
 def test_a_side_without_statistics_is_named(opened):
     a, bare = opened("a", "unchecked")
     with pytest.raises(Empty, match=r"B \(unchecked\.run\) has no statistics.*--check"):
-        numerics.data((a, bare), Sight())
+        numerics.data((a, bare), ViewState())
     with pytest.raises(Empty, match=r"A \(unchecked\.run\)"):
-        numerics.data((bare, a), Sight())
+        numerics.data((bare, a), ViewState())
 
 
 def test_of_many_rows_those_that_differ_are_sent(opened, monkeypatch):
     a, b = opened("a", "constant")
-    whole = numerics.data((a, b), Sight())
+    whole = numerics.data((a, b), ViewState())
     monkeypatch.setattr(numerics, "MAX_ROWS", whole["differing"])
-    cut = numerics.data((a, b), Sight())
+    cut = numerics.data((a, b), ViewState())
     assert cut["total"] == whole["total"] > len(cut["rows"]) == whole["differing"]
     assert cut["rows"] == [row for row in whole["rows"] if row["differs"]]
 
 
 def _asked(runs):
-    return tuple(runs), Sight()
+    return tuple(runs), ViewState()
 
 
 # -- the page -------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def library(own_server, folder):
 @pytest.mark.playwright
 def test_which_value_differs_first_in_two_clicks(library, tab, opened):
     a, b = opened("a", "constant")
-    data = numerics.data((a, b), Sight())
+    data = numerics.data((a, b), ViewState())
     page = tab(f"{library.url}?run=a.run&panes=numerics")
     page.wait(f"{VIEW} [data-tab=values]")
     page.locate(".cw-tabs .two select").select_option("constant.run")
@@ -224,7 +224,7 @@ def test_which_value_differs_first_in_two_clicks(library, tab, opened):
 @pytest.mark.playwright
 def test_values_of_both_are_filtered_walked_and_downloaded(library, tab, opened):
     a, b = opened("a", "constant")
-    rows = [r for r in numerics.data((a, b), Sight())["rows"] if r["part"] == "import"]
+    rows = [r for r in numerics.data((a, b), ViewState())["rows"] if r["part"] == "import"]
     asked = "run=a.run&other=constant.run&panes=numerics"
     page = tab(f'{library.url}?{asked}&numerics.view={{"ab":true}}')
     page.wait(f"{VIEW} tbody[data-row]")

@@ -8,18 +8,18 @@ import pytest
 
 from workbench.model import first_bad_pass
 from workbench.queries import compared
-from workbench.state.view_state import Sight
+from workbench.state.view_state import ViewState
 from workbench.views import bisect, overview
 
 VIEW = "#cw-view-overview"
 
 
 def test_each_side_has_the_figures_of_its_own_overview(both):
-    data = overview.data((both[0], both[1]), Sight())
+    data = overview.data((both[0], both[1]), ViewState())
     for run, side in zip(both, "ab", strict=True):
         own = {
             f["label"]: f.get("text") or f["value"]
-            for f in overview.data((run,), Sight())["figures"]
+            for f in overview.data((run,), ViewState())["figures"]
         }
         shown = {row["label"]: row[side] for row in data["figures"] if row[side] is not None}
         assert shown == {label: value for label, value in own.items() if value not in (None, "")}
@@ -31,30 +31,30 @@ def test_each_side_has_the_figures_of_its_own_overview(both):
 
 
 def test_a_recording_beside_itself_differs_in_nothing(both):
-    data = overview.data((both[0], both[0]), Sight())
+    data = overview.data((both[0], both[0]), ViewState())
     assert all(row["a"] == row["b"] for row in data["figures"])
     assert {found["sides"] for found in data["findings"]} <= {"ab"}
-    advice = overview.answer((both[0], both[0]), Sight(), {"kind": "advice"})
+    advice = overview.answer((both[0], both[0]), ViewState(), {"kind": "advice"})
     assert {found["sides"] for found in advice} <= {"ab"}
 
 
 def test_what_only_one_side_has_is_of_that_side_and_leads_nowhere_else():
     def finding(title: str, **more):
         tried = {"sentence": "Leave it out.", "draft": {"edit": {}}, "reason": ""}
-        fact = {"text": "seen here", "sight": {"stage": 3}}
-        return {"hazard": "spill", "title": title, "sight": {"stage": 3}, "evidence": [fact],
+        fact = {"text": "seen here", "go": {"stage": 3}}
+        return {"hazard": "spill", "title": title, "go": {"stage": 3}, "evidence": [fact],
                 "tries": [tried], "look": True, **more}  # fmt: skip
 
-    made = overview.found_in([finding("x"), finding("y")], [finding("y", sight={}), finding("z")])
+    made = overview.found_in([finding("x"), finding("y")], [finding("y", state={}), finding("z")])
     assert [(each["title"], each["sides"]) for each in made] == [
         ("x", "a"),
         ("y", "ab"),
         ("z", "b"),
     ]
     alone = made[2]
-    assert alone["sight"] == {} and alone["evidence"][0]["sight"] == {} and not alone["look"]
+    assert alone["go"] == {} and alone["evidence"][0]["go"] == {} and not alone["look"]
     assert alone["tries"][0]["draft"] is None and "open B" in alone["tries"][0]["reason"]
-    assert made[0]["tries"][0]["draft"] is not None and made[1]["sight"] == {"stage": 3}
+    assert made[0]["tries"][0]["draft"] is not None and made[1]["go"] == {"stage": 3}
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_the_overview_shows_both(library, tab, both):
     page.wait(f"{VIEW} .chart")
     page.locate(".cw-tabs .two select").select_option("cuda.run")
     page.wait(f"{VIEW} .value.side")
-    data = overview.data((both[0], both[1]), Sight())
+    data = overview.data((both[0], both[1]), ViewState())
     assert page.locate(f"{VIEW} .figure").count() == len(data["figures"])
     for row in data["figures"]:
         box = page.locate(f'{VIEW} .figure:has(.label:text-is("{row["label"]}"))')
@@ -122,14 +122,14 @@ CASES = [
 def test_results_of_two_are_compared_in_a_sentence(both, monkeypatch, one, two, told):
     kept = {run.path: result(pass_) for run, pass_ in zip(both, (one, two), strict=True)}
     monkeypatch.setattr(first_bad_pass, "newest", lambda path, _: kept.get(path))
-    data = bisect.data((both[0], both[1]), Sight())
+    data = bisect.data((both[0], both[1]), ViewState())
     assert data["two"]["told"] == told
     assert data["two"]["result"]["first_bad_pass"] == two and data["two"]["result"]["there"] is None
-    assert {k: v for k, v in data.items() if k != "two"} == bisect.data((both[0],), Sight())
+    assert {k: v for k, v in data.items() if k != "two"} == bisect.data((both[0],), ViewState())
 
 
 def test_where_one_was_not_searched_nothing_is_compared(both):
-    data = bisect.data((both[0], both[1]), Sight())["two"]
+    data = bisect.data((both[0], both[1]), ViewState())["two"]
     assert data["told"] == "" and data["result"] is None
     assert data["command"].startswith("workbench bisect") and data["name"] == "cuda.run"
 

@@ -16,7 +16,7 @@ from widgets.encode import finite
 from workbench import views
 from workbench.queries import buffer_pairs, flat_graph, kernel_table, stage_pairs
 from workbench.queries.run import Run
-from workbench.state.view_state import VIEWS, Sight
+from workbench.state.view_state import VIEWS, ViewState
 from workbench.ui import navigation
 from workbench.ui.updates import Showing
 from workbench.views import (
@@ -38,31 +38,31 @@ ABLE = [name for name, view in VIEWS.items() if view.two]
 
 def test_a_view_shows_two_where_somebody_asked_for_it(both):
     cpu, cuda = both
-    sight = Sight(panes=("kernels",), other="cuda.run")
-    assert views.runs_for("kernels", sight, cpu, cuda) == (cpu,)
-    asked = navigation.two(sight, {"view": "kernels", "on": True})
+    state = ViewState(panes=("kernels",), other="cuda.run")
+    assert views.runs_for("kernels", state, cpu, cuda) == (cpu,)
+    asked = navigation.two(state, {"view": "kernels", "on": True})
     assert views.runs_for("kernels", asked, cpu, cuda) == (cpu, cuda)
     assert views.runs_for("memory", asked, cpu, cuda) == (cpu,), "each view for itself"
     assert views.runs_for("kernels", asked, cpu, None) == (cpu,)
-    assert Sight.parse(asked.query()) == asked, "a link opens the same"
-    assert navigation.two(asked, {"view": "kernels", "on": False}) == sight
-    assert navigation.two(sight, {"view": "training", "on": True}) == sight, "it cannot show two"
+    assert ViewState.parse(asked.query()) == asked, "a link opens the same"
+    assert navigation.two(asked, {"view": "kernels", "on": False}) == state
+    assert navigation.two(state, {"view": "training", "on": True}) == state, "it cannot show two"
 
 
 def test_what_a_view_remembers_of_its_own_does_not_turn_the_switch():
-    sight = Sight().with_two("memory", True).remember("memory", {"tier": "weights"})
-    assert sight.shows_two("memory") and sight.own_state("memory") == {"tier": "weights"}
-    assert not sight.with_two("memory", False).shows_two("memory")
-    assert Sight().remember("memory", {}).query() == ""
-    assert not Sight().with_view("memory", '["ab"]').shows_two("memory")
+    state = ViewState().with_two("memory", True).remember("memory", {"tier": "weights"})
+    assert state.shows_two("memory") and state.own_state("memory") == {"tier": "weights"}
+    assert not state.with_two("memory", False).shows_two("memory")
+    assert ViewState().remember("memory", {}).query() == ""
+    assert not ViewState().with_view("memory", '["ab"]').shows_two("memory")
 
 
 @pytest.mark.parametrize("name", [name for name in ABLE if name != "numerics"])
 def test_what_is_sent_changes_with_the_switch_and_back(both, name):
     cpu, cuda = both
-    showing, sight = Showing(), Sight(panes=(name,))
+    showing, state = Showing(), ViewState(panes=(name,))
     seen = []
-    for each in (sight, sight.with_two(name, True), sight):
+    for each in (state, state.with_two(name, True), state):
         made = [u for u in showing.updates(each, cpu, cuda, {}) if u.name == name and u.key]
         for update in made:
             showing.sent(update)
@@ -85,9 +85,9 @@ def test_a_side_without_what_is_compared_is_named(both, tmp_path, two_targets):
     cpu, early = both[0], Run(path)
     for module, what in ((memory, "memory plan"), (kernels, "kernels")):
         with pytest.raises(Empty, match=rf"B \(early\.run\) holds no {what}"):
-            module.data(cpu, Sight(), early)
+            module.data(cpu, ViewState(), early)
         with pytest.raises(Empty, match=rf"A \(early\.run\) holds no {what}"):
-            module.data(early, Sight(), cpu)
+            module.data(early, ViewState(), cpu)
     early.close()
 
 
@@ -95,7 +95,7 @@ def test_a_side_without_what_is_compared_is_named(both, tmp_path, two_targets):
 
 
 def test_the_same_imports_are_equal_line_by_line(both):
-    data = diff.data((both[0], both[1]), Sight(stage=0))
+    data = diff.data((both[0], both[1]), ViewState(stage=0))
     assert {line["kind"] for line in data["lines"]} == {"equal"}
     assert "cpu.run" in data["left"]["title"] and "cuda.run" in data["right"]["title"]
 
@@ -127,7 +127,7 @@ def test_every_line_of_both_stages_is_there_once(both):
     cpu, cuda = both
     stage = next(s.index for s in cpu.stages() if s.pass_name == "fuse_elementwise")
     there, _ = stage_pairs.partner(cpu, cuda, stage)
-    data = diff.data((cpu, cuda), Sight(stage=stage))
+    data = diff.data((cpu, cuda), ViewState(stage=stage))
     left = [line["left"] for line in data["lines"]]
     right = [line.get("right", line["left"]) for line in data["lines"]]
     for run, at, shown in ((cpu, stage, left), (cuda, there, right)):
@@ -141,9 +141,9 @@ def test_every_line_of_both_stages_is_there_once(both):
 def test_answers_are_of_both(both):
     cpu, cuda = both
     ops = [cpu.op_id(op) for op in cpu.index(0).module.main.body.ops]
-    sight = Sight(stage=0)
-    found = diff.answer((cpu, cuda), sight, {"kind": "find", "op": ops[2]})
-    lines = diff.answer((cpu, cuda), sight, {"kind": "lines", "from": 0, "to": 50})["lines"]
+    state = ViewState(stage=0)
+    found = diff.answer((cpu, cuda), state, {"kind": "find", "op": ops[2]})
+    lines = diff.answer((cpu, cuda), state, {"kind": "lines", "from": 0, "to": 50})["lines"]
     assert lines[found["row"]]["leftKey"] == lines[found["row"]]["rightKey"] == ops[2]
 
 
@@ -152,7 +152,7 @@ def test_answers_are_of_both(both):
 
 def test_kernels_have_both_sides_as_their_own_tables_do(both):
     cpu, cuda = both
-    data = kernels.data((cpu, cuda), Sight())
+    data = kernels.data((cpu, cuda), ViewState())
     json.dumps(finite(data), allow_nan=False)
     for side, run in (("a", cpu), ("b", cuda)):
         table = {row["name"]: row for row in kernel_table.table(run) if row["count"]}
@@ -188,9 +188,9 @@ def test_buffers_that_hold_the_same_are_in_one_match(both):
 
 def test_both_maps_are_those_of_their_recordings(both):
     cpu, cuda = both
-    data = memory.data((cpu, cuda), Sight())["two"]
+    data = memory.data((cpu, cuda), ViewState())["two"]
     for side, run in (("a", cpu), ("b", cuda)):
-        own = memory.data((run,), Sight())
+        own = memory.data((run,), ViewState())
         assert list(data[side]["buffers"]["key"]) == list(own["buffers"]["key"])
         assert data[side]["tiers"] == own["tiers"] and not data[side]["asks"]
     assert data["names"] == ["cpu.run", "cuda.run"]
@@ -201,7 +201,7 @@ def test_both_maps_are_those_of_their_recordings(both):
 
 def test_launches_that_compute_the_same_are_named(both):
     cpu, cuda = both
-    data = timeline.data((cpu, cuda), Sight())["two"]
+    data = timeline.data((cpu, cuda), ViewState())["two"]
     assert data["a"]["recorded"] and not data["b"]["recorded"]
     for first, second in zip(data["first"], data["second"], strict=True):
         assert data["a"]["launches"]["flops"][first] > 0 or data["b"]["launches"]["bytes"][second]
@@ -229,7 +229,7 @@ def test_a_line_that_moved_is_still_the_same_line(tmp_path, two_targets):
             database.execute("UPDATE node SET stack = ? WHERE id = ?", [json.dumps(moved), key])
     database.close()
     a, b = Run(two_targets.cpu), Run(path)
-    rows = source.data((a, b), Sight())["rows"]
+    rows = source.data((a, b), ViewState())["rows"]
     own = [row for row in rows if row["file"] == two_targets.source]
     assert [row["text"] for row in own] == [
         "y = self.norm(x)", "top = y.amax(0)", "z = torch.relu(y - top) + x"
@@ -237,7 +237,7 @@ def test_a_line_that_moved_is_still_the_same_line(tmp_path, two_targets):
     for row in own:
         assert row["b"]["line"] == row["a"]["line"] + 2
         assert {**row["a"], "line": 0} == {**row["b"], "line": 0}
-    costs = source.data((a,), Sight(stage=a.version.stages - 1))["files"]
+    costs = source.data((a,), ViewState(stage=a.version.stages - 1))["files"]
     known = {r["line"]: r for f in costs for r in f["rows"] if f["path"] == two_targets.source}
     for row in own:
         shown = known[row["a"]["line"]]
@@ -248,7 +248,7 @@ def test_a_line_that_moved_is_still_the_same_line(tmp_path, two_targets):
 
 def test_rules_of_both_are_counted_as_they_were_recorded(both):
     cpu, cuda = both
-    rows = {(r["pass"], r["rule"]): r for r in rewrites.data((cpu, cuda), Sight())["rows"]}
+    rows = {(r["pass"], r["rule"]): r for r in rewrites.data((cpu, cuda), ViewState())["rows"]}
     for run, side in ((cpu, "a"), (cuda, "b")):
         counted = Counter(
             (stage.pass_name, step.rewrite.rule)
@@ -279,7 +279,7 @@ def test_one_control_in_each_view_shows_both(library, tab, both):
     page.locate(".cw-tabs .two select").select_option("cuda.run")
     rows = page.locate("#cw-view-kernels .two tbody tr")
     page.wait("#cw-view-kernels .two tbody tr")
-    data = kernels.data((both[0], both[1]), Sight())
+    data = kernels.data((both[0], both[1]), ViewState())
     assert rows.count() == len(data["kernels"])
     first = max(data["kernels"], key=lambda r: abs(r["b"]["us"] - r["a"]["us"]))
     assert rows.first.get_attribute("data-kernel") == str(first["a"]["kernels"][0]["id"])
@@ -333,7 +333,7 @@ def test_the_graph_shows_what_only_one_has(own_server, tab):
     page.wait("#cw-view-graph .legend .side:has-text('b.run')")
     legend = " ".join(page.text("#cw-view-graph .legend .changes").split())
     assert re.findall(r"\d+ [a-z ]+[AB]?", legend) == ["1 only in A", "2 only in B", "1 differs"]
-    data = graph.data((a, b), Sight(stage=0))["ops"]
+    data = graph.data((a, b), ViewState(stage=0))["ops"]
     keys = dict(zip(data["status"].tolist(), data["key"], strict=True))
 
     def click(status: int) -> None:
