@@ -65,7 +65,7 @@ class OpenPage:
         return self.tab.locator(".cw").nth(i)
 
     def trait(self, name: str, i: int = 0) -> Any:
-        return self.tab.evaluate("([i, name]) => workbench.model.models[i].get(name)", [i, name])
+        return self.tab.evaluate("([i, name]) => workbench.models[i].get(name)", [i, name])
 
     def receive(self, data: Mapping[str, Any], i: int = 0) -> None:
         """New data from the host, as a Python host would send it."""
@@ -73,8 +73,8 @@ class OpenPage:
         self.tab.evaluate(
             """([i, text, blob]) => {
               const bytes = Uint8Array.from(atob(blob), (c) => c.charCodeAt(0));
-              workbench.model.models[i].receive('blob', new DataView(bytes.buffer));
-              workbench.model.models[i].receive('data', text);
+              workbench.models[i].receive('blob', new DataView(bytes.buffer));
+              workbench.models[i].receive('data', text);
             }""",
             [i, text, base64.b64encode(blob).decode()],
         )

@@ -15,7 +15,7 @@ KINDS = ("equal", "changed", "added", "removed")
 CUT = 7
 #: Answers the view's requests as a host does, and keeps what is copied.
 HOST = """(lines) => {
-  const [model] = workbench.model.models;
+  const [model] = workbench.models;
   const answered = new Set();
   model.on('change:request', () => {
     const open = JSON.parse(model.get('request')).filter(({ id }) => !answered.has(id));

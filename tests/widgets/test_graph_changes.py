@@ -57,7 +57,7 @@ def test_a_host_that_knows_no_such_op_does_not_hold_them_up(open_page: Open) -> 
     for _ in selected:
         shown.tab.keyboard.press("]")
         found.append(shown.trait("selection")["op"])
-        shown.tab.evaluate("workbench.model.models[0].receive('selection', {})")
+        shown.tab.evaluate("workbench.models[0].receive('selection', {})")
     assert found == selected
 
 

@@ -123,7 +123,7 @@ def scope_of(shown: Any) -> tuple[str, dict[str, float]]:
 def test_opening_a_scope_keeps_the_selection(open_page: Open, how: str) -> None:
     shown = open_page(page([("graph", transformer(2).data())], theme="light"))
     shown.settle()
-    shown.tab.evaluate("workbench.model.models[0].receive('selection', {op: 0})")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {op: 0})")
     shown.settle()
     scope, at = scope_of(shown)
     drawn = shown.call("shown")

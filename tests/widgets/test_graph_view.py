@@ -47,7 +47,7 @@ def test_selection_from_the_host_is_revealed(open_page: Open) -> None:
     g = transformer(3)
     key = max(key for key, kind in zip(g.keys, g.kinds, strict=True) if kind == "exp")
     assert shown.call("placeOfOp", key) is None
-    shown.tab.evaluate("(key) => workbench.model.models[0].receive('selection', {op: key})", key)
+    shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
     shown.settle()
     at = shown.call("placeOfOp", key)
     assert 0 < at["x"] < 1440 and 30 < at["y"] < 900
@@ -56,7 +56,7 @@ def test_selection_from_the_host_is_revealed(open_page: Open) -> None:
 def test_arrow_keys_walk_edges(open_page: Open) -> None:
     shown = graph_page(open_page)
     key = first_shown(shown, "exp")
-    shown.tab.evaluate("(key) => workbench.model.models[0].receive('selection', {op: key})", key)
+    shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
     shown.focus()
     g = transformer(3)
     shown.tab.keyboard.press("ArrowDown")
@@ -126,7 +126,7 @@ def test_where_nothing_is_remembered_it_is_as_at_first(open_page: Open) -> None:
     state = {"open": ["embeddings"], "overlay": "error", "query": "gather", "dim": ["backward"]}
     shown = open_page(page([("graph", data)], state=[state]))
     assert shown.call("svg") != first
-    shown.tab.evaluate("workbench.model.models[0].receive('state', {})")
+    shown.tab.evaluate("workbench.models[0].receive('state', {})")
     shown.settle()
     assert "hit" not in shown.view().locator(".hits").inner_text()
     assert shown.call("svg") == first
@@ -290,7 +290,7 @@ def test_phases_have_colours_counts_and_switches(open_page: Open) -> None:
     shown.tab.keyboard.press("Enter")  # the switch keeps the focus
     shown.settle()
     assert f'fill="{backward}"' in shown.call("svg")
-    shown.tab.evaluate("workbench.model.models[0].receive('state', { dim: ['forward'] })")
+    shown.tab.evaluate("workbench.models[0].receive('state', { dim: ['forward'] })")
     assert [each["dim"] for each in shown.call("phases")] == [True, False, False]
 
 
@@ -308,7 +308,7 @@ def test_linked_ops_are_marked_both_ways(open_page: Open) -> None:
                and shown.call("placeOfOp", k) and shown.call("placeOfOp", n - 1 - k))  # fmt: skip
     click_op(shown, key)
     assert shown.call("linked") == [n - 1 - key]
-    shown.tab.evaluate(f"workbench.model.models[0].receive('selection', {{ op: {n - 1 - key} }})")
+    shown.tab.evaluate(f"workbench.models[0].receive('selection', {{ op: {n - 1 - key} }})")
     assert shown.call("linked") == [key]
     shown.focus()
     shown.tab.keyboard.press("C")
@@ -381,7 +381,7 @@ def test_path_between_two_ops(open_page: Open) -> None:
     shown.settle()
     g = transformer(3)
     first = g.kinds.index("exp")
-    shown.tab.evaluate("(key) => workbench.model.models[0].receive('selection', {op: key})", first)
+    shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", first)
     shown.settle()
     at = shown.call("placeOfOp", g.kinds.index("divide"))
     accent, path = "#0a5fb4", "#a03d78"
@@ -406,7 +406,7 @@ def test_path_by_keys(open_page: Open) -> None:
     for name in ("exp", "divide"):
         key = g.kinds.index(name)
         shown.tab.evaluate(
-            "(key) => workbench.model.models[0].receive('selection', {op: key})", key
+            "(key) => workbench.models[0].receive('selection', {op: key})", key
         )
         shown.settle()
         shown.focus()
@@ -469,7 +469,7 @@ def test_cones_dim_the_rest(open_page: Open) -> None:
     assert "Select an op" in shown.view().locator(".note").inner_text()
     shown.tab.keyboard.press("E")
     key = g.kinds.index("exp")
-    shown.tab.evaluate("(key) => workbench.model.models[0].receive('selection', {op: key})", key)
+    shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
     shown.settle()
     whole = shown.call("svg")
     for letter, direction in (("i", "feed"), ("u", "depend on")):
@@ -499,7 +499,7 @@ def test_pinned_ops_are_compared(open_page: Open) -> None:
     table = shown.view().locator(".pins")
     for key in (first, second):
         shown.tab.evaluate(
-            "(key) => workbench.model.models[0].receive('selection', {op: key})", key
+            "(key) => workbench.models[0].receive('selection', {op: key})", key
         )
         shown.settle()
         shown.focus()
@@ -528,14 +528,14 @@ def test_a_link_has_what_is_pinned_and_lit(open_page: Open) -> None:
     shown.focus()
     shown.tab.keyboard.press("E")
     key = g.kinds.index("exp")
-    shown.tab.evaluate("(key) => workbench.model.models[0].receive('selection', {op: key})", key)
+    shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
     shown.settle()
     shown.focus()
     for letter in "pu":
         shown.tab.keyboard.press(letter)
     lit, state = shown.call("lit"), shown.trait("state")
     assert state["lit"] == ["users", key] and [pin["key"] for pin in state["pins"]] == [key]
-    receive = "(state) => workbench.model.models[0].receive('state', state)"
+    receive = "(state) => workbench.models[0].receive('state', state)"
     shown.tab.evaluate(receive, {"open": state["open"]})  # back to a link before them
     shown.settle()
     assert shown.call("lit") is None and shown.call("pinned") == []

@@ -90,7 +90,7 @@ def test_where_a_change_is_in_the_window_nothing_moves(open_page: Open, status: 
 def test_with_a_selection_the_window_stays(open_page: Open) -> None:
     g = chain()
     shown = open_page(page([("graph", stage(g, 1))], theme="light"))
-    shown.tab.evaluate("workbench.model.models[0].receive('selection', {op: 2})")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {op: 2})")
     shown.settle()
     before = shown.call("camera")
     shown.receive(stage(g, 2, **{f"op{g.keys[-2]}": 1}))
@@ -119,7 +119,7 @@ def test_a_pinned_op_has_the_short_path_of_its_line(open_page: Open) -> None:
     shown.focus()
     shown.tab.keyboard.press("E")
     key = g.kinds.index("exp")
-    shown.tab.evaluate("(key) => workbench.model.models[0].receive('selection', {op: key})", key)
+    shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
     shown.settle()
     shown.focus()
     shown.tab.keyboard.press("p")
@@ -133,9 +133,9 @@ def test_a_pinned_op_has_the_short_path_of_its_line(open_page: Open) -> None:
 def test_a_stage_far_from_what_was_shown_is_not_out_of_the_window(open_page: Open) -> None:
     """Nothing of the long chain's end is left, and nothing is called a change."""
     shown = open_page(page([("graph", stage(chain(200), 1))], theme="light"))
-    shown.tab.evaluate("workbench.model.models[0].receive('selection', {op: 400})")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {op: 400})")
     shown.settle()
-    shown.tab.evaluate("workbench.model.models[0].receive('selection', {})")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {})")
     short = chain(4)
     short.keys = [1000 + key for key in short.keys]
     shown.receive(short.data("2", "after pass 2"))
@@ -153,7 +153,7 @@ def test_a_graph_that_came_while_it_was_hidden_is_seen_from_its_beginning(
     html = page([("graph", chain(200).data())], theme="light")
     shown = open_page(html.replace("<main", '<main style="display: none"', 1))
     if selected is not None:
-        shown.tab.evaluate("(op) => workbench.model.models[0].receive('selection', {op})", selected)
+        shown.tab.evaluate("(op) => workbench.models[0].receive('selection', {op})", selected)
     shown.tab.evaluate("document.querySelector('main').style.display = ''")
     shown.settle()
     box = shown.view().locator(".stage").bounding_box()

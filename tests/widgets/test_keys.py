@@ -171,7 +171,7 @@ def test_an_older_answer_does_not_undo_a_newer_choice(open_page: Open) -> None:
     shown = open_page(page([("diff", diff_data(40))]))
 
     def host(**selection: Any) -> None:
-        shown.tab.evaluate("(s) => workbench.model.models[0].receive('selection', s)", selection)
+        shown.tab.evaluate("(s) => workbench.models[0].receive('selection', s)", selection)
 
     def marked() -> str:
         return shown.view().locator(".lines .selected").first.inner_text()

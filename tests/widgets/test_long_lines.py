@@ -62,7 +62,7 @@ def test_only_the_lines_of_the_selected_op(open_page: Open) -> None:
     data = diff_data(60)
     chosen = next(line for line in data["lines"] if line.get("rightKey") is not None)
     shown = open_page(page([("diff", data)], theme="light", state=[{"unified": False}]))
-    shown.tab.evaluate("(op) => workbench.model.models[0].receive('selection', { op })",
+    shown.tab.evaluate("(op) => workbench.models[0].receive('selection', { op })",
                        chosen["rightKey"])  # fmt: skip
     shown.view().locator(".lines").focus()
     shown.tab.keyboard.press("o")

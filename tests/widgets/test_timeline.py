@@ -86,7 +86,7 @@ def test_keys_zoom_and_pan_within_the_execution(shown: Any) -> None:
     # The host shows a view state from before it was zoomed.
     shown.tab.keyboard.press("w")
     until(lambda: "from" in shown.trait("state"), shown)
-    shown.tab.evaluate("workbench.model.models[0].receive('state', {})")
+    shown.tab.evaluate("workbench.models[0].receive('state', {})")
     assert shown.call("window") == whole
 
 
@@ -116,11 +116,11 @@ def test_the_peak_and_a_launch_are_gone_to(shown: Any) -> None:
 
 
 def test_the_host_marks_launches(shown: Any) -> None:
-    shown.tab.evaluate("workbench.model.models[0].receive('selection', {launches: [3, 9]})")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {launches: [3, 9]})")
     assert sorted(shown.call("marked")) == [3, 9]
-    shown.tab.evaluate("workbench.model.models[0].receive('selection', {op: 1005})")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {op: 1005})")
     assert shown.call("marked") == [5]
-    shown.tab.evaluate("workbench.model.models[0].receive('selection', {kernel: 8})")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {kernel: 8})")
     assert sorted(shown.call("marked")) == list(range(1, 60, 3))
 
 

@@ -165,7 +165,7 @@ def test_two_timelines_have_one_window_and_one_selection(open_page: Open) -> Non
     one, two = each("window")
     assert (one["from"], one["to"]) == (two["from"], two["to"]) != (0, total)
     shown.tab.keyboard.press("f")
-    shown.tab.evaluate("workbench.model.models[0].receive('selection', {launches: [7]})")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {launches: [7]})")
     assert each("marked") == [[7], [12]]
     place = shown.view().evaluate(
         "(root) => root.querySelectorAll('.tracks')[1].workbench.placeOfLaunch(20)"

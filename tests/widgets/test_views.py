@@ -62,7 +62,7 @@ def test_theme_follows_the_system(open_page: Open, view: str) -> None:
 def test_broken_data_is_an_error_text(open_page: Open, view: str) -> None:
     """Bad data ends this view with a message; the others stand, and good data brings it back."""
     shown = open_page(page([(view, VIEWS[view]()), ("code", code_data())]))
-    shown.tab.evaluate("workbench.model.models[0].receive('data', '{\"nothing\": 1}')")
+    shown.tab.evaluate("workbench.models[0].receive('data', '{\"nothing\": 1}')")
     assert "failed" in shown.view(0).locator("[role=alert]").inner_text()
     assert shown.view(1).locator(".row").count() > 0
     shown.receive(VIEWS[view](), 0)
@@ -75,7 +75,7 @@ def test_half_arrived_data_waits(open_page: Open) -> None:
     from widgets import pack
 
     text, _ = pack(transformer(4).data("1"))
-    shown.tab.evaluate("(text) => workbench.model.models[0].receive('data', text)", text)
+    shown.tab.evaluate("(text) => workbench.models[0].receive('data', text)", text)
     assert shown.view().get_attribute("data-ready") == "1"
     shown.receive(transformer(4).data("1"))
     assert shown.view().get_attribute("data-ready") == "2"
@@ -156,7 +156,7 @@ def test_diff_click_selects_both_ways(open_page: Open) -> None:
     shown = open_page(page([("diff", diff_data(60))]))
     shown.view().locator('[data-row="3"] .cell.right').click()
     assert shown.trait("selection") == {"op": 3}
-    shown.tab.evaluate("workbench.model.models[0].receive('selection', {op: 55})")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {op: 55})")
     assert shown.view().locator(".row.selected").count() == 1
     assert "%55" in shown.view().locator(".row.selected .code").first.inner_text()
 
@@ -195,7 +195,7 @@ def test_diff_asks_for_the_lines_it_lacks(open_page: Open) -> None:
     data["count"], data["lines"] = len(lines), lines[:2000]
     shown = open_page(page([("diff", data)], state=[{"whole": True}]))
     shown.view().locator(".lines").evaluate("(e) => { e.scrollTop = 6200 * 18; }")
-    shown.tab.wait_for_function("() => workbench.model.models[0].get('request') !== ''")
+    shown.tab.wait_for_function("() => workbench.models[0].get('request') !== ''")
     import json
 
     (request,) = json.loads(shown.trait("request"))
@@ -203,7 +203,7 @@ def test_diff_asks_for_the_lines_it_lacks(open_page: Open) -> None:
     value = {"start": 6000, "lines": lines[6000:8000]}
     answer = [{"id": request["id"], "session": request["session"], "value": value}]
     shown.tab.evaluate(
-        "(text) => workbench.model.models[0].receive('response', text)", json.dumps(answer)
+        "(text) => workbench.models[0].receive('response', text)", json.dumps(answer)
     )
     shown.settle()
     assert shown.view().locator('[data-row="6200"] .code').first.inner_text() in str(lines[6200])
@@ -291,7 +291,7 @@ def test_memory_selects_both_ways(open_page: Open) -> None:
     shown.focus()
     shown.tab.keyboard.press("ArrowRight")
     assert shown.trait("selection") == {"buffer": "b33", "op": 33}
-    shown.tab.evaluate("workbench.model.models[0].receive('selection', {op: 57})")
+    shown.tab.evaluate("workbench.models[0].receive('selection', {op: 57})")
     shown.tab.keyboard.press("ArrowLeft")
     assert shown.trait("selection")["buffer"] == "b56"
 
