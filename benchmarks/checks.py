@@ -39,7 +39,7 @@ if name.endswith("-training"):
     made = step.compilation.finish()
 else:
     from workbench import jobs, models
-    model = models.load(models.spec(name))
+    model = models.load(read_spec(name))
     began = time.perf_counter(), time.process_time()
     made = jobs.compile(model, "cpu", Options(check=check))
 spent = time.perf_counter() - began[0], time.process_time() - began[1]

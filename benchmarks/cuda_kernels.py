@@ -123,9 +123,10 @@ def main() -> None:
 def _compiled(name: str, architecture: str) -> Any:
     from core_compiler.compiler import Options
     from workbench.model import jobs, models
+    from workbench.model.spec import read_spec
 
     options = Options(target={"architecture": architecture})
-    return jobs.compile(models.load(models.spec(name)), "cuda", options)
+    return jobs.compile(models.load(read_spec(name)), "cuda", options)
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def _versions() -> dict[str, str]:
 def main(words: Sequence[str] | None = None) -> int:
     from core_compiler import targets
     from sample_models.catalogue import CATALOGUE
-    from workbench.model import models
+    from workbench.model.spec import read_spec
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -185,7 +185,7 @@ def main(words: Sequence[str] | None = None) -> int:
     rows = []
     for name in arguments.models:
         try:
-            rows.append(record(models.spec(name), arguments.recordings))
+            rows.append(record(read_spec(name), arguments.recordings))
         except UserError as problem:
             rows.append({"model": name, "error": str(problem)})
         print(summary(rows[-1]), flush=True)

@@ -58,8 +58,9 @@ def execute(name: str, threads: int, against: list[str]) -> dict:
     from core_compiler.kernels.reference.digest import digest
     from core_compiler.runtime.peers import compare
     from workbench.model import jobs, models, peers
+    from workbench.model.spec import read_spec
 
-    model = models.load(models.spec(name))
+    model = models.load(read_spec(name))
     made = jobs.compile(model, "cpu", Options(threads=threads))
     ours = made(*model.inputs)
     runs, errors = {}, {}

@@ -61,6 +61,7 @@ class ApplyExactRules(Pass):
 def main() -> None:
     from sample_models.catalogue import CATALOGUE
     from workbench.model import models
+    from workbench.model.spec import read_spec
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -72,7 +73,7 @@ def main() -> None:
     target = targets.target(given.target)
     rows = []
     for name in given.models:
-        rows.append(row(name, models.load(models.spec(name)).imported.module, target))
+        rows.append(row(name, models.load(read_spec(name)).imported.module, target))
         print(json.dumps(rows[-1]), flush=True)
     if given.output:
         found = {

@@ -16,17 +16,15 @@ from typing import Any
 import numpy as np
 
 from core_compiler import __version__, targets
-from core_compiler.arrays import numbers, to_torch
 from core_compiler.compiler import Compilation, Options, start
 from core_compiler.errors import UserError
-from core_compiler.frontends import text
-from core_compiler.frontends.base import Imported, is_saved_model
-from core_compiler.ir import Module, TensorType, Value
+from core_compiler.frontends.base import Imported
+from core_compiler.frontends.open import Opened, as_arrays, name_of, open_model
+from core_compiler.ir import TensorType, Value
 from core_compiler.ir.events import Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.pipelines import LEVELS_OF, PipelineEdit, level_of
-from core_compiler.regular_files import need_regular
 from core_compiler.training.config import Training
 from core_compiler.training.joint import begin, names
 from core_compiler.training.losses import Loss, Own
@@ -77,11 +75,11 @@ def compile(
         if finish:
             finished(step.compilation, record)
         return step
-    imported, arrays = _imported(model, inputs) if frontend is None else (
-        _as_graph(model, inputs, frontend))  # fmt: skip
+    opened = open_model(model, inputs) if frontend is None else _as_graph(model, inputs, frontend)
+    imported, arrays = opened.imported, opened.inputs
     if arrays is not None:
         _need_examples(imported, arrays)
-        arrays = [*arrays, *imported.state]
+        arrays = (*arrays, *imported.state)
     found = targets.target(target) if isinstance(target, str) else target
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
@@ -115,9 +113,10 @@ def _training_step(
                         "give the model's inputs, then the targets")  # fmt: skip
     own = len(inputs) if isinstance(training.loss, Own) else len(inputs) - 1
     if training.shards > 1:
-        inputs = shard_of(_arrays(inputs) or (), 0, training.shards)
-    imported, taken = _imported(model, inputs[:own], training=True)
-    arrays = [*(taken or ()), *(_arrays(inputs[own:]) or ())]
+        inputs = shard_of(as_arrays(inputs), 0, training.shards)
+    opened = open_model(model, inputs[:own], training=True)
+    imported = opened.imported
+    arrays = [*(opened.inputs or ()), *as_arrays(inputs[own:])]
     tied = imported.facts.get("tied", ())
     joint = begin(imported.module, training, inputs=imported.inputs, buffers=imported.state,
                   tied=tied, constants=imported.constants)  # fmt: skip
@@ -182,7 +181,7 @@ def _need_batch(
 def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[str, Any]:
     """What a recording says of how it was made."""
     return {
-        "model": _name_of(model), "target": target, "mode": "inference",
+        "model": name_of(model), "target": target, "mode": "inference",
         "inputs": list(imported.inputs), "outputs": list(imported.outputs),
         "facts": dict(imported.facts), "sources": dict(imported.sources), "threads": how.threads,
         "checked": how.check, "contract": CONTRACT_VERSION, "workbench": __version__,
@@ -207,44 +206,7 @@ def show(what: Compilation | str | Path, view: str | None = None, *,
     return next(iter(shown)).load()(what, view, other)
 
 
-def _name_of(model: Any) -> str:
-    if isinstance(model, str | Path):
-        return Path(model).stem
-    graph = getattr(model, "graph", None)  # of an ONNX model
-    return getattr(graph, "name", "") or getattr(model, "__name__", "") or type(model).__name__
-
-
-def _imported(
-    model: Any, inputs: Sequence | None, training: bool = False
-) -> tuple[Imported, list[np.ndarray] | None]:
-    """The model in tensor IR, and its inputs as arrays; ``training``: as it is while it trains."""
-    if isinstance(model, Imported | Module):
-        held = model if isinstance(model, Imported) else _of_module(model)
-        return held, _arrays(inputs)
-    if isinstance(model, str | Path):
-        return _from_file(Path(model), inputs, training)
-    owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
-    if "keras" in owners:
-        return _from_keras(model, inputs, training)
-    if "torch" in owners:
-        return _from_torch(model, inputs, training)
-    if "tensorflow" in owners:
-        return _from_tensorflow(model, inputs)
-    if "onnx" in owners:
-        from core_compiler.frontends.onnx import import_proto
-
-        arrays = _arrays(inputs)
-        return import_proto(model, inputs=arrays, training=training), arrays
-    if callable(model):
-        return _from_jax(model, inputs)
-    raise UserError(
-        f"{type(model).__name__} is no model", "compile",
-        "give a torch module, an exported program, an ONNX or Keras model, a JAX or TensorFlow "
-        "function, a .onnx, .pt2, .keras or .mlir file, a Module",
-    )  # fmt: skip
-
-
-def _as_graph(model: Any, inputs: Sequence | None, frontend: str):
+def _as_graph(model: Any, inputs: Sequence | None, frontend: str) -> Opened:
     """An ONNX model as a module of level ``onnx``, and its inputs as arrays."""
     if level_of(frontend) != "onnx":
         fix = f"give {' or '.join(LEVELS_OF)}, or leave it out: the model says what reads it"
@@ -256,143 +218,11 @@ def _as_graph(model: Any, inputs: Sequence | None, frontend: str):
     elif type(model).__module__.partition(".")[0] == "onnx":
         module = read.read(model)
     else:
-        raise UserError(f"{_name_of(model)} is no ONNX model", "compile",
+        raise UserError(f"{name_of(model)} is no ONNX model", "compile",
                         "give a .onnx file or a ModelProto, or leave frontend out")  # fmt: skip
     main = module.main
     facts = {"frontend": frontend, "opset": dict(main.attributes["opsets"]).get("", 0)}
     names = tuple(v.name or "" for v in main.arguments), main.attributes["outputs"]
-    return Imported(module, *names, {}, facts), _arrays(inputs)
-
-
-def _of_module(module: Module) -> Imported:
-    body = module.main.body
-    inputs = tuple(v.name or f"input{i}" for i, v in enumerate(body.arguments))
-    return Imported(module, inputs, tuple(f"output{i}" for i in range(len(body.outputs))))
-
-
-def _from_file(
-    path: Path, inputs: Sequence | None, training: bool = False
-) -> tuple[Imported, list[np.ndarray] | None]:
-    if is_saved_model(path):
-        from core_compiler.frontends.tensorflow import read_saved_model
-
-        return _from_tensorflow(read_saved_model(path), inputs)
-    need_regular(path)
-    if path.suffix.lower() == ".onnx":
-        from core_compiler.frontends.onnx import import_file
-
-        arrays = _arrays(inputs)
-        return import_file(path, inputs=arrays, training=training), arrays
-    if path.suffix.lower() == ".pt2":
-        from core_compiler.frontends.pytorch import import_exported
-        from core_compiler.frontends.pytorch.archive import read_pt2
-
-        program, arrays = read_pt2(path), _arrays(inputs)
-        sizes = _sizes(program, arrays) if training else {}
-        made = import_exported(program, name=str(path), sizes=sizes, read_files=False,
-                               training=training)  # fmt: skip
-        return made, arrays
-    if path.suffix.lower() == ".mlir" and text.is_ours(path):
-        return text.import_file(path), _arrays(inputs)
-    if path.suffix.lower() in (".mlir", ".mlirbc", ".stablehlo"):
-        from core_compiler.frontends.stablehlo import import_file as import_program
-
-        arrays = _arrays(inputs)
-        return import_program(path, arrays), arrays
-    if path.suffix.lower() == ".keras":
-        from core_compiler.frontends.keras import read_file
-
-        return _from_keras(read_file(path), inputs, training)
-    raise UserError("is no model file", str(path), "give a .onnx, .pt2, .keras or .mlir file")
-
-
-def _from_tensorflow(function: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:
-    from core_compiler.frontends.tensorflow import import_function
-
-    given = _arrays(inputs)
-    if given is None:
-        raise UserError(f"{_name_of(function)} needs example inputs", "compile",
-                        "give them: compile(function, (x,))")  # fmt: skip
-    return import_function(function, given, name=_name_of(function)), given
-
-
-def _from_keras(
-    model: Any, inputs: Sequence | None, training: bool = False
-) -> tuple[Imported, list[np.ndarray]]:
-    from core_compiler.frontends.keras import example_shapes, import_model
-
-    given = _arrays(inputs)
-    if given is None:
-        given = [np.zeros(shape, kind) for shape, kind in example_shapes(model)]
-    return import_model(model, given, name=model.name, training=training), given
-
-
-def _from_jax(function: Any, inputs: Sequence | None) -> tuple[Imported, list[np.ndarray]]:
-    from core_compiler.frontends.stablehlo import import_function
-    from core_compiler.frontends.stablehlo.jax import leaves
-
-    name = getattr(function, "__name__", type(function).__name__)
-    if inputs is None:
-        raise UserError(f"{name} needs example inputs", "compile",
-                        "give its arguments: compile(function, (params, x))")  # fmt: skip
-    return import_function(function, inputs, name=name), list(leaves(inputs))
-
-
-def _from_torch(
-    model: Any, inputs: Sequence | None, training: bool = False
-) -> tuple[Imported, list[np.ndarray] | None]:
-    from core_compiler.frontends.pytorch import import_exported, import_module
-
-    name = type(model).__name__
-    if hasattr(model, "graph_signature"):  # an ExportedProgram
-        given = inputs
-        if given is None and model.example_inputs is not None and not model.example_inputs[1]:
-            given = model.example_inputs[0]
-        arrays = _arrays(given)
-        sizes = {} if inputs is None else _sizes(model, arrays)
-        return import_exported(model, name=name, sizes=sizes, training=training), arrays
-    if inputs is None:
-        raise UserError(f"{name} needs example inputs", "compile",
-                        "give them: compile(model, (x,))")  # fmt: skip
-    import torch
-
-    arrays = _arrays(inputs) or []
-    tensors = [x if isinstance(x, torch.Tensor) else to_torch(np.array(a))
-               for x, a in zip(inputs, arrays, strict=True)]  # fmt: skip
-    modes = [(part, part.training) for part in model.modules()]
-    try:
-        if not (training and model.training):  # else parts that do not train keep their mode
-            model.train(training)
-        made = import_module(model, tensors, name=name, training=training)
-        return made, arrays
-    finally:
-        for part, mode in modes:  # the module is the caller's
-            part.training = mode
-
-
-def _sizes(program: Any, arrays: Sequence[np.ndarray] | None) -> dict[str, int]:
-    """The symbolic sizes of an exported program, as the arrays have them."""
-    nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    found: dict[str, int] = {}
-    for name, array in zip(program.graph_signature.user_inputs, arrays or (), strict=False):
-        shape = getattr(nodes.get(name), "shape", ())
-        for size, given in zip(shape, array.shape, strict=False):
-            text = str(size)
-            if not isinstance(size, int) and text.isidentifier():  # not computed from others
-                found.setdefault(text, given)
-    return found
-
-
-def _arrays(inputs: Sequence | None) -> list[np.ndarray] | None:
-    """Copies as NumPy arrays."""
-    if inputs is None:
-        return None
-    made = []
-    for place, given in enumerate(inputs):
-        try:
-            made.append(np.array(numbers(given)))
-        except ValueError as error:
-            raise UserError(f"example input {place}: {error}", "compile",
-                            "give dense tensors of numbers, of known sizes; sequences of tensors "
-                            "go to the frontend's import_file") from None  # fmt: skip
-    return made
+    return Opened(
+        Imported(module, *names, {}, facts), None if inputs is None else as_arrays(inputs)
+    )

@@ -15,6 +15,7 @@ from tests.passes.programs import program
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
 from workbench.model import models
+from workbench.model.spec import read_spec
 
 WAYS = [(width, tiles) for width in (16, 8) for tiles in ("default", "small")]
 SMALL = ("digits-mlp", "digits-cnn")
@@ -23,7 +24,7 @@ SMALL = ("digits-mlp", "digits-cnn")
 @lru_cache(maxsize=4)
 def load(name: str, batch: int = 1):
     sizes = dict(NARROW[name]) | ({"batch": batch} if batch > 1 else {})
-    return models.load(models.spec(name, "torch", **sizes))
+    return models.load(read_spec(name, "torch", **sizes))
 
 
 def compiled(name: str, batch: int = 1, threads: int = 1, width: int = 16, tiles: str = "default"):
@@ -40,7 +41,7 @@ def test_one_digest_over_threads_tilings_and_widths(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in NARROW if n not in SMALL])
 def test_one_digest_at_full_size(name):
-    one_digest(models.load(models.spec(name, "torch")))
+    one_digest(models.load(read_spec(name, "torch")))
 
 
 def one_digest(model):

@@ -27,7 +27,7 @@ from core_compiler.runtime.kernel_cache import toolchain
 from workbench import models
 
 name, frontend, sizes = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-model = models.load(models.spec(name, frontend, **sizes), cache=False)
+model = models.load(read_spec(name, frontend, **sizes), cache=False)
 made = compiler.start(model.imported.module, "cpu", Options(threads=2), model.inputs).finish()
 sha = lambda text: hashlib.sha256(text.encode()).hexdigest()[:16]
 print(json.dumps({

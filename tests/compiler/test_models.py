@@ -13,6 +13,7 @@ from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
 from workbench.commands.run_model import compare
 from workbench.model import jobs, models, peers
+from workbench.model.spec import read_spec
 
 #: What the fast run takes; test-all takes every model by both frontends, narrow and at full size.
 FAST = (("digits-mlp", "torch"), ("digits-mlp", "onnx"))
@@ -20,7 +21,7 @@ CASES = slow_but(FAST, product(CATALOGUE, ("torch", "onnx")))
 
 
 def agrees(name: str, frontend: str, sizes: dict) -> None:
-    model = models.load(models.spec(name, frontend, **sizes))
+    model = models.load(read_spec(name, frontend, **sizes))
     made = jobs.compile(model, "cpu", Options(threads=2, check=True))
     verdicts = summary(made.checks)
     assert verdicts.pop("failed") == 0

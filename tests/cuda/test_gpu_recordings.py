@@ -9,14 +9,14 @@ from core_compiler.errors import UserError
 from core_compiler.record.reader import Recording
 from core_compiler.targets.cuda import CUDA
 from tests.cuda.simulated_target import SimulatedCUDA
-from workbench.model import models
+from workbench.model.spec import read_spec
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow
 
 #: A model that the interpreter of PTX runs in a second, and a shrunken one of the catalogue.
-TINY = models.spec("tests.cuda.test_gpu_recordings:tiny")
-SHRUNKEN = models.spec("digits-mlp", width=0.25)
+TINY = read_spec("tests.cuda.test_gpu_recordings:tiny")
+SHRUNKEN = read_spec("digits-mlp", width=0.25)
 QUICK = {"repeats": 2, "rounds": 1, "runs": 1}
 
 

@@ -16,6 +16,7 @@ from tests.cuda.lint import complaints_about_all
 from tests.cuda.simulated_target import SimulatedCUDA
 from tests.slow import slow_but
 from workbench.model import models
+from workbench.model.spec import read_spec
 
 #: Shrunken so that the interpreter ends within a minute: products still have whole and edge tiles.
 SHRUNKEN = {
@@ -34,7 +35,7 @@ NAMES = slow_but(QUICK, SHRUNKEN)
 
 
 def _compiled(name: str, target, **options):
-    model = models.load(models.spec(name, "torch", **SHRUNKEN[name]))
+    model = models.load(read_spec(name, "torch", **SHRUNKEN[name]))
     made = compiler.start(model.imported.module, target, Options(target=options)).finish()
     return model, made
 

@@ -67,8 +67,9 @@ def bert():
     pytest.importorskip("transformers")
     from tests.sample_models.narrow import NARROW
     from workbench.model import models
+    from workbench.model.spec import read_spec
 
-    model = models.load(models.spec("bert-base", "torch", **NARROW["bert-base"]), cache=False)
+    model = models.load(read_spec("bert-base", "torch", **NARROW["bert-base"]), cache=False)
     return model.imported.module, model.inputs
 
 

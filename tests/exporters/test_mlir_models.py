@@ -14,6 +14,7 @@ from tests.exporters.iree import Loaded, compile_file, differing, refusal
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
 from workbench.model import jobs, models
+from workbench.model.spec import read_spec
 
 DIALECTS = ("linalg", "tosa")
 #: Largest difference, of the largest result: IREE sums in another order.
@@ -36,7 +37,7 @@ def _agrees(model, dialect: str, want, folder) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "dialect"), slow_but(FAST, product(CATALOGUE, DIALECTS)))
 def test_a_narrow_model_runs_as_the_reference(name, dialect, tmp_path):
-    model = models.load(models.spec(name, "torch", **NARROW[name]))
+    model = models.load(read_spec(name, "torch", **NARROW[name]))
     module = model.imported.module
     want = evaluate_block(module.main.body, model.inputs, module.weights)
     _agrees(model, dialect, want, tmp_path)
@@ -47,6 +48,6 @@ def test_a_narrow_model_runs_as_the_reference(name, dialect, tmp_path):
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_model_runs_as_on_our_cpu_at_full_size(name, dialect, tmp_path):
-    model = models.load(models.spec(name, "torch"))
+    model = models.load(read_spec(name, "torch"))
     want = jobs.compile(model, "cpu", Options(threads=2))(*model.inputs)
     _agrees(model, dialect, want, tmp_path)

@@ -22,6 +22,7 @@ from tests.passes.programs import inputs, program
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
 from workbench.model import models
+from workbench.model.spec import read_spec
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3) / 8
 
@@ -283,7 +284,7 @@ def test_a_file_runs_alone(tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", slow_but(("digits-mlp", "digits-cnn"), NARROW))
 def test_a_model_computes_the_same_and_runs_alone(name, tmp_path: Path):
-    model = models.load(models.spec(name, "torch", **NARROW[name]))
+    model = models.load(read_spec(name, "torch", **NARROW[name]))
     imported, arrays = model.imported, list(model.inputs)
     wanted = evaluate_block(imported.module.main.body, arrays, imported.module.weights)
     for stage, module in stages(imported.module).items():
@@ -299,7 +300,7 @@ def test_a_model_computes_the_same_and_runs_alone(name, tmp_path: Path):
 
 
 def test_the_same_module_gives_the_same_files(tmp_path):
-    model = models.load(models.spec("digits-cnn", "torch", **NARROW["digits-cnn"]))
+    model = models.load(read_spec("digits-cnn", "torch", **NARROW["digits-cnn"]))
     ends = {"inputs": model.imported.inputs, "outputs": model.imported.outputs}
     made = []
     for number in range(2):

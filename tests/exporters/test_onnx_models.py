@@ -16,6 +16,7 @@ from tests.exporters.onnx_runs import alike, in_runtime
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
 from workbench.model import models
+from workbench.model.spec import read_spec
 
 #: Products of some hundred terms, one after the other, in another order of summation.
 SLACK = 8.0
@@ -33,7 +34,7 @@ def stages(module: Module) -> dict[str, Module]:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", slow_but(("digits-mlp", "digits-cnn", "gpt2"), NARROW))
 def test_a_model_computes_the_same_in_onnxruntime_and_comes_back(name, tmp_path: Path):
-    model = models.load(models.spec(name, "torch", **NARROW[name]))
+    model = models.load(read_spec(name, "torch", **NARROW[name]))
     imported, arrays = model.imported, list(model.inputs)
     ends = {"inputs": imported.inputs, "outputs": imported.outputs}
     wanted = evaluate_block(imported.module.main.body, arrays, imported.module.weights)
@@ -58,7 +59,7 @@ def _lines(module: Module) -> set[tuple[str, int]]:
 
 
 def test_weights_keep_their_names_and_nodes_say_where_they_come_from():
-    model = models.load(models.spec("digits-cnn", "torch", **NARROW["digits-cnn"]))
+    model = models.load(read_spec("digits-cnn", "torch", **NARROW["digits-cnn"]))
     imported = model.imported
     made = export(imported.module, inputs=imported.inputs, outputs=imported.outputs).graph
     stored = {i.name: prod(i.dims) for i in made.initializer}
@@ -78,7 +79,7 @@ def test_weights_keep_their_names_and_nodes_say_where_they_come_from():
 
 
 def test_a_later_stage_says_which_rules_made_a_node():
-    model = models.load(models.spec("digits-cnn", "torch", **NARROW["digits-cnn"]))
+    model = models.load(read_spec("digits-cnn", "torch", **NARROW["digits-cnn"]))
     imported = model.imported
     last = stages(imported.module)["last"]
     made = export(last, inputs=imported.inputs, outputs=imported.outputs).graph
@@ -89,7 +90,7 @@ def test_a_later_stage_says_which_rules_made_a_node():
 
 
 def test_the_same_module_gives_the_same_bytes(tmp_path: Path):
-    model = models.load(models.spec("digits-mlp", "torch", **NARROW["digits-mlp"]))
+    model = models.load(read_spec("digits-mlp", "torch", **NARROW["digits-mlp"]))
     ends = {"inputs": model.imported.inputs, "outputs": model.imported.outputs}
     files = [write(model.imported.module, tmp_path / f"{n}.onnx", **ends)[0] for n in range(2)]
     assert files[0].read_bytes() == files[1].read_bytes()

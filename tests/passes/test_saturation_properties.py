@@ -19,6 +19,7 @@ from tests.passes.programs import STEPS, inputs, programs
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but
 from workbench.model import models
+from workbench.model.spec import read_spec
 
 pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
 
@@ -102,7 +103,7 @@ QUICK = ("digits-mlp", "digits-cnn", "gpt2-decode")
 @pytest.mark.parametrize("name", slow_but(QUICK, NARROW))
 def test_sample_models_keep_every_bit(name):
     """As imported, and after the meaning half: each rewrite bitwise, and so is the result."""
-    model = models.load(models.spec(name, "torch", **NARROW[name]), cache=False)
+    model = models.load(read_spec(name, "torch", **NARROW[name]), cache=False)
     module = model.imported.module
     for source in (module, by_meaning_half(module)):
         after, context = saturate(source, Saturate())

@@ -405,9 +405,7 @@ def test_path_by_keys(open_page: Open) -> None:
     g = transformer(3)
     for name in ("exp", "divide"):
         key = g.kinds.index(name)
-        shown.tab.evaluate(
-            "(key) => workbench.models[0].receive('selection', {op: key})", key
-        )
+        shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
         shown.settle()
         shown.focus()
         shown.tab.keyboard.press("p" if name == "exp" else "t")
@@ -498,9 +496,7 @@ def test_pinned_ops_are_compared(open_page: Open) -> None:
     first, second = (g.kinds.index(kind) for kind in ("exp", "divide"))
     table = shown.view().locator(".pins")
     for key in (first, second):
-        shown.tab.evaluate(
-            "(key) => workbench.models[0].receive('selection', {op: key})", key
-        )
+        shown.tab.evaluate("(key) => workbench.models[0].receive('selection', {op: key})", key)
         shown.settle()
         shown.focus()
         if key == first:

@@ -12,6 +12,7 @@ import pytest
 from core_compiler.errors import UserError
 from core_compiler.record import Recording
 from workbench.model import models
+from workbench.model.spec import read_spec
 
 DAMAGES = 120
 
@@ -60,7 +61,7 @@ def attempts(good: Path, use) -> int:
 
 
 def load(path: Path) -> None:
-    models.load(models.spec(str(path)), cache=False)
+    models.load(read_spec(str(path)), cache=False)
 
 
 def test_onnx(tmp_path):

@@ -310,7 +310,7 @@ def test_a_bug_of_ours_has_its_own_exit_code_and_its_traceback(command, monkeypa
     def broken(*_, **__):
         raise AssertionError("an invariant")
 
-    monkeypatch.setattr("workbench.model.models.spec", broken)
+    monkeypatch.setattr("workbench.model.spec.read_spec", broken)
     code, out, err = command("compile", *MODEL, "--json")
     assert code == 70
     assert "Traceback" in err

@@ -22,6 +22,7 @@ from workbench.app import worker
 from workbench.app.library import Library
 from workbench.app.workspace import Distrust, Workspace
 from workbench.model import edits, first_bad_pass, models
+from workbench.model.spec import read_spec
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 from workbench.views import bisect
@@ -130,7 +131,7 @@ def test_a_pass_that_raises_or_is_invalid_or_never_ends_is_the_bad_one(body, how
     code = f"class Bad(Pass):\n    def run(self, module, context):\n        {body}\n"
     code = f"from core_compiler.passes.base import Pass\n{code}"
     edit = edits.from_json({"insert": [{"place": 0, "code": code}]})
-    model = models.load(models.spec("digits-mlp", None, **SIZES))
+    model = models.load(read_spec("digits-mlp", None, **SIZES))
     options = Options(edit=edit, pass_timeout=0.5)
     search = first_bad_pass.Search(model, "cpu", options, model.inputs)
     data, _, _ = search.run(lambda what, done, total: None)

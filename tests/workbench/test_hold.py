@@ -10,12 +10,13 @@ import pytest
 from core_compiler.compiler import Cancelled, Options
 from core_compiler.record.reader import Recording
 from workbench.model import edits, jobs, models
+from workbench.model.spec import read_spec
 from workbench.model.stepping import Hold
 
 
 @pytest.fixture(scope="module")
 def model():
-    return models.load(models.spec("digits-mlp", width=0.25))
+    return models.load(read_spec("digits-mlp", width=0.25))
 
 
 def compiled(model, path, *commands):

@@ -10,6 +10,7 @@ import pytest
 from core_compiler.errors import UserError
 from core_compiler.runtime import cache_folder
 from workbench.model import import_cache, models
+from workbench.model.spec import read_spec
 
 onnx = pytest.importorskip("onnx")
 
@@ -53,7 +54,7 @@ def weight_of(model) -> np.ndarray:
 def test_changed_external_data_is_another_model(tmp_path, location, inner):
     first = np.arange(20 * 30, dtype=np.float32).reshape(20, 30)
     path = save(tmp_path, first, location, inner)
-    wanted = models.spec(str(path))
+    wanted = read_spec(str(path))
     assert not models.load(wanted).cached
     again = models.load(wanted)
     assert again.cached
@@ -81,7 +82,7 @@ def test_a_file_that_changes_during_the_import_is_read_again(tmp_path, monkeypat
         return made
 
     monkeypatch.setattr(frontend, "import_file", changing)
-    wanted = models.spec(str(path))
+    wanted = read_spec(str(path))
     np.testing.assert_array_equal(weight_of(models.load(wanted)), first)
     monkeypatch.setattr(frontend, "import_file", import_file)
     now = models.load(wanted)
@@ -92,7 +93,7 @@ def test_a_file_that_changes_during_the_import_is_read_again(tmp_path, monkeypat
 
 def test_a_data_file_that_went_away_is_named_although_the_model_is_cached(tmp_path):
     path = save(tmp_path, np.ones((20, 30), np.float32), "weights.bin")
-    wanted = models.spec(str(path))
+    wanted = read_spec(str(path))
     models.load(wanted)
     os.remove(tmp_path / "weights.bin")
     with pytest.raises(UserError, match=r"there is no file 'weights.bin'"):
@@ -101,7 +102,7 @@ def test_a_data_file_that_went_away_is_named_although_the_model_is_cached(tmp_pa
 
 def test_a_file_beside_the_model_that_it_does_not_name_does_not_matter(tmp_path):
     path = save(tmp_path, np.ones((20, 30), np.float32), "weights.bin")
-    wanted = models.spec(str(path))
+    wanted = read_spec(str(path))
     models.load(wanted)
     (tmp_path / "model.onnx.log").write_text("exported")
     assert models.load(wanted).cached
@@ -110,14 +111,14 @@ def test_a_file_beside_the_model_that_it_does_not_name_does_not_matter(tmp_path)
 def test_trust_is_in_the_key(tmp_path):
     path = tmp_path / "m.pt2"
     path.write_bytes(b"archive")
-    keys = {import_cache.key(models.spec(str(path), trust=trust)) for trust in (False, True)}
+    keys = {import_cache.key(read_spec(str(path), trust=trust)) for trust in (False, True)}
     assert len(keys) == 2
 
 
 def test_entries_that_are_mapped_instead_of_read_are_the_same_model(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_folder, "MAP_FROM", 1)
     first = np.arange(20 * 30, dtype=np.float32).reshape(20, 30)
-    wanted = models.spec(str(save(tmp_path, first, "weights.bin")))
+    wanted = read_spec(str(save(tmp_path, first, "weights.bin")))
     models.load(wanted)
     again = models.load(wanted)
     assert again.cached
@@ -137,7 +138,7 @@ def test_sizes_that_depend_on_data_are_cut_the_second_time_too(tmp_path):
     path.write_bytes(model.SerializeToString())
     results = [np.arange(24).reshape(2, 12), np.array(5)]
     for cached in (False, True):
-        loaded = models.load(models.spec(str(path)))
+        loaded = models.load(read_spec(str(path)))
         assert loaded.cached == cached
         (made,) = loaded.imported.trimmed(results)
         assert made.shape == (2, 5)

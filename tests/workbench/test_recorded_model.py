@@ -22,6 +22,7 @@ from tests.debug import planted
 from workbench.app import rerun, worker
 from workbench.app.workspace import Distrust, Workspace
 from workbench.model import first_bad_pass, models, recorded_model, user_pass
+from workbench.model.spec import read_spec
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 from workbench.views import bisect, pipeline
@@ -173,7 +174,7 @@ def test_the_first_stage_is_what_was_compiled(trained, tmp_path):
                       training=Training() if trained else None)  # fmt: skip
     made = made.compilation if trained else made
     path = made.record(tmp_path / "small.run")
-    again = models.load(models.spec(str(path)))
+    again = models.load(read_spec(str(path)))
     assert structure_key(again.imported.module) == structure_key(made.module)
     assert again.imported.inputs == tuple(made.about["inputs"])
     assert [(a.shape, a.dtype) for a in again.inputs] == [(a.shape, a.dtype) for a in made.inputs]
@@ -264,7 +265,7 @@ class OwnOptimizer(SGD):
 
 
 def test_a_batch_is_enough_for_a_training_step(training, tmp_path):
-    model = models.load(models.spec(str(training)))
+    model = models.load(read_spec(str(training)))
     x, y = (t.numpy() for t in batch())
     np.savez(tmp_path / "batch.npz", x, y)
     given = first_bad_pass.read_inputs(tmp_path / "batch.npz", model)

@@ -19,6 +19,7 @@ from tests.debug import wrong_compilers as wrong
 from tests.debug.test_reduce_kinds import alone, carried, chain, numbers
 from tests.passes.programs import program
 from workbench.model import first_bad_pass, models
+from workbench.model.spec import read_spec
 from workbench.testing import recordings
 from workbench.testing.compiles import RunPass
 
@@ -93,7 +94,7 @@ def test_from_inputs_that_bisecting_was_given(net, command, tmp_path):
 
 
 def test_from_the_first_bad_pass_of_the_page(net):
-    model = models.load(models.spec(str(net)), cache=False)
+    model = models.load(read_spec(str(net)), cache=False)
     search = first_bad_pass.Search(model, "cpu", Options(), model.inputs)
     with wrong.unlogged():
         data, made, found = search.run(lambda *told: None)

@@ -13,7 +13,8 @@ from onnx import TensorProto, helper
 
 import core_compiler as cc
 from core_compiler.errors import UserError
-from workbench.model import import_cache, models
+from workbench.model import import_cache
+from workbench.model.spec import read_spec
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
 
@@ -84,7 +85,7 @@ def _with_external(folder: Path, location: str, **facts: str) -> Path:
 def test_external_data_that_are_no_regular_file_are_refused(kind, tmp_path, command):
     path = _with_external(tmp_path, "data.bin")
     _made(tmp_path / "data.bin", kind)
-    assert import_cache.key(models.spec(str(path))) is None  # not even hashed
+    assert import_cache.key(read_spec(str(path))) is None  # not even hashed
     code, _, err = command("passes", path)
     assert code == 2 and err.count("\n") == 1
     outside = "device" in kind  # the link leads out of the folder
@@ -111,5 +112,5 @@ def test_external_data_outside_the_folder_are_not_opened(tmp_path):
     (tmp_path / "inner").mkdir()
     os.mkfifo(tmp_path / "secret")
     path = _with_external(tmp_path / "inner", "../secret")
-    assert import_cache.key(models.spec(str(path))) is None
+    assert import_cache.key(read_spec(str(path))) is None
     assert onnx.load(path, load_external_data=False).graph.initializer

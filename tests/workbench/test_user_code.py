@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from workbench.model import models, user_code
+from workbench.model.spec import read_spec
 
 SOURCE = """\
 import sys
@@ -131,7 +132,7 @@ def test_inputs_that_hold_nan_give_the_nans_of_the_framework(command, code):
     got, out, _ = command("run", "own_model:nan", "--against", "torch", "--json")
     assert got == 0
     assert json.loads(out)["worst_relative_error"] == 0.0
-    model = models.load(models.spec("own_model:nan"))
+    model = models.load(read_spec("own_model:nan"))
     assert np.isnan(model.inputs[0]).all()
 
 

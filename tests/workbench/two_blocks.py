@@ -56,7 +56,8 @@ def network(folder: Path):
     import torch
 
     from core_compiler.frontends.pytorch import import_module
-    from workbench.model.models import Model, Spec
+    from workbench.model.models import Model
+    from workbench.model.spec import Spec
 
     source = folder / "network.py"
     source.write_text(NETWORK)

@@ -42,7 +42,8 @@ def record(folder: Path) -> TwoTargets:
 
     from core_compiler.frontends.pytorch import import_module
     from workbench.model import jobs
-    from workbench.model.models import Model, Spec
+    from workbench.model.models import Model
+    from workbench.model.spec import Spec
 
     source = folder / "rows.py"
     source.write_text(NETWORK)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core_compiler.errors import UserError
+from core_compiler.frontends.open import FILES
 from workbench.app import run_entry
 from workbench.app.trash import KEPT
-from workbench.model.models import FILES
 
 #: Files that can be dropped on the page, and how large one may be (bytes).
 KINDS = (".run", ".npz", *FILES)

@@ -171,8 +171,9 @@ def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
     from core_compiler.pipelines import build
     from core_compiler.targets import target
     from workbench.model import edits, models, recorded_model
+    from workbench.model.spec import read_spec
 
-    wanted = models.spec(
+    wanted = read_spec(
         job["model"], job.get("frontend"), bool(job.get("trust")), **(job.get("sizes") or {})
     )
     edit, chosen = edits.from_json(job.get("edit")), dict(job.get("target_options") or {})

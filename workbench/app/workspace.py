@@ -14,6 +14,7 @@ from typing import Any
 from core_compiler import targets
 from core_compiler.errors import UserError
 from core_compiler.frontends.base import is_saved_model
+from core_compiler.frontends.open import FILES
 from workbench.app.access import Access
 from workbench.app.compiles import Compiles, Limits
 from workbench.app.library import SHIPPED, Library, file_of
@@ -23,7 +24,7 @@ from workbench.app.trust import Typed, foreign, names_code
 from workbench.app.uploaded import MAX_UPLOAD
 from workbench.app.uploads import Uploads
 from workbench.model import edits, first_bad_pass, recorded_model
-from workbench.model.models import AS_GRAPH, FILES, RECORDING, Spec
+from workbench.model.spec import AS_GRAPH, RECORDING, Spec
 from workbench.queries.numeric_results import sent
 from workbench.queries.run import Run
 from workbench.views import divergence

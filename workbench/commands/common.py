@@ -155,15 +155,15 @@ COMPILE_ONLY = (
 
 
 def spec(arguments):
-    """What the arguments name (a ``models.Spec``); UserError says what is wrong with it."""
-    from workbench.model import models
+    """What the arguments name (a ``spec.Spec``); UserError says what is wrong with it."""
+    from workbench.model.spec import read_spec
 
     sizes = {name: getattr(arguments, name) for name in ("width", "depth", "batch", "seed")}
     for name, value in pairs(arguments.size, "--size").items():
         if name in sizes:
             raise UserError(f"{name} has an option of its own", "--size", f"write --{name} {value}")
         sizes[name] = value
-    return models.spec(arguments.model, arguments.frontend, arguments.trust, **sizes)
+    return read_spec(arguments.model, arguments.frontend, arguments.trust, **sizes)
 
 
 def load(arguments):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 
 from core_compiler.record.tables import Table
-from workbench.export.tables import Row, Shown
+from workbench.export.shown_table import Row, Shown
 from workbench.queries import buffer_pairs, compared, line_pairs, rule_counts, value_pairs
 from workbench.queries.pairs import pairs
 from workbench.queries.run import Run

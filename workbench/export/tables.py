@@ -6,20 +6,17 @@ Each is made by the functions that its view is made by.  The schema's own tables
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from core_compiler.errors import UserError, nearest
-from core_compiler.record.tables import BOOLEAN, INTEGER, REAL, TEXT, Column, Table
+from core_compiler.record.tables import Table
 from workbench.advice import advise
 from workbench.advice.findings import problems
+from workbench.export.shown_table import Row, Shown
 from workbench.queries import kernel_table, memory_plans, numeric_results
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 from workbench.views import (
-    Empty,
     memory,
     overview,
     passes,
@@ -29,38 +26,8 @@ from workbench.views import (
     timeline,
 )
 
-Row = Mapping[str, Any]
-_KINDS = {"i": INTEGER, "r": REAL, "t": TEXT, "b": BOOLEAN}
 #: Iterations that are read at once.
 _PAGE = 20_000
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A table of the page: its ``view``, what a row is, and the columns as ``name:kind`` or
-    ``name:kind=key``; ``rows`` makes dictionaries in which the view's data have these keys."""
-
-    view: str
-    what: str
-    columns: str
-    rows: Callable[[Run], Iterable[Row]]
-
-    def table(self, name: str, run: Run) -> Table:
-        columns, keys = [], []
-        for text in self.columns.split():
-            column, _, kind = text.partition(":")
-            kind, _, key = kind.partition("=")
-            columns.append(Column(column, _KINDS[kind]))
-            keys.append(key or column)
-
-        def rows() -> Iterator[tuple]:
-            try:
-                for row in self.rows(run):
-                    yield tuple(map(_cell, columns, (row.get(key) for key in keys)))
-            except Empty:
-                return
-
-        return Table(name, self.what, tuple(columns), rows)
 
 
 def tables(run: Run, other: Run | None = None) -> dict[str, list[Table]]:
@@ -84,15 +51,6 @@ def find(run: Run, name: str, other: Run | None = None) -> Table:
         fix = nearest(name, every, f"tables: {', '.join(every)}")
         raise UserError(f"no table is called {name!r}", "--table", fix)
     return every[name]
-
-
-def _cell(column: Column, value: Any) -> Any:
-    """A value of a view's data as a cell: lists as JSON, arrays' numbers as Python's."""
-    if value is None:
-        return None
-    if column.kind == TEXT:
-        return value if isinstance(value, str) else json.dumps(value)
-    return {INTEGER: int, REAL: float, BOOLEAN: bool}[column.kind](value)
 
 
 # -- the passes -----------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from core_compiler.regular_files import need_regular
 from workbench.model import recorded_model, reducing
 from workbench.model.kept_results import Result, Results
 from workbench.model.models import Model
+from workbench.model.spec import RECORDED
 from workbench.queries import numeric_results
 
 #: Largest error of the outputs since the import, relative, that is no fault.
@@ -109,7 +110,7 @@ class Search:
         and the finding."""
         options = recorded_model.whole(self.options, self.model)
         made = compiler.start(self.model.imported.module, self.target, options, list(self.inputs))
-        if self.model.spec.kind == recorded_model.KIND:
+        if self.model.spec.kind == RECORDED:
             recorded_model.check_pipeline(self.model.spec.text, made.steps)
         looked = Looked()
         found = bisect(

@@ -32,7 +32,7 @@ from core_compiler.regular_files import inside, open_regular
 from core_compiler.runtime.cache_folder import CacheFolder
 
 if TYPE_CHECKING:
-    from workbench.model.models import Spec
+    from workbench.model.spec import Spec
 
 KIND = "imports"
 #: The names of an .onnx file's data files.

@@ -9,7 +9,9 @@ from core_compiler.ir.attributes import Resource
 from core_compiler.ir.core import Module
 from core_compiler.ir.types import TensorType
 from core_compiler.runtime.memory import require
-from workbench.model import import_cache, models
+from workbench.model import import_cache
+from workbench.model.models import Model
+from workbench.model.spec import Spec
 
 #: Copies of the weights while a model is imported: the framework's, its export's, and ours.
 IMPORT_COPIES = 3
@@ -17,7 +19,7 @@ _F32 = 4
 _BYTES = {"f32": 4, "i64": 8}
 
 
-def before_import(wanted: models.Spec) -> None:
+def before_import(wanted: Spec) -> None:
     """UserError (exit code 3) where importing needs more memory than is free.
 
     Files count by their size (external data too), samples by the catalogue: weights grow with the
@@ -26,7 +28,7 @@ def before_import(wanted: models.Spec) -> None:
     require(import_bytes(wanted), wanted.text)
 
 
-def import_bytes(wanted: models.Spec) -> int:
+def import_bytes(wanted: Spec) -> int:
     """An estimate from below of the bytes that importing takes; 0 where nothing is known."""
     if wanted.kind in ("onnx", "pt2"):
         return 2 * sum(p.stat().st_size for p in import_cache.model_files(Path(wanted.text)))
@@ -55,7 +57,7 @@ def _smaller(entry, sizes) -> float:
     return share
 
 
-def before_compile(model: models.Model) -> None:
+def before_compile(model: Model) -> None:
     """UserError (exit code 3) where executing the imported model needs more memory than is free."""
     require(execute_bytes(model.imported.module), model.name)
 

@@ -19,15 +19,13 @@ from core_compiler.training.config import Training
 from core_compiler.training.recorded import training_of
 from core_compiler.training.roles import Roles
 from workbench.model import import_cache
+from workbench.model.spec import RECORDED, Spec, read_spec
 from workbench.queries.run import Run
 
 if TYPE_CHECKING:
     from core_compiler.compiler import Options
     from core_compiler.pipelines import Step
-    from workbench.model.models import Model, Spec
-
-#: The kind of such a model, and the frontend that reads it.
-KIND = recorded.FRONTEND
+    from workbench.model.models import Model
 
 
 def spec_of(
@@ -38,16 +36,15 @@ def spec_of(
 
     ``code`` False: a Python function is not called, the recording stands for it too.
     """
-    from workbench.model import models
 
     text, sizes = str(meta.get("spec") or ""), meta.get("sizes")
-    itself = models.Spec(str(path), KIND, KIND, {}, trust)
+    itself = Spec(str(path), RECORDED, RECORDED, {}, trust)
     if not text or recorded.is_training(meta):
         return itself
     kind, frontend = meta.get("kind"), meta.get("frontend")
     chosen = str(frontend) if frontend and kind in ("sample", "function", "onnx") else None
     try:
-        found = models.spec(text, chosen, trust, **(sizes if isinstance(sizes, dict) else {}))
+        found = read_spec(text, chosen, trust, **(sizes if isinstance(sizes, dict) else {}))
     except (UserError, TypeError, ValueError, OSError):
         # Its file is gone, it was recorded where there are other models, or it makes no sense.
         return itself
@@ -66,7 +63,7 @@ def compiled_as(run: Run) -> dict[str, Any]:
 
 def itself(meta: Mapping[str, Any], path: str | Path) -> str:
     """What is said where a recording stands for its model; "" where that is imported again."""
-    if spec_of(meta, path).kind != KIND:
+    if spec_of(meta, path).kind != RECORDED:
         return ""
     if recorded.is_training(meta):
         return ("The first stage of this recording stands for the training step. Seeded numbers "
@@ -80,7 +77,7 @@ def for_search(meta: Mapping[str, Any], path: str | Path, stages: int) -> Spec:
     with so many ``stages``, stand for it."""
     found = spec_of(meta, path)
     training(meta)
-    if found.kind == KIND and not stages:
+    if found.kind == RECORDED and not stages:
         raise UserError("the recording has no stage", Path(path).name, "compile the model again")
     return found
 
@@ -109,7 +106,7 @@ def training(meta: Mapping[str, Any]) -> Training | None:
 def begins(wanted: Spec) -> tuple[str, Training | None]:
     """What the pipeline of a model depends on besides its target: the level that it begins with,
     and how it is trained."""
-    if wanted.kind != KIND:
+    if wanted.kind != RECORDED:
         return level({"frontend": wanted.frontend}), None
     with Recording.open(wanted.text) as opened:
         meta = opened.meta()
@@ -140,7 +137,7 @@ def stood_in(model: Model, given: bool = False) -> str:
     ``given``: its inputs are given."""
     module = model.imported.module
     missing = int(model.imported.facts.get("stand_ins") or 0)
-    if model.spec.kind != KIND and not missing:
+    if model.spec.kind != RECORDED and not missing:
         return ""
     others = "inputs"
     if "training" in model.imported.facts:

@@ -44,9 +44,10 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch", reason="the sample models need torch")
     from core_compiler.compiler import Options
     from workbench.model import jobs, models
+    from workbench.model.spec import read_spec
 
     path = tmp_path_factory.mktemp("recordings") / "digits-cnn.run"
-    model = models.load(models.spec("digits-cnn", None, width=0.25))
+    model = models.load(read_spec("digits-cnn", None, width=0.25))
     jobs.compile(model, "cpu", Options(check=True), path=path, execute=True)
     return path
 

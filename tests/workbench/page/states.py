@@ -43,10 +43,11 @@ def make(folder: Path, training: Path) -> Recordings:
     from core_compiler.pipelines import PipelineEdit
     from tests.debug.planted import QuickGelu
     from workbench.model import jobs, models
+    from workbench.model.spec import read_spec
 
     def record(name: str, model: str, width: float, options: Options, execute: bool) -> Path:
         path = folder / f"{name}.run"
-        made = models.load(models.spec(model, None, width=width))
+        made = models.load(read_spec(model, None, width=width))
         jobs.compile(made, "cpu", options, path=path, execute=execute)
         fix_times(path)
         return path

@@ -15,6 +15,7 @@ from core_compiler.record import Recording
 from tests.workbench.page.conftest import Server, Tab, until
 from workbench.app.workspace import Workspace
 from workbench.model import jobs, models
+from workbench.model.spec import read_spec
 from workbench.queries.run import Run
 
 BUTTON = '#cw-bar button:text-is("Execute")'
@@ -103,7 +104,7 @@ def test_a_recording_that_cannot_be_written_is_left_alone(tmp_path, recording, m
 def test_another_program_is_not_timed_into_the_recording(tmp_path, recording):
     path = Path(shutil.copy(recording, tmp_path / "x.run"))
     before = hashlib.sha256(path.read_bytes()).hexdigest()
-    other = models.load(models.spec("digits-mlp", None, width=0.1))
+    other = models.load(read_spec("digits-mlp", None, width=0.1))
     with pytest.raises(UserError, match="another program than the recorded one"):
         jobs.execute(other, "cpu", Options(), path)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before

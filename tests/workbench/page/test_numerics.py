@@ -40,9 +40,10 @@ def beside_torch(tmp_path_factory):
     """A recording whose import was compared with torch."""
     pytest.importorskip("torch", reason="the sample models need torch")
     from workbench.model import jobs, models
+    from workbench.model.spec import read_spec
 
     path = tmp_path_factory.mktemp("beside") / "beside.run"
-    model = models.load(models.spec("digits-mlp", None, width=0.25))
+    model = models.load(read_spec("digits-mlp", None, width=0.25))
     jobs.compile(model, "cpu", path=path, against="torch")
     return path
 

@@ -18,9 +18,10 @@ def graph_first(tmp_path_factory) -> Path:
     pytest.importorskip("onnx", reason="onnx is not installed (extra: onnx)")
     pytest.importorskip("torch", reason="the sample models need torch")
     from workbench.model import jobs, models
+    from workbench.model.spec import read_spec
 
     path = tmp_path_factory.mktemp("onnx_level") / "graph.run"
-    model = models.load(models.spec("digits-cnn", "onnx-passes", width=0.25))
+    model = models.load(read_spec("digits-cnn", "onnx-passes", width=0.25))
     jobs.compile(model, "cpu", path=path)
     return path
 

@@ -11,6 +11,7 @@ from core_compiler import compiler
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
 from workbench.model import models
+from workbench.model.spec import read_spec
 from workbench.queries import breakpoints
 from workbench.queries.run import Run
 from workbench.state.view_state import VIEWS
@@ -500,7 +501,7 @@ def test_a_compile_is_cancelled_and_keeps_its_stages(own_server, tab):
 @pytest.mark.slow
 def test_a_growing_recording_shows_its_new_stages(server, tab, tmp_path):
     """The page follows a recording that another process writes, and never writes itself."""
-    model = models.load(models.spec("digits-mlp", None, width=0.25))
+    model = models.load(read_spec("digits-mlp", None, width=0.25))
     path = tmp_path / "growing.run"
     recorder = Recorder(path)
     recorder.begin({"model": "growing", "target": "cpu"})

@@ -206,9 +206,10 @@ def test_the_file_names_nothing_outside_and_no_text_of_the_model_becomes_markup(
 def test_the_report_of_a_full_resnet50_is_below_ten_megabytes(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the sample models need torch")
     from workbench.model import jobs, models
+    from workbench.model.spec import read_spec
 
     path = tmp_path / "resnet50.run"
-    model = models.load(models.spec("resnet50", None))
+    model = models.load(read_spec("resnet50", None))
     jobs.compile(model, "cpu", Options(check=True), path=path, execute=True)
     result = report.write(path, tmp_path / "resnet50.html")
     assert result.left_out == []

@@ -45,9 +45,10 @@ def bare(tmp_path_factory) -> Path:
     """A recording without source texts and without times, of a model read from ONNX."""
     pytest.importorskip("torch", reason="the sample models need torch")
     from workbench.model import jobs, models
+    from workbench.model.spec import read_spec
 
     path = tmp_path_factory.mktemp("bare") / "mlp.run"
-    model = models.load(models.spec("digits-mlp", "onnx", width=0.25))
+    model = models.load(read_spec("digits-mlp", "onnx", width=0.25))
     jobs.compile(model, "cpu", Options(), path=path, source_text=False)
     return path
 

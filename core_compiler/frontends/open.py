@@ -1,0 +1,268 @@
+"""The front door for models: what a user holds or names becomes tensor IR with example inputs.
+
+A live torch module, an exported program, an ONNX or Keras model, a JAX or TensorFlow function, a
+``.onnx``, ``.pt2``, ``.keras`` or ``.mlir`` file, a folder with a SavedModel, a module of our IR.
+Each framework is imported only where a model of it is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.arrays import numbers, to_torch
+from core_compiler.errors import UserError
+from core_compiler.frontends import stand_ins, text
+from core_compiler.frontends.base import Imported, is_saved_model
+from core_compiler.ir import Module, tensor
+from core_compiler.regular_files import need_regular
+
+#: The frontend that reads a model file, by the file's ending.  One of ``.mlir`` may also hold our
+#: own IR: then it is ``ir``.
+FILES: Mapping[str, str] = {
+    ".onnx": "onnx",
+    ".pt2": "torch",
+    ".keras": "keras",
+    ".mlir": "stablehlo",
+    ".mlirbc": "stablehlo",
+    ".stablehlo": "stablehlo",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model in tensor IR.
+
+    ``inputs`` are example inputs: those given, else the ones the model brings (None: it brings
+    none).  ``live`` is the torch module, or of JAX, Keras and TensorFlow the model as a function of
+    arrays (None: there is only the file).
+    """
+
+    imported: Imported
+    inputs: tuple[np.ndarray, ...] | None = None
+    live: Any = None
+
+
+def frontend_of(path: Path) -> str | None:
+    """Return the name of the frontend that reads a file or folder, None where none does."""
+    if is_saved_model(path):
+        return "tensorflow"
+    found = FILES.get(path.suffix.lower())
+    return "ir" if found == "stablehlo" and text.is_ours(path) else found
+
+
+def open_model(
+    model: Any, inputs: Sequence | None = None, *, name: str = "", training: bool = False,
+    trust: bool = False, as_is: bool = False,
+) -> Opened:  # fmt: skip
+    """Import a model.
+
+    ``inputs``    example inputs in order (arrays or tensors; of a JAX function trees of arrays);
+                  a live torch module and a function need them.
+    ``name``      what messages and the import call the model (default: its own name).
+    ``training``  import it as it is while it trains.
+    ``trust``     let a ``.pt2`` or ``.keras`` file run code when it is read.
+    ``as_is``     leave a live torch module in the mode (training or evaluation) it is in.
+    UserError says what is wrong with a model, where, and what to do.
+    """
+    if isinstance(model, Imported):
+        return Opened(model, _arrays(inputs))
+    if isinstance(model, Module):
+        return Opened(_of_module(model), _arrays(inputs))
+    wanted = _Wanted(inputs, name, training, trust, as_is)
+    if isinstance(model, str | Path):
+        return wanted.file(Path(model))
+    owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    for framework in ("keras", "torch", "tensorflow", "onnx"):  # a Keras model may be torch's too
+        if framework in owners:
+            return getattr(wanted, framework)(model)
+    if callable(model):
+        return wanted.jax(model)
+    raise UserError(
+        f"{type(model).__name__} is not a supported model", "compile",
+        "give a torch module, an exported program, an ONNX or Keras model, a JAX or TensorFlow "
+        "function, a .onnx, .pt2, .keras or .mlir file, a Module",
+    )  # fmt: skip
+
+
+def name_of(model: Any) -> str:
+    """Return a short name for a model."""
+    if isinstance(model, str | Path):
+        return Path(model).stem
+    graph = getattr(model, "graph", None)  # of an ONNX model
+    return getattr(graph, "name", "") or getattr(model, "__name__", "") or type(model).__name__
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """How a model is opened: a method for each framework."""
+
+    inputs: Sequence | None
+    name: str
+    training: bool
+    trust: bool
+    as_is: bool
+
+    def file(self, path: Path) -> Opened:
+        if is_saved_model(path):
+            from core_compiler.frontends.tensorflow import read_saved_model
+
+            return self.tensorflow(read_saved_model(path))
+        need_regular(path)
+        read = {"onnx": self._onnx_file, "torch": self._pt2_file, "keras": self._keras_file,
+                "stablehlo": self._stablehlo_file, "ir": self._ir_file}  # fmt: skip
+        found = frontend_of(path)
+        if found is None:
+            raise UserError("unrecognised file extension", str(path),
+                            "give a .onnx, .pt2, .keras or .mlir file")  # fmt: skip
+        return read[found](path)
+
+    def _onnx_file(self, path: Path) -> Opened:
+        from core_compiler.frontends.onnx import import_file
+
+        arrays = _arrays(self.inputs)
+        return Opened(import_file(path, inputs=arrays, training=self.training), arrays)
+
+    def _pt2_file(self, path: Path) -> Opened:
+        from core_compiler.frontends.pytorch import import_exported
+        from core_compiler.frontends.pytorch.archive import read_pt2
+
+        program, arrays = read_pt2(path, trust=self.trust), _arrays(self.inputs)
+        sizes = _sizes(program, arrays) if self.training else {}
+        made = import_exported(program, name=str(path), sizes=sizes, read_files=self.trust,
+                               training=self.training)  # fmt: skip
+        return Opened(made, _arrays(_own_examples(program)) if arrays is None else arrays)
+
+    def _keras_file(self, path: Path) -> Opened:
+        from core_compiler.frontends.keras import read_file
+
+        return self.keras(read_file(path, trust=self.trust))
+
+    def _stablehlo_file(self, path: Path) -> Opened:
+        from core_compiler.frontends.stablehlo import import_file
+
+        arrays = _arrays(self.inputs)
+        return Opened(import_file(path, arrays), arrays)
+
+    def _ir_file(self, path: Path) -> Opened:
+        return Opened(text.import_file(path), _arrays(self.inputs))
+
+    def onnx(self, model: Any) -> Opened:
+        from core_compiler.frontends.onnx import import_proto
+
+        arrays = _arrays(self.inputs)
+        return Opened(import_proto(model, inputs=arrays, training=self.training), arrays)
+
+    def keras(self, model: Any) -> Opened:
+        from core_compiler.frontends.keras import example_shapes, import_model, on_arrays
+
+        given = _arrays(self.inputs)
+        if given is None:
+            given = _drawn(example_shapes(model))
+        made = import_model(model, given, name=self.name or model.name, training=self.training)
+        return Opened(made, given, on_arrays(model))
+
+    def tensorflow(self, function: Any) -> Opened:
+        from core_compiler.frontends.tensorflow import example_shapes, import_function, on_arrays
+
+        given = _arrays(self.inputs)
+        if given is None and hasattr(function, "structured_input_signature"):
+            given = _drawn(example_shapes(function))
+        if given is None:
+            raise self._without_inputs(function, "them: compile(function, (x,))")
+        made = import_function(function, given, name=self.name or name_of(function))
+        return Opened(made, given, on_arrays(function))
+
+    def jax(self, function: Callable) -> Opened:
+        from core_compiler.frontends.stablehlo import import_function
+        from core_compiler.frontends.stablehlo.jax import leaves, on_leaves
+
+        given = self.inputs
+        if given is None:
+            raise self._without_inputs(function, "its arguments: compile(function, (params, x))")
+        made = import_function(function, given, name=self.name or name_of(function))
+        return Opened(made, leaves(given), on_leaves(function, given))
+
+    def torch(self, model: Any) -> Opened:
+        from core_compiler.frontends.pytorch import import_exported, import_module
+
+        name = self.name or type(model).__name__
+        if hasattr(model, "graph_signature"):  # an ExportedProgram
+            arrays = _arrays(_own_examples(model) if self.inputs is None else self.inputs)
+            sizes = {} if self.inputs is None else _sizes(model, arrays)
+            made = import_exported(model, name=name, sizes=sizes, training=self.training)
+            return Opened(made, arrays)
+        given = self.inputs
+        if given is None:
+            raise self._without_inputs(model, "them: compile(model, (x,))")
+        import torch
+
+        arrays = _arrays(given) or ()
+        tensors = [x if isinstance(x, torch.Tensor) else to_torch(np.array(a))
+                   for x, a in zip(given, arrays, strict=True)]  # fmt: skip
+        modes = [(part, part.training) for part in model.modules()]
+        try:
+            # Where all of it trains, parts that do not keep their mode.
+            if not self.as_is and not (self.training and model.training):
+                model.train(self.training)
+            made = import_module(model, tensors, name=name, training=self.training)
+            return Opened(made, arrays, model)
+        finally:
+            for part, mode in modes:  # the module is the caller's
+                part.training = mode
+
+    def _without_inputs(self, model: Any, what: str) -> UserError:
+        name = self.name or name_of(model)
+        return UserError(f"{name} needs example inputs", "compile", f"give {what}")
+
+
+def _of_module(module: Module) -> Imported:
+    body = module.main.body
+    inputs = tuple(v.name or f"input{i}" for i, v in enumerate(body.arguments))
+    return Imported(module, inputs, tuple(f"output{i}" for i in range(len(body.outputs))))
+
+
+def _own_examples(program: Any) -> Sequence | None:
+    """The example inputs that an exported program brings, None where it has keywords or none."""
+    found = getattr(program, "example_inputs", None)
+    return found[0] if found and not found[1] else None
+
+
+def _sizes(program: Any, arrays: Sequence[np.ndarray] | None) -> dict[str, int]:
+    """The symbolic sizes of an exported program, as the arrays have them."""
+    nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    found: dict[str, int] = {}
+    for name, array in zip(program.graph_signature.user_inputs, arrays or (), strict=False):
+        shape = getattr(nodes.get(name), "shape", ())
+        for size, given in zip(shape, array.shape, strict=False):
+            symbol = str(size)
+            if not isinstance(size, int) and symbol.isidentifier():  # not computed from others
+                found.setdefault(symbol, given)
+    return found
+
+
+def _drawn(shapes: Sequence[tuple[Sequence[int], str]]) -> tuple[np.ndarray, ...]:
+    """Seeded example inputs: normal floats, integers of 0 and 1."""
+    random = np.random.default_rng(0)
+    return tuple(stand_ins.drawn(random, tensor(tuple(shape), kind)) for shape, kind in shapes)
+
+
+def _arrays(inputs: Sequence | None) -> tuple[np.ndarray, ...] | None:
+    return None if inputs is None else as_arrays(inputs)
+
+
+def as_arrays(inputs: Sequence) -> tuple[np.ndarray, ...]:
+    """Return copies of example inputs as NumPy arrays; UserError names one that is not dense."""
+    made = []
+    for place, given in enumerate(inputs):
+        try:
+            made.append(np.array(numbers(given)))
+        except ValueError as error:
+            raise UserError(f"example input {place}: {error}", "compile",
+                            "give dense tensors of numbers, of known sizes; sequences of tensors "
+                            "go to the frontend's import_file") from None  # fmt: skip
+    return tuple(made)

@@ -1,0 +1,98 @@
+"""What the text that names a model stands for.
+
+``resnet50`` (the catalogue), ``model.onnx``, ``model.pt2``, ``model.keras``, ``model.mlir``
+(StableHLO, or our own IR), a folder with a SavedModel, ``package.module:function``, and a recording
+(its stage 0).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core_compiler import recorded
+from core_compiler.errors import UserError, nearest
+from core_compiler.frontends.base import is_saved_model
+from core_compiler.frontends.open import FILES, frontend_of
+from core_compiler.regular_files import need_regular
+
+_FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+FRONTENDS = ("torch", "onnx", "onnx-passes", "jax", "keras", "tensorflow", "stablehlo", "ir")
+#: Reads what ``onnx`` reads, as a graph of ONNX: the passes of that level run before the import.
+AS_GRAPH = "onnx-passes"
+#: What reads a function's model: by what it returns.
+OF_FUNCTIONS = ("torch", "jax", "keras", "tensorflow")
+#: A recording, whose stage 0 is a model too: its file's ending, its kind and its frontend.
+RECORDING, RECORDED = ".run", recorded.FRONTEND
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model as asked for: ``kind`` is ``sample``, ``function``, ``recording``,
+    ``saved_model``, or of a file ``onnx``, ``pt2``, ``keras``, ``stablehlo`` or ``ir``.
+
+    ``sizes`` are builder arguments of a sample (width, depth, batch, seed...).
+    """
+
+    text: str
+    kind: str
+    frontend: str
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    trust: bool = False
+
+    @property
+    def name(self) -> str:
+        """A short name for files and titles."""
+        if self.kind not in ("sample", "function"):
+            return Path(self.text).stem
+        return self.text.rsplit(":", 1)[-1] if self.kind == "function" else self.text
+
+
+def read_spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: Any) -> Spec:
+    """What ``text`` names; UserError says what could be named instead."""
+    sizes = {k: v for k, v in sizes.items() if v is not None}
+    if frontend is not None and frontend not in FRONTENDS:
+        raise UserError(
+            f"no frontend is called {frontend!r}", "--frontend", f"choose {' or '.join(FRONTENDS)}"
+        )
+    path = Path(text)
+    if path.suffix.lower() in (*FILES, RECORDING):
+        need_regular(path)
+        own = RECORDED if path.suffix.lower() == RECORDING else str(frontend_of(path))
+        if frontend not in (None, own) and (own, frontend) != ("onnx", AS_GRAPH):
+            raise UserError(
+                f"a {path.suffix} file is read by the {own} frontend", text,
+                f"drop --frontend {frontend}",
+            )  # fmt: skip
+        if sizes:
+            raise UserError(
+                f"{', '.join(sizes)} cannot be set for a file", text, "export it at that size"
+            )
+        return Spec(text, "pt2" if own == "torch" else own, frontend or own, {}, trust)
+    if is_saved_model(path):
+        return Spec(text, "saved_model", "tensorflow", {}, trust)
+    if _FUNCTION.match(text):
+        if frontend not in (None, *OF_FUNCTIONS):
+            raise UserError(
+                "a Python function is read as what it returns, of torch or of JAX", text,
+                f"drop --frontend {frontend}",
+            )  # fmt: skip
+        return Spec(text, "function", frontend or OF_FUNCTIONS[0], sizes, trust)
+    from sample_models.catalogue import CATALOGUE
+
+    if text in CATALOGUE:
+        if frontend not in (None, "torch", "onnx", AS_GRAPH):
+            raise UserError(f"the samples are no programs of {frontend}", text,
+                            "choose --frontend torch, onnx or onnx-passes")  # fmt: skip
+        return Spec(text, "sample", frontend or "torch", sizes, trust)
+    files = ".onnx, .pt2, .keras or .mlir file"
+    if path.exists():
+        raise UserError("this is no model file", text, f"give a {files}, or a .run to open")
+    listed = f"a sample ({', '.join(CATALOGUE)}), a {files}, a SavedModel's folder, or "
+    listed += "package.module:function"
+    raise UserError(
+        f"no model is called {text!r}", "MODEL", nearest(text, CATALOGUE, f"give {listed}")
+    )
