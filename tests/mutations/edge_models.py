@@ -167,7 +167,8 @@ def nearly_one_hot():
         row, column = torch.arange(5), torch.arange(3)
         return ((i[:, None] == row + 1).float(), (i[:, None] == 2 * row).float(),
                 (i[None, :] == column[:, None]).float(), (i[:, None] != row).float(),
-                torch.where(i[:, None] == row, x, 2 * x).sum(1))  # fmt: skip
+                torch.where(i[:, None] == row, x, 2 * x).sum(1),
+                (i[:, None, None].expand(3, 4, 4) == row[None, :4, None]).float())  # fmt: skip
 
     return run, (torch.tensor([2, 0, 3]), drawn(3, 5))
 
