@@ -25,7 +25,7 @@ MODELS = ("resnet50", "bert-base", "gpt2", "resnet18-training")
 _PROGRAM = """
 import json, sys, time
 name, check = sys.argv[1], sys.argv[2] == "1"
-from core_compiler.compiler import Options
+from core_compiler.driver.compilation import Options
 if name.endswith("-training"):
     import core_compiler as cc
     from core_compiler.training.data import Data

@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def _compiled(name: str, architecture: str) -> Any:
-    from core_compiler.compiler import Options
+    from core_compiler.driver.compilation import Options
     from workbench.model import jobs, models
     from workbench.model.spec import read_spec
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, tensor
 from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ops.builder import Builder
@@ -121,7 +121,7 @@ def _spread(b: Builder, x: Value, columns: int) -> Value:
 
 def record(path: Path, ops: int, long: bool = False) -> None:
     """Compile such a model as far as all targets share and record it at ``path``."""
-    made = compiler.start(module(ops, long))
+    made = compilation.start(module(ops, long))
     with Recorder(path) as recorder:
         made.tell(recorder, model=f"generated-{ops}{'-long' if long else ''}")
         made.observer = recorder

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.runtime.profiler import Timing
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "sample_models" / "recordings"
@@ -49,7 +49,7 @@ def record(
     and results; ``torch_us`` is None where ``torch`` says why.  ``roofline_us`` is what the machine
     model predicts at least: the sum over launches of compulsory work under the device's limits.
     """
-    from core_compiler.compiler import Options
+    from core_compiler.driver.compilation import Options
     from core_compiler.kernels.reference.digest import digest
     from workbench.model import jobs, models
 

@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _attempt(lifetimes, planner, options, limit):
-    from core_compiler.errors import UserError
+    from core_compiler.support.errors import UserError
 
     effort = Effort(seconds=options.seconds)
     if options.fit:

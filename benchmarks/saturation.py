@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler import targets
-from core_compiler.errors import InternalError
+from core_compiler.driver.stage import module_figures
 from core_compiler.ir import Module, Rewriter
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.decompose import Decompose
@@ -39,8 +39,8 @@ from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.rules import apply_rules
 from core_compiler.passes.saturation import Saturate, live, rules_of
 from core_compiler.passes.saturation.prices import total
-from core_compiler.pipelines import meaning
-from core_compiler.stage import module_figures
+from core_compiler.pipelines.pipeline import meaning
+from core_compiler.support.errors import InternalError
 
 INSTEAD = (
     EliminateDeadCode(), Saturate(), Decompose(), Recompose(), FoldBatchNorm(), FoldConstants(),

@@ -17,13 +17,13 @@ __version__ = "0.1.0"
 
 #: Names that are imported when they are first used: the package itself costs nothing.
 _NAMES = {
-    "compile": "core_compiler.session",
-    "show": "core_compiler.session",
-    "Compilation": "core_compiler.compiler",
-    "Options": "core_compiler.compiler",
-    "PipelineEdit": "core_compiler.pipelines",
+    "compile": "core_compiler.driver.session",
+    "show": "core_compiler.driver.show",
+    "Compilation": "core_compiler.driver.compilation",
+    "Options": "core_compiler.driver.compilation",
+    "PipelineEdit": "core_compiler.pipelines.pipeline",
     "Training": "core_compiler.training.config",
-    "UserError": "core_compiler.errors",
+    "UserError": "core_compiler.support.errors",
 }
 __all__ = [
     "Compilation", "Options", "PipelineEdit", "Training", "UserError", "compile", "show",

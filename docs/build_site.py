@@ -20,8 +20,9 @@ ELSEWHERE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md
 #: The Python reference: page -> title and modules.
 API = {
     "core_compiler": ("Compile, execute, look", (
-        "core_compiler", "core_compiler.session", "core_compiler.compiler", "core_compiler.stage",
-        "core_compiler.pipelines", "core_compiler.errors")),
+        "core_compiler", "core_compiler.driver.session", "core_compiler.driver.compilation",
+        "core_compiler.driver.stage",
+        "core_compiler.pipelines.pipeline", "core_compiler.support.errors")),
     "training": ("Training", (
         "core_compiler.training.config", "core_compiler.training.fit",
         "core_compiler.training.step", "core_compiler.training.losses",

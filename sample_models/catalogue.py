@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 if TYPE_CHECKING:
     import torch

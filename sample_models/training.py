@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from sample_models.catalogue import Built
 
 #: Examples of a seeded data set.

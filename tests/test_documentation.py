@@ -103,6 +103,6 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing_from_outside(tmp_
         text = sheet.read_text(encoding="utf-8")
         outside = re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"']+", text)
         assert outside == [], sheet
-    assert "class core_compiler.compiler.Compilation" in re.sub(
+    assert "class core_compiler.driver.compilation.Compilation" in re.sub(
         r"<[^>]+>", "", (out / "api" / "core_compiler.html").read_text(encoding="utf-8")
     )

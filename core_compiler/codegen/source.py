@@ -22,11 +22,11 @@ from core_compiler.codegen.expressions import (
     vector_code,
     wrap,
 )
-from core_compiler.errors import InternalError, one_line
 from core_compiler.ir import Block, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
 from core_compiler.kernels.ops import access, count_operand, element, is_pure, lane_axis
+from core_compiler.support.errors import InternalError, one_line
 
 #: The entry of every generated module.
 SYMBOL = "kernel"

@@ -25,13 +25,13 @@ from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.remembered import Remembered
 from core_compiler.debug.wide import Wide, moved_by_an_ulp, nudged, rerounded, widened
-from core_compiler.errors import InternalError
 from core_compiler.ir import Op, Rewrite, TensorType, Value, WeightStore, attributes_key
 from core_compiler.ir.kinds import CONSTANTS, MEANING_IN_REGION
 from core_compiler.ir.rewriter import stable_topological
 from core_compiler.ir.weights import array_digest
 from core_compiler.ops.base import REGISTRY, cost, definition
 from core_compiler.passes.base import CONTROL_FLOW
+from core_compiler.support.errors import InternalError
 
 #: Seconds that a stage's tries may take beyond a part of what its checks have taken.
 LEAST_SECONDS, PART = 1.0, 0.25
@@ -405,7 +405,7 @@ class Pair:
         return {**self.fixed, **made}
 
     def _exact(self, class_: str, given) -> Fault | None:
-        from core_compiler.debug.check import differing, same_bits
+        from core_compiler.debug.bits import differing, same_bits
 
         old, new = self._both(given)
         for (value, _), want, got in zip(self.values, old, new, strict=True):

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import as_numpy, to_torch
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import VAGUE, worst
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module
+from core_compiler.support.arrays import as_numpy, to_torch
+from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.training import losses
 from core_compiler.training.optimizers import Lion, Optimizer
 from core_compiler.training.roles import Roles

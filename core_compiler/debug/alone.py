@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.check import same_bits
+from core_compiler.debug.bits import same_bits
 from core_compiler.debug.equal_elements import are_ties, finder
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import FURTHER, Evidence, Judgement, judge
 from core_compiler.debug.wide import Wide, nudged, widened
-from core_compiler.errors import InternalError
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.framework import InF64, Iteration
 from core_compiler.ir.kinds import CONSTANTS
@@ -27,6 +26,7 @@ from core_compiler.ops.base import TypeRuleError, cost, definition
 from core_compiler.ops.builder import decomposed
 from core_compiler.ops.reduction import SCANS
 from core_compiler.passes.base import CONTROL_FLOW
+from core_compiler.support.errors import InternalError
 
 #: Bytes of results that are kept for ops that are the same on the same arrays.
 KEPT = 1 << 26

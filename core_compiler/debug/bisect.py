@@ -22,18 +22,18 @@ from core_compiler.debug.judge import Judge, Made, described
 from core_compiler.debug.kernels import KernelCheck
 from core_compiler.debug.launch_cases import first_launches
 from core_compiler.debug.steps import BadStep, first_bad_step
-from core_compiler.errors import (
+from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
+from core_compiler.ir.events import CheckRecord
+from core_compiler.ir.rewriter import Budget
+from core_compiler.ir.verifier import verify
+from core_compiler.passes.base import PassContext, run_pass
+from core_compiler.support.errors import (
     CANNOT_HERE,
     InternalError,
     PassRaised,
     PassTimeout,
     UserError,
 )
-from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
-from core_compiler.ir.events import CheckRecord
-from core_compiler.ir.rewriter import Budget
-from core_compiler.ir.verifier import verify
-from core_compiler.passes.base import PassContext, run_pass
 
 #: How a fault was seen.
 RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from core_compiler.arrays import strided
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.memory import loops
-from core_compiler.errors import InternalError
 from core_compiler.ir import BufferType, Module, Op, Value, as_array
 from core_compiler.passes.bufferize import LOOP, OVER, REPEAT, TEST
+from core_compiler.support.arrays import strided
+from core_compiler.support.errors import InternalError
 
 Seen = Callable[[Value, np.ndarray], None]
 

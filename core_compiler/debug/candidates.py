@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from core_compiler.debug.check import same_bits
+from core_compiler.debug.bits import same_bits
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.parts import bare_facts, differentiated, settled, step_results
 from core_compiler.debug.recipes import RECIPES

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.check import same_bits
-from core_compiler.errors import UserError
+from core_compiler.debug.bits import same_bits
 from core_compiler.runtime.shards import Shards
+from core_compiler.support.errors import UserError
 from core_compiler.training.roles import STATE
 from core_compiler.training.step import TrainingStep, shard_of
 

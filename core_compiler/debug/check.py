@@ -15,37 +15,16 @@ from typing import Any
 import numpy as np
 
 from core_compiler.debug.adversarial import ALGEBRA, LEAST_SECONDS, MOVED, PART, Adversary, Pair
+from core_compiler.debug.bits import differing, same_bits
 from core_compiler.debug.buffers import contents
 from core_compiler.debug.claims import check_claim
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.metric import distance
 from core_compiler.debug.results import counting
-from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import BufferType, Module, Op, OpaqueType, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.replay import differences, unproven
-
-
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays are bitwise equal under the contract (any NaN equals any NaN)."""
-    if a is b:
-        return True
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return not np.any(differing(a, b))
-
-
-def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Elementwise: whether the bits differ (NaN payloads aside)."""
-    bits = np.dtype(f"u{a.dtype.itemsize}") if a.dtype.itemsize in (1, 2, 4, 8) else None
-    if bits is None or a.dtype.kind == "c":
-        return a != b
-    # (ascontiguousarray gives rank-0 arrays an axis; reshape takes it away again)
-    a, b = (np.ascontiguousarray(x).reshape(x.shape) for x in (a, b))
-    unequal = a.view(bits) != b.view(bits)
-    if a.dtype.kind in "biu":
-        return unequal
-    return unequal & ~(np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64)))
+from core_compiler.support.errors import InternalError, UserError
 
 
 def worst_error(old: np.ndarray, new: np.ndarray) -> tuple[float, tuple[int, ...]]:

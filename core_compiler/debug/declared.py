@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from core_compiler.debug import hurtful
-from core_compiler.debug.check import differing, same_bits
+from core_compiler.debug.bits import differing, same_bits
 from core_compiler.debug.elementary import KIND
 from core_compiler.ir import Module, Op, TensorType, Value, tensor
 from core_compiler.ir.events import CheckRecord

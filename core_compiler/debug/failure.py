@@ -30,7 +30,6 @@ from core_compiler.debug.bisect import (
 )
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.judge import Judge, Made
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Rewrite, Value
 from core_compiler.ir.claims import Formula, Gradient
 from core_compiler.ir.events import CheckRecord, Diagnostic
@@ -38,7 +37,8 @@ from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import LevelRules, verify
 from core_compiler.ops.base import cost
 from core_compiler.passes.base import Pass, PassContext, run_pass
-from core_compiler.pipelines import Step
+from core_compiler.pipelines.pipeline import Step
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: Kinds of failure that the numbers show: they need inputs.
 NUMBERS = frozenset({CHECKED, END_TO_END, EXECUTED})

@@ -19,10 +19,10 @@ import numpy as np
 from core_compiler.debug.evaluate import Recorded
 from core_compiler.debug.metric import distance
 from core_compiler.debug.wide import Wide, widened
-from core_compiler.errors import InternalError
 from core_compiler.ir import Rewrite, Value
 from core_compiler.ir.claims import Formula
 from core_compiler.ir.events import CheckRecord
+from core_compiler.support.errors import InternalError
 
 #: How far both sides may be apart in f64, of the largest value.
 TOLERANCE = 1e-9

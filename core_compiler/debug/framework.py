@@ -29,7 +29,7 @@ from core_compiler.debug.alone import (
     nth,
     random_values,
 )
-from core_compiler.debug.check import same_bits
+from core_compiler.debug.bits import same_bits
 from core_compiler.debug.draws import unlike
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import Distance, distance, largest

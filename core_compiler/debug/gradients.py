@@ -39,13 +39,13 @@ import numpy as np
 
 from core_compiler.debug.evaluate import Recorded
 from core_compiler.debug.wide import Wide, widened
-from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import Block, Op, Rewrite, TensorType, Value, attributes_key
 from core_compiler.ir.claims import Gradient
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ops.base import cost
 from core_compiler.runtime.cache_folder import CacheFolder, default_root
 from core_compiler.runtime.kernel_cache import digest_of
+from core_compiler.support.errors import InternalError, UserError
 
 #: How far both sides may be apart, of the norm of the terms that are added up.
 SLOPE = 1e-6

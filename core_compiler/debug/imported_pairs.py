@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import TensorType, Value, as_array
 from core_compiler.onnx_level.dialect import constant
 from core_compiler.onnx_level.evaluate import imported
+from core_compiler.support.errors import InternalError
 
 if TYPE_CHECKING:
     from core_compiler.debug.adversarial import Pair

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
-from core_compiler.debug.check import SEEDS, Checker, differing, same_bits
+from core_compiler.debug.bits import differing, same_bits
+from core_compiler.debug.check import SEEDS, Checker
 from core_compiler.debug.claims import check_carried
 from core_compiler.debug.facts import (
     broken,
@@ -44,7 +45,6 @@ from core_compiler.debug.metric import Distance, distance, epsilon, largest, mas
 from core_compiler.debug.results import counting, matched, reference
 from core_compiler.debug.steps import check_schedules
 from core_compiler.debug.wide import Wide, moved_by_an_ulp, nudged, rerounded, widened
-from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import Function, Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
@@ -53,6 +53,7 @@ from core_compiler.kernels.reference.collective import tree_sum
 from core_compiler.kernels.schedules.steps import Scheduled, Step
 from core_compiler.runtime.device import Executable, Unending
 from core_compiler.runtime.shards import Shards
+from core_compiler.support.errors import InternalError, UserError
 
 #: How many times the import's error against f64 a stage's may be.
 GROWTH = 4.0

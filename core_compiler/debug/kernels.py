@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import strided
-from core_compiler.debug.check import differing, numbers, same_bits, worst_error
+from core_compiler.debug.bits import differing, same_bits
+from core_compiler.debug.check import numbers, worst_error
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.ir import Module, Op, Value, as_array
 from core_compiler.ir.events import CheckRecord
@@ -29,6 +29,7 @@ from core_compiler.passes.bufferize import (
     TEST,
     VIEW,
 )
+from core_compiler.support.arrays import strided
 
 ALIGNMENT = 64
 

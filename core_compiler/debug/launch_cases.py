@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import strided
 from core_compiler.debug import hurtful
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.extents import (
@@ -28,6 +27,7 @@ from core_compiler.kernels.abi import buffer_arguments, index_arguments
 from core_compiler.kernels.interpreter import KernelFault, interpret
 from core_compiler.kernels.ops import element
 from core_compiler.passes.bufferize import OVER
+from core_compiler.support.arrays import strided
 
 #: What numbers a case is of, besides seeded random floats and the integers 0 and 1, as people are
 #: told.

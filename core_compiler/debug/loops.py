@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.check import differing, same_bits
+from core_compiler.debug.bits import differing, same_bits
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.extents import only_parallel, read_extents, whole
 from core_compiler.debug.launch_cases import (

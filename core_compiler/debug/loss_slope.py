@@ -16,11 +16,11 @@ import numpy as np
 
 from core_compiler.debug.gradients import SEED, met_often, replaces
 from core_compiler.debug.wide import Wide, widened
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Module, Op, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.weights import WeightStore
 from core_compiler.ops.builder import Builder
+from core_compiler.support.errors import InternalError
 from core_compiler.training.roles import Roles
 
 #: Steps along a direction in which every parameter moves by about its own size.

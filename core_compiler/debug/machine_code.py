@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.check import differing, numbers, same_bits, worst_error
-from core_compiler.debug.execute_apart import Ended, Unable, execute
+from core_compiler.debug.bits import differing, same_bits
+from core_compiler.debug.check import numbers, worst_error
+from core_compiler.debug.isolated_execution import Ended, Unable, execute
 from core_compiler.debug.kernels import KernelCheck
 from core_compiler.debug.launch_cases import LaunchCase, cases, first_launches
 from core_compiler.debug.remembered import Remembered

@@ -6,11 +6,11 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Op, Rewriter
 from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.base import Scene
 from core_compiler.passes.rules import MOVES, Either, Match, Node, Rule, view_of
+from core_compiler.support.errors import UserError
 
 
 @dataclass(frozen=True)

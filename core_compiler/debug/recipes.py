@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.check import same_bits
+from core_compiler.debug.bits import same_bits
 from core_compiler.ir import DType, TensorType, tensor
 from core_compiler.ir.parser import parse_type
 

@@ -12,10 +12,10 @@ from weakref import ref
 
 from core_compiler import passes
 from core_compiler.debug.trails import Changes, Index
-from core_compiler.errors import UserError
 from core_compiler.ir import Op, Rewrite, Value
 from core_compiler.ir.text import value_names
 from core_compiler.passes.base import Pass
+from core_compiler.support.errors import UserError
 
 
 class Stages:

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.check import same_bits, worst_error
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.check import worst_error
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.extents import whole
 from core_compiler.debug.launch_cases import LaunchCase, cases, first_launches, states

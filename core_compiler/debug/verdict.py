@@ -35,7 +35,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from core_compiler.debug.check import ALGEBRA, SEEDS, same_bits
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.check import ALGEBRA, SEEDS
 from core_compiler.debug.metric import Distance, distance, epsilon, largest, masks
 
 #: How many times the other's error against f64 ours may be.

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module, Op, Rewrite
 from core_compiler.kernels.reference.difference import first_element
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines import PipelineEdit, Step, arrange, first_of, said_of
+from core_compiler.pipelines.pipeline import PipelineEdit, Step, arrange, first_of, said_of
+from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.training.data import for_step
 from core_compiler.training.diverge import Difference, diverge, part
 from core_compiler.training.probes import source

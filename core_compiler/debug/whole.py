@@ -17,16 +17,17 @@ from core_compiler.debug.alone import (
     random_values,
     terms,
 )
-from core_compiler.debug.check import SEEDS, same_bits
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.check import SEEDS
 from core_compiler.debug.equal_elements import are_ties, finder
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import EACH_ULPS, MARGIN, VAGUE, Evidence, Judgement, judge
 from core_compiler.debug.wide import Wide, widened
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Module, Op
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ops.base import TypeRuleError
+from core_compiler.support.errors import InternalError
 
 #: What evaluating an import raises where one of its ops has no reference, or none in f64.
 _NO_MEANING = (InternalError, KeyError, TypeRuleError)

@@ -16,12 +16,12 @@ from weakref import finalize
 from core_compiler.debug import fusions, patterns
 from core_compiler.debug.stages import Stages
 from core_compiler.debug.trails import HOLDERS, Place, key, parts
-from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Op, Rewriter, Value
 from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.base import Pass, Scene
 from core_compiler.passes.grouping import Fusion, family, feeder, is_copied
 from core_compiler.passes.rules import Rule
+from core_compiler.support.errors import UserError, nearest
 
 #: The conditions by which a fusion says what pairs it is about.
 ABOUT = frozenset({"elementwise ops", "a product and its epilogue", "reductions"})
@@ -75,10 +75,10 @@ def why_not(
     in pass order, and its answer; [] where none is about such ops.
 
     ``recording_or_stages``: a :class:`~core_compiler.record.Recording`, a
-    :class:`~core_compiler.compiler.Compilation`, or the latter's stages.  Ops are ops of the stage
-    (members of a group too) or, of a recording, their ids.  ``rule`` is a rule's or a pass's name,
-    or a part of one.  ``claims`` says what the target executes whole (a compilation knows it).
-    UserError where the stage has no such op or nothing is called ``rule``.
+    :class:`~core_compiler.driver.compilation.Compilation`, or the latter's stages.  Ops are ops of
+    the stage (members of a group too) or, of a recording, their ids.  ``rule`` is a rule's or a
+    pass's name, or a part of one.  ``claims`` says what the target executes whole (a compilation
+    knows it). UserError where the stage has no such op or nothing is called ``rule``.
     """
     return _asker(recording_or_stages, claims).ask(stage, first_op, second_op, rule)
 

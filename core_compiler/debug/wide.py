@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import widened
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import epsilon
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, DType, Module, Op, TensorType, Value, dtype
 from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ops.base import TypeRuleError, definition, infer
 from core_compiler.ops.builder import decomposed
 from core_compiler.passes.base import CONTROL_FLOW
+from core_compiler.support.arrays import widened
+from core_compiler.support.errors import InternalError
 
 F64 = dtype("f64")
 #: Bytes of what is kept of one node's import.

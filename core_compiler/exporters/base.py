@@ -16,8 +16,8 @@ from typing import IO
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, FrontendNode, Module, Op, Value
+from core_compiler.support.errors import UserError
 
 #: Places that a message names of one gap.
 SHOWN = 3

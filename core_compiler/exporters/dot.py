@@ -12,11 +12,11 @@ import subprocess
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, Module, Op, TensorType, Value
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.markup import escape
+from core_compiler.support.errors import UserError
 
 #: More ops than this are not drawn: `dot` takes minutes on long edges, and nobody reads it.
 MAX_OPS = 300

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Module
 from core_compiler.ir.markup import MOST, PRE, bundle, code, escape
 from core_compiler.ir.unified import AFTER, BEFORE, GAP, unified
+from core_compiler.support.errors import UserError
 
 #: Ops that are drawn at most.
 DRAWN = 40

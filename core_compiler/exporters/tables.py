@@ -22,8 +22,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.record.tables import BATCH, BOOLEAN, INTEGER, REAL, TEXT, Table
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: Rows of one group of a Parquet file.
 GROUP = 30 * BATCH

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError, one_line
 from core_compiler.ir import Dense, FrontendNode, Module, Resource
 from core_compiler.ir.framework import Nodes
 from core_compiler.ops.positions import Positions
+from core_compiler.support.errors import UserError, one_line
 
 #: Elements of an array that an import makes because a model declares a size: positions, weights
 #: of windows, matrices of transforms.

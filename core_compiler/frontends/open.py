@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import numbers, to_torch
-from core_compiler.errors import UserError
 from core_compiler.frontends import stand_ins, text
 from core_compiler.frontends.base import Imported, is_saved_model
 from core_compiler.ir import Module, tensor
-from core_compiler.regular_files import need_regular
+from core_compiler.support.arrays import numbers, to_torch
+from core_compiler.support.errors import UserError
+from core_compiler.support.regular_files import need_regular
 
 #: The frontend that reads a model file, by the file's ending.  One of ``.mlir`` may also hold our
 #: own IR: then it is ``ir``.

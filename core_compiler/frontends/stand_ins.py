@@ -13,9 +13,9 @@ from math import prod
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value
 from core_compiler.ir.weights import array_digest
+from core_compiler.support.errors import UserError
 
 #: Elements of all weights, and of all inputs, that are made up for one model: 2 GB of f32.
 MADE_UP = 1 << 29

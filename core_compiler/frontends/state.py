@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.loop_trips import number_trips
 from core_compiler.frontends.random_numbers import ITERATION, SEED, Draws
 from core_compiler.ir import Block, Function, Op, Origin, Value, tensor
 from core_compiler.ops.builder import Builder
+from core_compiler.support.errors import UserError
 
 
 class State:

@@ -11,13 +11,13 @@ import hashlib
 import re
 from pathlib import Path
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.stand_ins import filled
 from core_compiler.ir import WeightStore
 from core_compiler.ir.parser import parse
 from core_compiler.ir.types import TensorType
-from core_compiler.regular_files import open_regular, read_regular
+from core_compiler.support.errors import UserError
+from core_compiler.support.regular_files import open_regular, read_regular
 
 #: Ops of a text that is read, and bytes of one without the weights at its end.
 OPS = 500_000

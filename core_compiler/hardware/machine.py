@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir.types import DTYPES
+from core_compiler.support.errors import UserError
 
 SOURCES = ("datasheet", "paper", "measured", "detected", "estimate", "default")
 

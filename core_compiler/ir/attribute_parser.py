@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir.attributes import Dense, Resource
 from core_compiler.ir.literals import dense_bytes, unquoted
 from core_compiler.ir.tokens import Tokens, shown
@@ -23,6 +22,7 @@ from core_compiler.ir.types import (
     vector,
 )
 from core_compiler.ir.weights import WeightStore
+from core_compiler.support.errors import UserError
 
 _NUMBER = re.compile(r"-?\d").match
 _IDENTIFIER = re.compile(r"[A-Za-z_]").match

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core_compiler.errors import InternalError
 from core_compiler.ir.claims import Claim
 from core_compiler.ir.core import Block, Op, Value
 from core_compiler.ir.origin import Origin
+from core_compiler.support.errors import InternalError
 
 
 @dataclass(frozen=True, eq=False, slots=True)

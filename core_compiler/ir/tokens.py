@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from core_compiler.errors import UserError
 from core_compiler.ir.literals import unquoted
+from core_compiler.support.errors import UserError
 
 _Item = TypeVar("_Item")
 

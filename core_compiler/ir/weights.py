@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir.attributes import INLINE_BYTES, Dense, Resource, dense
 from core_compiler.ir.types import dtype, tensor
+from core_compiler.support.errors import UserError
 
 
 def array_digest(array: np.ndarray) -> str:

@@ -22,8 +22,8 @@ import numba
 import numpy as np
 from numba.core import caching
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 if numba.config.USING_SVML:  # Numba was imported, with SVML found, before this module
     numba.config.USING_SVML = False

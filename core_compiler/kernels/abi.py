@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels.ops import SHARED_OUT, is_pure
+from core_compiler.support.errors import InternalError
 
 #: Alignment of scratch buffers, in bytes.
 ALIGN = 64

@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import contextmanager
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, DType, Function, Op, Value, dtype, vector
 from core_compiler.ir.types import INDEX, Dim, buffer, row_major
 from core_compiler.kernels.ops import KERNEL_OPS, result_types
+from core_compiler.support.errors import InternalError
 
 _INDEX_FOLD: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,

@@ -3,8 +3,8 @@ what each version changed)."""
 
 from __future__ import annotations
 
-from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.support.errors import UserError
 
 
 def need_current(version: object, what: str, where: str, use: str = "read") -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import strided
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
 from core_compiler.kernels.ops import SPREAD, access, count_operand, element, lane_axis
+from core_compiler.support.arrays import strided
+from core_compiler.support.errors import InternalError
 
 
 class KernelFault(InternalError):

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.kernels.emission import Emitter
@@ -30,6 +29,7 @@ from core_compiler.kernels.hooks import (
 )
 from core_compiler.kernels.planning import Plan, make_plan
 from core_compiler.kernels.pull import CannotLower
+from core_compiler.support.errors import InternalError
 
 __all__ = [
     "CannotLower", "Constant", "Contraction", "Convolution", "Custom", "Elementwise", "Hook",

@@ -48,9 +48,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import BufferType, DType, Op, Type, VectorType, dtype, vector
 from core_compiler.ir.types import INDEX, IndexType, buffer
+from core_compiler.support.errors import InternalError
 
 BOOL = dtype("i1")
 LOOPS = ("sequential", "parallel", "vector", "unrolled", "block", "thread")

@@ -8,8 +8,8 @@ of 2 and 4 bits have no arithmetic; a value of theirs travels as its code in an 
 
 from __future__ import annotations
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import DType
+from core_compiler.support.errors import InternalError
 
 #: kernel op -> primitive, where the names differ, for floats.
 _FLOAT = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels.ops import SPREAD, KernelTypeError, access, result_types
+from core_compiler.support.errors import InternalError
 
 
 class KernelError(InternalError):

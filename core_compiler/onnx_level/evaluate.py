@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import InternalError, UserError
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.frontends.onnx.table import FOLDED_WORK, work_of
 from core_compiler.ir import (
@@ -41,6 +40,7 @@ from core_compiler.onnx_level.dialect import (
 )
 from core_compiler.onnx_level.write import write
 from core_compiler.ops.base import evaluate_block
+from core_compiler.support.errors import InternalError, UserError
 
 
 class Held(tuple):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.base import Unsupported, refuse
 from core_compiler.frontends.onnx.origins import LISTING, describe, scope_of
 from core_compiler.frontends.onnx.reading import (
@@ -46,6 +45,7 @@ from core_compiler.onnx_level.dialect import (
     type_of,
 )
 from core_compiler.onnx_level.legality import complaint
+from core_compiler.support.errors import UserError
 
 
 def read_file(path: Path | str) -> Module:

@@ -17,8 +17,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from core_compiler import apart
-from core_compiler.errors import one_line
+from core_compiler.support import subprocesses
+from core_compiler.support.errors import one_line
 
 #: Bytes that an inference may take: at least, and for each of the model without its weights.
 MEMORY, MEMORY_A_BYTE = 1 << 28, 16
@@ -45,7 +45,7 @@ class _Child:
         with self._lock:
             process = self._process
             if process is None or process.poll() is not None or self._owner != os.getpid():
-                process = self._process = apart.start(__name__)
+                process = self._process = subprocesses.start(__name__)
                 self._owner = os.getpid()
             assert process.stdin is not None and process.stdout is not None
             try:
@@ -98,7 +98,7 @@ def main() -> None:
     while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
         size = _LENGTH.unpack(head)[1]
         model = stream.read(size)
-        apart.hold_to(MEMORY + MEMORY_A_BYTE * size, SECONDS + SECONDS_A_MIB * (size >> 20))
+        subprocesses.hold_to(MEMORY + MEMORY_A_BYTE * size, SECONDS + SECONDS_A_MIB * (size >> 20))
         try:
             made: Any = onnx.shape_inference.infer_shapes(model, data_prop=True)
             kind, said = _FOUND, made if isinstance(made, bytes) else made.SerializeToString()

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.onnx.reading import STORED
 from core_compiler.ir import (
     Block,
@@ -40,6 +39,7 @@ from core_compiler.onnx_level.dialect import (
     schema_of,
     spelled,
 )
+from core_compiler.support.errors import UserError
 
 #: A model file with more bytes of tensors has them in a file beside it (protobuf reads 2 GiB).
 MOST_INSIDE = 1 << 30

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, DType, Op, TensorType, Type, Value, as_array, dtype
 from core_compiler.ir.verifier import where_of
 from core_compiler.ir.weights import WeightStore
+from core_compiler.support.errors import InternalError
 
 
 class TypeRuleError(Exception):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Op, Origin, Value, WeightStore, dtype, tensor
 from core_compiler.ops.base import definition, infer
+from core_compiler.support.errors import InternalError
 
 
 class Builder:

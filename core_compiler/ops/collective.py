@@ -8,12 +8,12 @@ come back are added up.  A module evaluated alone sees every shard hold the same
 
 from __future__ import annotations
 
-from core_compiler import lazy
 from core_compiler.ir import tensor
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import FLOATS, INTEGERS, need, need_dtype
+from core_compiler.support import lazy_module
 
-collective = lazy.module("core_compiler.kernels.reference.collective")
+collective = lazy_module.module("core_compiler.kernels.reference.collective")
 
 #: Most shards of one batch.
 MOST = 1024

@@ -7,7 +7,6 @@ or, where they have 64 bits, in their own dtype; one rounding to the result's dt
 
 from __future__ import annotations
 
-from core_compiler import lazy
 from core_compiler.ir import DType, tensor
 from core_compiler.ir.types import DTYPES
 from core_compiler.ops import dims
@@ -25,8 +24,9 @@ from core_compiler.ops.rules import (
     show,
     without,
 )
+from core_compiler.support import lazy_module
 
-contraction = lazy.module("core_compiler.kernels.reference.contraction")
+contraction = lazy_module.module("core_compiler.kernels.reference.contraction")
 
 ARITHMETIC = tuple(d for d in DTYPES.values() if d is not BOOL)
 ACCUMULATE = Attr(

@@ -6,10 +6,10 @@ read values of the blocks around it.  ``core.group`` is isolated: it sees its ar
 
 from __future__ import annotations
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Op
 from core_compiler.ops.base import Attr, OpDef, agrees, cost, declare
 from core_compiler.ops.rules import BOOL, need, need_dtype, need_rank
+from core_compiler.support.errors import InternalError
 
 
 def _need_arguments(region: str, block: Block, types) -> None:

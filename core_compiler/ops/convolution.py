@@ -7,7 +7,6 @@ terms: fma(+0, w, acc).
 
 from __future__ import annotations
 
-from core_compiler import lazy
 from core_compiler.ir import tensor
 from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
@@ -22,8 +21,9 @@ from core_compiler.ops.rules import (
     refuse,
     window_size,
 )
+from core_compiler.support import lazy_module
 
-convolution = lazy.module("core_compiler.kernels.reference.convolution")
+convolution = lazy_module.module("core_compiler.kernels.reference.convolution")
 
 _SPATIAL = {
     "strides": Attr(tuple, doc="step of the window on each spatial axis"),

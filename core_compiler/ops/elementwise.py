@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from core_compiler import lazy
 from core_compiler.ir import DType
 from core_compiler.ir.types import DTYPES
 from core_compiler.ops.base import Attr, OpDef, declare
@@ -26,9 +25,10 @@ from core_compiler.ops.rules import (
     need_same_dtype,
     need_same_shape,
 )
+from core_compiler.support import lazy_module
 
-dtypes = lazy.module("core_compiler.kernels.reference.dtypes")
-elementwise = lazy.module("core_compiler.kernels.reference.elementwise")
+dtypes = lazy_module.module("core_compiler.kernels.reference.dtypes")
+elementwise = lazy_module.module("core_compiler.kernels.reference.elementwise")
 
 SIGNED_NUMBERS = FLOATS + SIGNED
 ANY = tuple(DTYPES.values())

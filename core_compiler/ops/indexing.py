@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 
-from core_compiler import lazy
 from core_compiler.ir import tensor
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
@@ -28,8 +27,9 @@ from core_compiler.ops.rules import (
     need_static,
     show,
 )
+from core_compiler.support import lazy_module
 
-scatter = lazy.module("core_compiler.kernels.reference.scatter")
+scatter = lazy_module.module("core_compiler.kernels.reference.scatter")
 
 MODE = Attr(
     str,

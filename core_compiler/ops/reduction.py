@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from core_compiler import lazy
 from core_compiler.ir import DType, tensor
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import in_f32, others, size_of, spread
@@ -21,9 +20,10 @@ from core_compiler.ops.rules import (
     need_dtype,
     without,
 )
+from core_compiler.support import lazy_module
 
-reduction = lazy.module("core_compiler.kernels.reference.reduction")
-scan = lazy.module("core_compiler.kernels.reference.scan")
+reduction = lazy_module.module("core_compiler.kernels.reference.reduction")
+scan = lazy_module.module("core_compiler.kernels.reference.scan")
 
 AXES = Attr(tuple, doc="the axes that vanish, ascending")
 ORDERS = Attr(

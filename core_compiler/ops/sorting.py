@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from core_compiler import lazy
 from core_compiler.ir import DType, tensor
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
@@ -15,8 +14,9 @@ from core_compiler.ops.rules import (
     need_dtype,
     replaced,
 )
+from core_compiler.support import lazy_module
 
-sort = lazy.module("core_compiler.kernels.reference.sort")
+sort = lazy_module.module("core_compiler.kernels.reference.sort")
 
 _AXIS = Attr(int, doc="the axis that is sorted")
 _DESCENDING = Attr(bool, False, "largest first; equals keep their order")

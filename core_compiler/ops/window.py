@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from core_compiler import lazy
 from core_compiler.ir import tensor
 from core_compiler.ops import dims
 from core_compiler.ops.base import Attr, OpDef, declare
@@ -16,8 +15,9 @@ from core_compiler.ops.rules import (
     need_shape,
     window_size,
 )
+from core_compiler.support import lazy_module
 
-window = lazy.module("core_compiler.kernels.reference.window")
+window = lazy_module.module("core_compiler.kernels.reference.window")
 
 _WINDOW = {
     "window": Attr(tuple, doc="size of the window on each spatial axis"),

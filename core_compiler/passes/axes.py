@@ -15,10 +15,10 @@ from math import prod
 
 import numpy as np
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Op, Value
 from core_compiler.ops.base import definition
 from core_compiler.passes.rules import MOVES, Match, Unfit, View
+from core_compiler.support.errors import InternalError
 
 #: The number of an axis, or a name and a number of one that the measuring value does not have.
 Of = int | tuple[str, int]

@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Block, Function, Module, Op, Rewrite, Rewriter
 from core_compiler.ir.events import Diagnostic
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.rewriter import Budget, RewriteLimit
 from core_compiler.ir.types import is_empty
+from core_compiler.support.errors import UserError, nearest
 
 #: Facts of a compile that begins above the tensor level: the example inputs, in order, and what the
 #: import made of the model (a ``frontends.base.Imported``).

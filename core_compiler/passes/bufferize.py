@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, BufferType, Op, Value, buffer
 from core_compiler.ir.conversion import Conversion
 from core_compiler.ir.types import ordered_strides, row_major
 from core_compiler.passes.base import Pass
 from core_compiler.passes.layouts import is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.support.errors import InternalError
 
 INPUT, OUTPUT, CONSTANT = "target.input", "target.output", "target.constant"
 ALLOC, VIEW, COPY = "target.alloc", "target.view", "target.copy"

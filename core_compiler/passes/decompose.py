@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Op, Rewriter
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import adopt
+from core_compiler.support.errors import InternalError
 
 
 def expand(op: Op, rewriter: Rewriter, weights) -> None:

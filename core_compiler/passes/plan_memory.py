@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core_compiler.errors import InternalError, UserError
 from core_compiler.passes.base import Pass
 from core_compiler.passes.bufferize import ALLOC
 from core_compiler.passes.find_lifetimes import Life, lifetimes
 from core_compiler.placement.planner import PLANNERS, plan
 from core_compiler.placement.problem import ALIGNMENT, Lifetime
 from core_compiler.placement.verify import verify
+from core_compiler.support.errors import InternalError, UserError
 
 #: A buffer begins at a multiple of so many bytes: a cache line, or the widest vector that a kernel
 #: moves at once where it takes the address for aligned (four f64 on a GPU).

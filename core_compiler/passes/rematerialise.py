@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Op, Origin, Rewriter, Value
 from core_compiler.ir.core import clone_block
 from core_compiler.ir.rewriter import RewriteLimit
@@ -19,6 +18,7 @@ from core_compiler.passes.base import Pass
 from core_compiler.passes.find_lifetimes import Life, live_peak, values_alive
 from core_compiler.passes.layouts import is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
+from core_compiler.support.errors import UserError
 
 
 @dataclass(frozen=True)

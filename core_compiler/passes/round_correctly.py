@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from core_compiler import lazy
-from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Op, Rewriter, WeightStore
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
@@ -19,8 +17,10 @@ from core_compiler.ops.rules import F32, F64
 from core_compiler.passes.base import Pass
 from core_compiler.passes.decompose import expand
 from core_compiler.passes.rules import Match, Rule, apply_rules, op
+from core_compiler.support import lazy_module
+from core_compiler.support.errors import UserError, nearest
 
-contract = lazy.module("core_compiler.kernels.functions")
+contract = lazy_module.module("core_compiler.kernels.functions")
 
 #: All functions of one operand that f32 arithmetic rounds more than once.
 NAMES = (

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Module, Op, Rewriter, Value, WeightStore
 from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.patterns import (
@@ -43,6 +42,7 @@ from core_compiler.passes.patterns import (
     views,
     wide,
 )
+from core_compiler.support.errors import InternalError
 
 __all__ = [  # the vocabulary of a table of rules
     "LEVELS", "MOVES", "Any_", "Check", "Const", "Either", "Match", "Node", "Rule", "Unfit", "View",

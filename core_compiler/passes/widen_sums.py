@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Op, Rewriter, Value
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F32, F64
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import adopt
+from core_compiler.support.errors import UserError
 
 #: What may cancel.
 SUMS = frozenset({"core.add", "core.sub"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from core_compiler.errors import InternalError
 from core_compiler.placement.problem import ALIGNMENT, Lifetime
+from core_compiler.support.errors import InternalError
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from core_compiler.errors import CANNOT_HERE, InternalError, UserError
 from core_compiler.placement import greedy, search
 from core_compiler.placement.problem import Arrays, Lifetime, Plan, arrays, live_bytes, lower_bound
 from core_compiler.placement.verify import verify
+from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
 #: Most buffers that the exact search takes (its memory grows with their square).
 SEARCH_LIMIT = 1500

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 #: Bytes: a cache line, and what the widest vector load likes best.
 ALIGNMENT = 64

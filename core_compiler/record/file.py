@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from core_compiler.errors import UserError
 from core_compiler.record import migrate, schema
-from core_compiler.regular_files import open_regular
+from core_compiler.support.errors import UserError
+from core_compiler.support.regular_files import open_regular
 
 #: What reading damaged or forged content can raise; all of it becomes one UserError.
 DAMAGE = (

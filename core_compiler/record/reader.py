@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir.core import Function, Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff, diff
 from core_compiler.ir.events import (
@@ -37,6 +36,7 @@ from core_compiler.record.loader import Loader
 from core_compiler.record.recorder import machine_id
 from core_compiler.record.schema import MAX_LENGTH, OF_TENSORS, VERSION
 from core_compiler.record.tables import Table, tables
+from core_compiler.support.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

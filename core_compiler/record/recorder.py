@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir.core import Function, Module, Op, Value
 from core_compiler.ir.events import (
     BufferRecord,
@@ -40,6 +39,7 @@ from core_compiler.record import schema
 from core_compiler.record.encoding import ids_json
 from core_compiler.record.file import RecordingFile, is_running
 from core_compiler.record.intern import Interner, clean
+from core_compiler.support.errors import UserError
 
 #: Progress is written at most this often (seconds).
 PROGRESS_INTERVAL = 0.2

@@ -10,13 +10,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir.core import Module, Op
 from core_compiler.ir.events import TimingRecord
 from core_compiler.record import schema
 from core_compiler.record.file import RecordingFile, is_running
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder, machine_id
+from core_compiler.support.errors import UserError
 
 Accept = Callable[[Mapping[str, Any]], None]
 

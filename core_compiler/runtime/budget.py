@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 #: Seconds that a command measures for where nobody says otherwise.
 SECONDS = 60.0

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 MANIFEST = "manifest.json"
 DEFAULT_LIMIT = 4 << 30

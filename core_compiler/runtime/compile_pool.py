@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.runtime import compile_worker
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: A kernel that compiles longer than this is given up, in seconds.
 TIME_LIMIT = 300

@@ -18,7 +18,7 @@ import time
 import traceback
 from typing import BinaryIO
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 #: A cache entry's files: what is loaded, and what people read of the way to it.
 OBJECT, INTERMEDIATE, ASSEMBLY = "kernel.o", "kernel.ir", "kernel.s"

@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from core_compiler.errors import InternalError, UserError
 from core_compiler.ir.types import dtype as find_dtype
 from core_compiler.runtime import memory
 from core_compiler.runtime.budget import TimeBudget
@@ -27,6 +26,7 @@ from core_compiler.runtime.limits import Limits, doubt, limits
 from core_compiler.runtime.program import Exchange, Launch, Program, Ref, scratch_stride
 from core_compiler.runtime.samples import Iterations, Samples
 from core_compiler.runtime.team import aligned, default_threads, team
+from core_compiler.support.errors import InternalError, UserError
 
 
 class CpuDevice(Device):

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import CANNOT_HERE, InternalError, UserError
 from core_compiler.ir.types import dtype
 from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.cpu import example_inputs
@@ -29,6 +28,7 @@ from core_compiler.runtime.kernel_cache import KernelCache
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import BUILTIN, KernelRef, Launch, Program, Ref
 from core_compiler.runtime.samples import Iterations, Samples
+from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
 #: What the driver answers of a launch that it cannot do; anything else is of a kernel that was
 #: started before and has failed meanwhile (CUDA Driver API, cuLaunchKernel).

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core_compiler.errors import CANNOT_HERE, InternalError, UserError
 from core_compiler.runtime.compile_worker import OBJECT
+from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
 
 @dataclass(frozen=True, slots=True)

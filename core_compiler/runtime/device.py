@@ -10,12 +10,12 @@ from typing import Protocol
 
 import numpy as np
 
-from core_compiler.arrays import numbers
-from core_compiler.errors import InternalError, UserError
 from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.limits import Limits
 from core_compiler.runtime.program import Argument, Program, Ref
 from core_compiler.runtime.samples import Samples
+from core_compiler.support.arrays import numbers
+from core_compiler.support.errors import InternalError, UserError
 
 #: The pairs (source, target) of a round of exchanges, and in the end the outputs.
 Parts = Generator[list[tuple[np.ndarray, np.ndarray]], None, tuple[np.ndarray, ...]]

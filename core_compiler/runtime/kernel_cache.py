@@ -19,13 +19,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import core_compiler
-from core_compiler.errors import UserError
 from core_compiler.runtime import loader
 from core_compiler.runtime.cache_folder import CacheFolder
 from core_compiler.runtime.compile_pool import CompilePool, Job
 from core_compiler.runtime.compile_worker import OBJECT
 from core_compiler.runtime.program import BUILTIN, KernelRef
 from core_compiler.runtime.team import native
+from core_compiler.support.errors import UserError
 
 #: Who turns generated CPU source into object code.
 CPU_COMPILER = "core_compiler.codegen.cpu:compile_source"

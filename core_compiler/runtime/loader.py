@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import llvmlite.binding as llvm
 
-from core_compiler.errors import CANNOT_HERE, InternalError, UserError
+from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
 #: What generated code may call besides itself: LLVM lowers copies, fills and loops over bytes to
 #: these.  Mathematical functions are not among them: the bits of libm depend on its version.

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from core_compiler.arrays import to_torch
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.profiler import Timing
+from core_compiler.support.arrays import to_torch
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: Names that ``--against`` takes.
 PEERS = ("torch", "torch.compile", "onnxruntime")

@@ -14,8 +14,8 @@ from math import prod
 
 import numpy as np
 
-from core_compiler.errors import InternalError, UserError
 from core_compiler.ir.types import dtype as find_dtype
+from core_compiler.support.errors import InternalError, UserError
 
 VERSION = 4
 #: Where a reference may point.  ``index`` is the number of the constant, packed buffer, input or

@@ -13,10 +13,10 @@ from typing import Protocol
 
 import numpy as np
 
-from core_compiler.errors import InternalError
 from core_compiler.kernels.reference.collective import tree_sum
 from core_compiler.kernels.reference.dtypes import cast, widen
 from core_compiler.runtime.device import Executable, Parts, Watcher
+from core_compiler.support.errors import InternalError
 
 #: From what each of the caller's shards brings to a round, in their order, to the sums over all.
 Join = Callable[[Iterable[Sequence[np.ndarray]]], Sequence[np.ndarray]]

@@ -14,9 +14,9 @@ from ctypes import c_int64, c_void_p
 import llvmlite
 import numpy as np
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.runtime import driver, loader
 from core_compiler.runtime.cache_folder import CacheFolder
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: Built-in kernels by symbol: arguments (to, from, bytes), (to, bytes), none.
 BUILTINS = ("cw_copy", "cw_zero", "cw_nothing")

@@ -13,9 +13,9 @@ from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from core_compiler.errors import UserError, nearest
 from core_compiler.hardware.costs import CostModel
 from core_compiler.ir import Function, Module, Op
+from core_compiler.support.errors import UserError, nearest
 
 GROUP = "core_compiler.targets"
 

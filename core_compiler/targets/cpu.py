@@ -7,9 +7,9 @@ from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Function, Module
 from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.support.errors import UserError
 from core_compiler.targets import Target
 from core_compiler.targets.native import implementation
 

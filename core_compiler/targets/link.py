@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
 
-from core_compiler.errors import InternalError
 from core_compiler.hardware.costs import kernel_cost
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.attributes import Dense
@@ -26,6 +25,7 @@ from core_compiler.runtime.program import (
     Program,
     Ref,
 )  # fmt: skip
+from core_compiler.support.errors import InternalError
 
 
 class Linker:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, Module, Op, Origin, Value, WeightStore
 from core_compiler.ir.claims import Gradient
 from core_compiler.ir.core import clone_block
@@ -22,6 +21,7 @@ from core_compiler.ops.base import TypeRuleError, definition
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import CONSTANT, Box, Cotangent, NoGradient
 from core_compiler.passes.rules import adopt
+from core_compiler.support.errors import UserError
 
 #: Control flow whose regions are differentiated as a whole.
 BRANCH, LOOP = "core.if", "core.while"

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.kernels.reference.dtypes import DTYPES, dtype_name
-from core_compiler.regular_files import read_regular
+from core_compiler.support.errors import UserError
+from core_compiler.support.regular_files import read_regular
 from core_compiler.training import files
 
 RECEIPT = "receipt"

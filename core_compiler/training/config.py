@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ops.collective import MOST
+from core_compiler.support.errors import UserError
 from core_compiler.training.initializers import rows_of
 from core_compiler.training.loss_scale import LossScale, loss_scale
 from core_compiler.training.losses import loss

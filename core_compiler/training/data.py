@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training import rows as examples
 from core_compiler.training.rows import Wanted
 from core_compiler.training.stream import Stream

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.kernels.reference.difference import first_element
 from core_compiler.kernels.reference.digest import same_bits
+from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.training.probes import Named, Probe, meaning_of
 from core_compiler.training.receipts import Book, Receipt
 from core_compiler.training.replay import Run, first, mismatch

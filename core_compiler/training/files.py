@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 #: How files end that are being written.
 _DRAFT = ".draft"

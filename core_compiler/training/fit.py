@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.kernels.contract import need_current
 from core_compiler.runtime.interrupts import held_back
+from core_compiler.support.errors import UserError
 from core_compiler.training import checkpoint, files, receipts, run_file
 from core_compiler.training.data import Data, for_step
 from core_compiler.training.inject import Injection

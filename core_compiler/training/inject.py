@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core_compiler.errors import UserError, nearest
 from core_compiler.ir import dtype
 from core_compiler.kernels.reference.dtypes import widen
+from core_compiler.support.errors import UserError, nearest
 from core_compiler.training.probes import Named, Probe, Probes, Watch
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir import (
     Dense,
     Function,
@@ -31,6 +30,7 @@ from core_compiler.ir import (
 )
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F64, I64
+from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from core_compiler.training.initializers import chosen
 from core_compiler.training.losses import Classes, Own

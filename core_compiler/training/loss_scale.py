@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Value
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F32
+from core_compiler.support.errors import UserError
 
 #: State of the step by these names: the factor, the iterations since it changed, and how many
 #: updates were left out in all.

@@ -10,12 +10,12 @@ from math import inf, prod
 
 import numpy as np
 
-from core_compiler.errors import UserError, nearest
 from core_compiler.ir import TensorType, Value, tensor
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import I64
+from core_compiler.support.errors import UserError, nearest
 from core_compiler.training.options import flag, number, whole
 
 

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Block, Value, WeightStore, as_array, tensor
 from core_compiler.ops.base import evaluate_block
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64
+from core_compiler.support.errors import UserError, nearest
 from core_compiler.training.options import below_one, flag, from_zero, number
 from core_compiler.training.schedules import Schedule, is_schedule, schedule
 

@@ -9,7 +9,7 @@ from numbers import Real
 from operator import index
 from typing import Any
 
-from core_compiler.errors import UserError, one_line
+from core_compiler.support.errors import UserError, one_line
 
 #: What a seed may be, and what is said of others.
 SEEDS = -(2**63), 2**63 - 1, "give a whole number from -2^63 to 2^63 - 1"

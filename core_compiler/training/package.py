@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ops.positions import Positions
 from core_compiler.runtime.cpu import CpuDevice
 from core_compiler.runtime.kernel_cache import KernelCache, KernelSource
 from core_compiler.runtime.program import BUILTIN, Program
+from core_compiler.support.errors import UserError
 from core_compiler.training.losses import Classes
 from core_compiler.training.probes import Named, Probes
 from core_compiler.training.roles import Result, Roles

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from core_compiler.errors import UserError, nearest
 from core_compiler.ir import DType, dtype
+from core_compiler.support.errors import UserError, nearest
 
 #: ``Training.precision`` -> what values are stored in.
 PRECISIONS: Mapping[str, DType] = MappingProxyType({n: dtype(n) for n in ("f32", "bf16", "f16")})

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from core_compiler.training.loss_scale import Dynamic, Static
 from core_compiler.training.optimizers import OPTIMIZERS

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.training import checkpoint, receipts, run_file
 from core_compiler.training.data import Data, for_step
 from core_compiler.training.fit import DATA, Plan, begin_at

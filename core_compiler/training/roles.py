@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Function, Value
+from core_compiler.support.errors import InternalError
 
 Argument = tuple[str, str, int]
 Result = tuple[str, int]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import numbers
-from core_compiler.errors import UserError, raised_at
+from core_compiler.support.arrays import numbers
+from core_compiler.support.errors import UserError, raised_at
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training import files
 
 if TYPE_CHECKING:

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import as_numpy, numbers
-from core_compiler.errors import UserError
 from core_compiler.ir import Op
 from core_compiler.ops.positions import Positions
 from core_compiler.runtime.device import Executable, Held
@@ -20,6 +18,8 @@ from core_compiler.runtime.interrupts import held_back
 from core_compiler.runtime.program import Program, Ref
 from core_compiler.runtime.shards import Join, Shards, ShardWatcher, join_here
 from core_compiler.runtime.team import aligned
+from core_compiler.support.arrays import as_numpy, numbers
+from core_compiler.support.errors import UserError
 from core_compiler.training.joint import names
 from core_compiler.training.losses import Classes
 from core_compiler.training.probes import Both, Named, Probes, find, meaning_of
@@ -269,7 +269,7 @@ class TrainingStep:
         return int(self.compilation.options.training.seed)
 
     def show(self, view: str | None = None, *, other: Any = None) -> Any:
-        """Live widgets of its compile; see `core_compiler.session.show`."""
+        """Live widgets of its compile; see `core_compiler.driver.show.show`."""
         return self.compilation.show(view, other=other)
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training.rows import Wanted, stacked, theirs
 
 #: Rows among which the next one is drawn.

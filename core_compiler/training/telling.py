@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir.events import IterationRecord, Observer
+from core_compiler.support.errors import UserError
 from core_compiler.training.probes import meaning_of
 from core_compiler.training.schedules import rates
 from core_compiler.training.step import NotFinite, TrainingStep

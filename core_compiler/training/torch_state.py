@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core_compiler.arrays import as_numpy, to_torch
-from core_compiler.errors import UserError
+from core_compiler.support.arrays import as_numpy, to_torch
+from core_compiler.support.errors import UserError
 from core_compiler.training.loss_scale import SKIPPED
 from core_compiler.training.optimizers import (
     SGD,

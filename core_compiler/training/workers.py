@@ -14,8 +14,8 @@ from logging import CRITICAL
 from queue import SimpleQueue
 from typing import Any
 
-from core_compiler.errors import InternalError, UserError
 from core_compiler.ir.events import IterationRecord
+from core_compiler.support.errors import InternalError, UserError
 from core_compiler.training import checkpoint, worker
 from core_compiler.training.data import Data
 from core_compiler.training.fit import History, Plan, Watch, share_out

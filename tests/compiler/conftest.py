@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from tests.passes.programs import inputs, program
 
 
@@ -33,10 +33,10 @@ def arrays(network):
 @pytest.fixture
 def started(network, arrays):
     """A compilation at stage 0."""
-    return compiler.start(network, "cpu", Options(threads=1), arrays)
+    return compilation.start(network, "cpu", Options(threads=1), arrays)
 
 
 @pytest.fixture(scope="session")
 def finished(network, arrays):
     """A checked compilation of all passes; tests may execute it and read it, not change it."""
-    return compiler.start(network, "cpu", Options(check=True, threads=1), arrays).finish()
+    return compilation.start(network, "cpu", Options(check=True, threads=1), arrays).finish()

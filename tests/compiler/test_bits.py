@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.debug.check import same_bits
+from core_compiler.debug.bits import same_bits
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.kernels.reference.digest import digest
 from tests.passes.programs import program
 from tests.sample_models.narrow import NARROW
@@ -29,7 +29,7 @@ def load(name: str, batch: int = 1):
 
 def compiled(name: str, batch: int = 1, threads: int = 1, width: int = 16, tiles: str = "default"):
     options = Options(threads=threads, target={"vector_width": width, "tiles": tiles})
-    return compiler.start(load(name, batch).imported.module, "cpu", options).finish()
+    return compilation.start(load(name, batch).imported.module, "cpu", options).finish()
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def one_digest(model):
     for width, tiles in WAYS:
         for threads in (1, 2):
             options = Options(threads=threads, target={"vector_width": width, "tiles": tiles})
-            made = compiler.start(model.imported.module, "cpu", options).finish()
+            made = compilation.start(model.imported.module, "cpu", options).finish()
             digests.add(digest(made(*model.inputs)))
             identities.add(made.identity)
         programs.add(tuple(sorted(k.key for k in made.facts["program"][0].kernels)))
@@ -78,7 +78,7 @@ def test_bounds_that_differ_in_the_sign_of_zero_stay_two():
         "3xf32",
     )  # fmt: skip
     x = np.array([-1, 2, 3], np.float32)
-    results = compiler.start(module, "cpu").finish()(x)
+    results = compilation.start(module, "cpu").finish()(x)
     signs = [bool(np.signbit(y[0])) for y in results]
     assert signs == [False, True, True, False]  # as torch's are
     assert [y.tolist() for y in results] == [[0, 2, 3]] * 4

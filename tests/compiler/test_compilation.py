@@ -12,17 +12,19 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler import compiler, targets
-from core_compiler.compiler import Cancelled, InvalidModule, Options
+from core_compiler import targets
 from core_compiler.debug.bisect import bisect
-from core_compiler.debug.check import same_bits, summary
-from core_compiler.errors import PassRaised, PassTimeout, UserError
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.check import summary
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Cancelled, InvalidModule, Options
+from core_compiler.driver.legality import levels
 from core_compiler.ir import Module
 from core_compiler.ir.events import Observer
-from core_compiler.legality import levels
 from core_compiler.passes.canonicalise import Canonicalise
-from core_compiler.pipelines import PipelineEdit, build, labels, meaning
+from core_compiler.pipelines.pipeline import PipelineEdit, build, labels, meaning
 from core_compiler.record import Recorder, Recording
+from core_compiler.support.errors import PassRaised, PassTimeout, UserError
 from core_compiler.targets.cpu import CPU
 from tests.compiler import broken
 from tests.passes import specs
@@ -32,7 +34,7 @@ MEANING = labels(meaning())
 
 
 def start(network, arrays=None, check=False, edit=PipelineEdit(), **options):
-    return compiler.start(
+    return compilation.start(
         network, "cpu", Options(check=check, threads=1, edit=edit, **options), arrays
     )
 
@@ -217,7 +219,7 @@ def test_a_module_of_which_no_figure_can_be_made_is_invalid_and_recorded(
 ):
     edit = inserted(pass_, 0)
     with Recorder(tmp_path / "invalid.run") as recorder:
-        made = compiler.start(network, "cpu", Options(edit=edit), observer=recorder)
+        made = compilation.start(network, "cpu", Options(edit=edit), observer=recorder)
         with pytest.raises(InvalidModule, match=said):
             made.finish()
     with Recording.open(tmp_path / "invalid.run") as recording:
@@ -235,7 +237,7 @@ def test_the_observer_is_shown_the_invalid_stage(network):
             self.stages.append(stage)
 
     seen = Seen()
-    made = compiler.start(
+    made = compilation.start(
         network, "cpu", Options(edit=inserted(broken.Dangling(), 0)), observer=seen
     )
     with pytest.raises(InvalidModule):
@@ -479,7 +481,7 @@ def test_rerun_from_the_import_with_an_inserted_pass(finished, arrays):
 
 def test_cancel_stops_before_the_next_pass_and_keeps_the_stages(network):
     calls = []
-    made = compiler.start(network, "cpu", Options(), cancelled=lambda: len(calls) >= 3)
+    made = compilation.start(network, "cpu", Options(), cancelled=lambda: len(calls) >= 3)
 
     class Counting(Observer):
         def stage(self, stage):
@@ -499,7 +501,7 @@ def test_cancel_stops_inside_a_long_pass(network):
         def progress(self, what, done, total):
             inside.append(what)
 
-    made = compiler.start(
+    made = compilation.start(
         network, "cpu", Options(), observer=Watch(),
         cancelled=lambda: any(w.startswith("schedule ") for w in inside),
     )  # fmt: skip
@@ -513,7 +515,7 @@ def test_cancel_stops_inside_a_long_pass(network):
 
 def test_an_unknown_target_lists_those_installed(network):
     with pytest.raises(UserError, match="no target is called 'tpu'") as caught:
-        compiler.start(network, "tpu")
+        compilation.start(network, "tpu")
     assert "cpu" in caught.value.fix and "cpu" in targets.names()
 
 
@@ -522,7 +524,7 @@ def test_a_target_that_cannot_execute_here_compiles_and_says_so(network, arrays)
         def available(self):
             return "this machine has no such accelerator"
 
-    made = compiler.start(network, Elsewhere(), Options(check=True), arrays).finish()
+    made = compilation.start(network, Elsewhere(), Options(check=True), arrays).finish()
     with pytest.raises(UserError, match="no such accelerator") as caught:
         made(*arrays)
     assert caught.value.exit_code == 3

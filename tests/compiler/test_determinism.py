@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import hashlib, json, sys
 from core_compiler import compiler
-from core_compiler.compiler import Options
+from core_compiler.driver.compilation import Options
 from core_compiler.ir.text import print_module
 from core_compiler.kernels.reference.digest import digest
 from core_compiler.runtime.kernel_cache import toolchain

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.exporters import dot
+from core_compiler.support.errors import UserError
 from tests.passes.programs import program
 
 graphviz = pytest.importorskip("pygraphviz", reason="drawings are laid out by pygraphviz")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
 from tests.frontends.programs import Program
 
 #: What they look at takes long to make.

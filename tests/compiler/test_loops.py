@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.errors import InternalError
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.ir import Module
 from core_compiler.ops.base import evaluate_block
 from core_compiler.passes.find_lifetimes import lifetimes
 from core_compiler.passes.plan_memory import PLANNERS
 from core_compiler.runtime.program import Loop, Program, Ref
+from core_compiler.support.errors import InternalError
 from tests.examples import examples
 from tests.passes.loops import CASES, below, doubling, given_arrays, loop, next_, product
 from tests.passes.programs import program
@@ -35,7 +35,7 @@ def test_a_loop_gives_the_references_bits_and_every_rewrite_is_checked(name):
     build, *types = CASES[name]
     module = program(build, *types)
     arrays = given_arrays(module, 0)
-    made = compiler.start(module, "cpu", Options(check=True, threads=2), arrays).finish()
+    made = compilation.start(module, "cpu", Options(check=True, threads=2), arrays).finish()
     for first in (0, 3, 9):  # 9: the condition does not hold even once
         again = given_arrays(module, first)
         same(made(*again), wanted(module, again))
@@ -61,7 +61,7 @@ def test_a_counted_loop_asks_nothing_and_gives_the_references_bits(trips, thread
 
     module = program(build, "40xf32", "40xf32")
     arrays = given_arrays(module, 0)
-    made = compiler.start(module, "cpu", Options(threads=threads), arrays).finish()
+    made = compilation.start(module, "cpu", Options(threads=threads), arrays).finish()
     same(made(*arrays), wanted(module, arrays))
     linked = made.facts["program"][0]
     assert [(x.flag, x.trips) for x in linked.loops] == [(None, 2), (None, trips)]
@@ -74,9 +74,9 @@ def test_a_counted_loop_asks_nothing_and_gives_the_references_bits(trips, thread
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_what_a_loop_reads_from_outside_is_not_overwritten(planner):
     module = program(product, "i64", "7x7xf32", "7x7xf32")
-    edit = compiler.PipelineEdit(options={"plan_memory": {"planner": planner}})
+    edit = compilation.PipelineEdit(options={"plan_memory": {"planner": planner}})
     arrays = given_arrays(module, 0)
-    made = compiler.start(module, "cpu", Options(threads=1, edit=edit), arrays).finish()
+    made = compilation.start(module, "cpu", Options(threads=1, edit=edit), arrays).finish()
     same(made(*arrays), wanted(module, arrays))
 
 
@@ -96,7 +96,7 @@ def test_any_permutation_of_what_is_carried(data):
 
     module = program(build, "i32", *["2xf32"] * count)
     arrays = given_arrays(module, 0)
-    made = compiler.start(module, "cpu", Options(check=True, threads=1), arrays).finish()
+    made = compilation.start(module, "cpu", Options(check=True, threads=1), arrays).finish()
     same(made(*arrays), wanted(module, arrays))
     assert all(r.verdict == "bitwise" for stage in made.checks.values() for r in stage)
 
@@ -124,7 +124,7 @@ def test_a_part_of_what_a_loop_carries_is_written_where_it_lies(case):
 
     module = program(build, "i32", "5x5xf32", "5xf32")
     arrays = given_arrays(module, 0)
-    made = compiler.start(module, "cpu", Options(check=True, threads=2), arrays).finish()
+    made = compilation.start(module, "cpu", Options(check=True, threads=2), arrays).finish()
     same(made(*arrays), wanted(module, arrays))
     assert all(r.verdict == "bitwise" for stage in made.checks.values() for r in stage)
     ops = made.stages[-1].module.main.body.ops
@@ -143,7 +143,7 @@ def test_a_part_of_what_a_loop_carries_is_written_where_it_lies(case):
 
 def test_lifetimes_reach_to_the_end_of_the_loop_that_reads_again():
     module = program(product, "i64", "7x7xf32", "7x7xf32")
-    made = compiler.start(module, "cpu", Options(threads=1)).finish()
+    made = compilation.start(module, "cpu", Options(threads=1)).finish()
     ops = list(made.stages[-1].module.main.body.ops)
     begin, end = (next(i for i, op in enumerate(ops) if op.kind == f"target.{k}")
                   for k in ("loop", "repeat"))  # fmt: skip
@@ -157,7 +157,7 @@ def test_lifetimes_reach_to_the_end_of_the_loop_that_reads_again():
 @pytest.mark.slow
 def test_launches_in_a_loop_are_timed_and_the_program_survives_as_json():
     module = program(doubling, "i32", "3x4xf32")
-    made = compiler.start(module, "cpu", Options(threads=2), given_arrays(module, 0)).finish()
+    made = compilation.start(module, "cpu", Options(threads=2), given_arrays(module, 0)).finish()
     profile = made.profile(repeats=3)
     assert all(x.timing.median_us > 0 for x in profile.launches)
     # the last iteration of each launch, one after the other, and what they took in all

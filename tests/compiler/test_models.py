@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from core_compiler.compiler import Options
 from core_compiler.debug.check import summary
+from core_compiler.driver.compilation import Options
 from sample_models import CATALOGUE
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.debug.check import same_bits, summary
-from core_compiler.errors import UserError
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.check import summary
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.passes.base import Pass
 from core_compiler.passes.fold_constants import FoldConstants
-from core_compiler.pipelines import (
+from core_compiler.pipelines.pipeline import (
     PipelineEdit,
     Step,
     arrange,
@@ -27,6 +27,7 @@ from core_compiler.pipelines import (
     leave,
     meaning,
 )
+from core_compiler.support.errors import UserError
 from core_compiler.targets.cpu import CPU
 from tests.examples import examples
 
@@ -299,7 +300,7 @@ PATIENT = settings(
 def attempt(network, arrays, edit, check=False):
     """The edited compilation, before its first pass; None where the edit is refused."""
     with suppress(UserError):
-        return compiler.start(network, "cpu", Options(check, threads=1, edit=edit), arrays)
+        return compilation.start(network, "cpu", Options(check, threads=1, edit=edit), arrays)
 
 
 @PATIENT

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.ir.events import Observer
 from core_compiler.record.reader import Recording
+from core_compiler.support.errors import UserError
 from tests.passes.programs import inputs, program
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from tests.conformance.outcomes import Case, Wrong, installed
 
 SUITE, LIBRARY = "jax_harnesses", "jax"

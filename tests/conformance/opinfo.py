@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_exported
 from core_compiler.frontends.pytorch.tensors import to_numpy
+from core_compiler.support.errors import UserError
 from tests.conformance.outcomes import Case, NotASample, Wrong, installed
 
 SUITE, LIBRARY = "opinfo", "torch"

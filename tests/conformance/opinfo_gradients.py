@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_exported
 from core_compiler.frontends.pytorch.tensors import to_numpy
+from core_compiler.support.errors import UserError
 from core_compiler.training.autodiff import pullback
 from tests.conformance import opinfo
 from tests.conformance.outcomes import Case, NotASample, Wrong, installed

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from core_compiler.compiler import InvalidModule
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.errors import UserError
+from core_compiler.driver.compilation import InvalidModule
 from core_compiler.frontends.base import Imported
 from core_compiler.runtime.compile_pool import KernelCompileError
+from core_compiler.support.errors import UserError
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 STATUSES = ("passed", "unsupported", "wrong", "failed")
@@ -90,9 +90,9 @@ def by_reference(imported: Imported, arrays) -> tuple[np.ndarray, ...]:
 
 def by_cpu(imported: Imported, arrays) -> tuple[np.ndarray, ...]:
     """The whole road: import, all passes of the CPU pipeline, compiled kernels, executed."""
-    from core_compiler import compiler
+    from core_compiler.driver import compilation
 
-    return compiler.start(imported.module, "cpu", inputs=list(arrays)).finish()(*arrays)
+    return compilation.start(imported.module, "cpu", inputs=list(arrays)).finish()(*arrays)
 
 
 PATHS: Mapping[str, Callable] = {"reference": by_reference, "cpu": by_cpu}

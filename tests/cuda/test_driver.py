@@ -83,7 +83,7 @@ def test_a_gpu_that_gives_no_context_is_compiled_for_and_said_when_executing(
     driver_folder, state, why
 ):  # fmt: skip
     said = run(driver_folder, """
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.runtime.cuda_driver import gpu
 from core_compiler.targets.cuda import CUDA
 
@@ -207,7 +207,7 @@ import gc
 import threading
 import numpy as np
 from core_compiler import compiler
-from core_compiler.compiler import Options
+from core_compiler.driver.compilation import Options
 from core_compiler.runtime import cuda_driver
 from tests.passes.programs import inputs, program
 
@@ -303,8 +303,8 @@ assert not library.fake_streams()
 def test_a_gpu_whose_memory_is_too_small_is_said(driver_folder):
     said = run(driver_folder, """
 from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.errors import UserError
+from core_compiler.driver.compilation import Options
+from core_compiler.support.errors import UserError
 from tests.passes.programs import inputs, program
 
 module = program(lambda b, x: [b.exp(x)], "1024x1024xf32")

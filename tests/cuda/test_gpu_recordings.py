@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import gpu_recordings
-from core_compiler.errors import UserError
 from core_compiler.record.reader import Recording
+from core_compiler.support.errors import UserError
 from core_compiler.targets.cuda import CUDA
 from tests.cuda.simulated_target import SimulatedCUDA
 from workbench.model.spec import read_spec

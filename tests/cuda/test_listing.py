@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.cuda_kernels import COLUMNS, Row, kernels, table
-from core_compiler import compiler
 from core_compiler.codegen.cuda.listing import Mix, inner_loop, mix
-from core_compiler.compiler import Options
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.targets.cuda import CUDA
 from tests.passes.programs import program
 
@@ -62,7 +62,7 @@ def test_the_kernels_of_a_model():
     """Equal kernels are one row; vectors are loaded at once."""
     module = program(lambda b, x, y: [b.add(x, y), b.reduce_sum(b.add(x, x), axes=(1,))],
                      "64x64xf32", "64x64xf32")  # fmt: skip
-    made = compiler.start(module, CUDA(), Options(target={"architecture": "sm_90"})).finish()
+    made = compilation.start(module, CUDA(), Options(target={"architecture": "sm_90"})).finish()
     twice = dict(made.facts["compiled"])
     twice |= {f"{name}_again": compiled for name, compiled in made.facts["compiled"].items()}
     rows = kernels(SimpleNamespace(facts={**made.facts, "compiled": twice}))

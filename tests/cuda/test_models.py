@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.kernels import check_kernels
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.kernels.reference.digest import digest
 from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.lint import complaints_about_all
@@ -36,7 +36,7 @@ NAMES = slow_but(QUICK, SHRUNKEN)
 
 def _compiled(name: str, target, **options):
     model = models.load(read_spec(name, "torch", **SHRUNKEN[name]))
-    made = compiler.start(model.imported.module, target, Options(target=options)).finish()
+    made = compilation.start(model.imported.module, target, Options(target=options)).finish()
     return model, made
 
 

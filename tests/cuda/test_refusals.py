@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from core_compiler import compiler
 from core_compiler.codegen.cuda import toolchain
-from core_compiler.compiler import Options
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.runtime import cuda_driver
 from core_compiler.runtime.compile_worker import answer
+from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.targets.cuda import CUDA
 from tests.cuda.simulated_driver import SimulatedDriver
 from tests.passes.programs import program
@@ -23,7 +23,7 @@ def test_parts_of_different_releases_are_named_with_the_pin(monkeypatch):
     versions = dict.fromkeys(toolchain.PACKAGES, "13.5.37") | {"nvidia-nvvm": "13.6.2"}
     monkeypatch.setattr(toolchain, "_version", {"numba-cuda": "0.30.4", **versions}.get)
     with pytest.raises(UserError) as caught:
-        compiler.start(_module(), CUDA(), Options())
+        compilation.start(_module(), CUDA(), Options())
     assert "different CUDA releases: nvidia-nvvm 13.6.2, " in caught.value.what
     assert "nvidia-cuda-nvcc 13.5.37" in caught.value.what
     assert "'nvidia-nvvm==13.5.*'" in caught.value.fix
@@ -34,7 +34,7 @@ def test_a_part_that_is_not_installed_is_named(monkeypatch):
     versions = dict.fromkeys(toolchain.PACKAGES[:-1], "13.5.37")
     monkeypatch.setattr(toolchain, "_version", {"numba-cuda": "0.30.4", **versions}.get)
     with pytest.raises(UserError, match=r"not installed: nvidia-cuda-nvdisasm.*workbench\[cuda\]"):
-        compiler.start(_module(), CUDA(), Options())
+        compilation.start(_module(), CUDA(), Options())
 
 
 def test_ptx_that_is_too_new_for_ptxas():
@@ -47,7 +47,7 @@ def test_ptx_that_is_too_new_for_ptxas():
 def test_an_architecture_that_ptxas_does_not_know():
     assert {"sm_75", "sm_90", "sm_120"} <= set(toolchain.architectures())
     with pytest.raises(UserError, match=r"makes no code for sm_70") as caught:
-        compiler.start(_module(), CUDA(), Options(target={"architecture": "sm_70"}))
+        compilation.start(_module(), CUDA(), Options(target={"architecture": "sm_70"}))
     assert "sm_75, sm_80" in caught.value.fix
 
 
@@ -55,7 +55,7 @@ def test_a_gpu_that_is_too_old(monkeypatch):
     old = SimulatedDriver((7, 0)).gpu
     monkeypatch.setattr(cuda_driver, "gpu", lambda: old)
     with pytest.raises(UserError, match=r"compute capability \(sm_70\)") as caught:
-        compiler.start(_module(), CUDA(), Options())
+        compilation.start(_module(), CUDA(), Options())
     assert caught.value.where == "Simulated GPU"
     assert caught.value.exit_code == CANNOT_HERE
 

@@ -8,12 +8,12 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.errors import UserError
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.runtime import cuda_driver, profiler
 from core_compiler.runtime.cuda import ALIGN, CudaDevice
 from core_compiler.runtime.cuda_driver import DriverError
+from core_compiler.support.errors import UserError
 from core_compiler.targets.cuda import CUDA, kernel_cache
 from tests.cuda.simulated_driver import SimulatedDriver
 from tests.cuda.simulated_target import SimulatedCUDA, simulated_only
@@ -26,13 +26,13 @@ from tests.slow import slow_but
 def made():
     module = program(lambda b, x, y: [b.relu(b.add(x, y)), b.reduce_sum(x, axes=(1,))],
                      "5x70xf32", "5x70xf32")  # fmt: skip
-    return compiler.start(module, SimulatedCUDA(), Options()).finish()
+    return compilation.start(module, SimulatedCUDA(), Options()).finish()
 
 
 @pytest.mark.slow
 def test_it_gives_what_the_cpu_gives(made):
     arrays = inputs(made.stages[0].module)
-    on_cpu = compiler.start(made.stages[0].module, "cpu", Options()).finish()
+    on_cpu = compilation.start(made.stages[0].module, "cpu", Options()).finish()
     for a, b in zip(made(*arrays), on_cpu(*arrays), strict=True):
         assert a.tobytes() == b.tobytes()
 
@@ -42,8 +42,8 @@ def test_it_gives_what_the_cpu_gives(made):
 def test_a_loop_ends_when_a_byte_on_the_gpu_says_so(name):
     build, *types = loops.CASES[name]
     module = program(build, *types)
-    found = compiler.start(module, SimulatedCUDA(), Options()).finish()
-    on_cpu = compiler.start(module, "cpu", Options()).finish()
+    found = compilation.start(module, SimulatedCUDA(), Options()).finish()
+    on_cpu = compilation.start(module, "cpu", Options()).finish()
     for first in (0, 5, 9):
         arrays = loops.given_arrays(module, first)
         for a, b in zip(found(*arrays), on_cpu(*arrays), strict=True):
@@ -173,4 +173,4 @@ def test_wrong_options_are_said_before_the_compile_starts():
         ({"warps": 3}, "no option 'warps'"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=message):
-            compiler.start(module, CUDA(), Options(target=options))
+            compilation.start(module, CUDA(), Options(target=options))

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core_compiler import compiler
 from core_compiler.debug import facts
 from core_compiler.debug.bisect import bisect, made_by
 from core_compiler.debug.facts import unlowerable
+from core_compiler.driver import compilation
+from core_compiler.driver.legality import levels
 from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore, tensor
 from core_compiler.ir.refusal import refuse
-from core_compiler.legality import levels
 from core_compiler.ops.builder import Builder
 from core_compiler.passes import (
     bufferize,
@@ -23,7 +23,7 @@ from core_compiler.passes import (
     outline_kernels,
     plan_memory,
 )
-from core_compiler.pipelines import PipelineEdit, build
+from core_compiler.pipelines.pipeline import PipelineEdit, build
 from core_compiler.targets.cpu import CPU
 from tests.debug import faults
 from tests.ops.samples.effects import doubling
@@ -43,8 +43,8 @@ def find(
     if planted is not None:
         labels = [step.label for step in build(target, {})]
         insert = ((labels.index(at) + 1, planted),)
-    options = compiler.Options(edit=PipelineEdit(insert=insert))
-    made = compiler.start(module, target, options, inputs)
+    options = compilation.Options(edit=PipelineEdit(insert=insert))
+    made = compilation.start(module, target, options, inputs)
     return bisect(made, inputs, levels=levels(), execute=execute)
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
 from core_compiler.debug import declared, elementary, random_numbers
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, tensor
 from core_compiler.kernels.functions import FUNCTIONS
 from core_compiler.kernels.reference import elementwise
@@ -67,7 +67,7 @@ def test_a_function_that_errs_more_than_it_states_fails_the_check_of_the_import(
     y = b.acos(b.tanh(x))
     module = Module({"main": Function("main", Block((x,), tuple(b.ops), (y,)))}, b.weights)
     inputs = [np.linspace(-2, 2, 20, dtype=np.float32).reshape(4, 5)]
-    made = compiler.start(module, CPU(), compiler.Options(check=True), inputs).finish()
+    made = compilation.start(module, CPU(), compilation.Options(check=True), inputs).finish()
     (row,) = failures.rows(made)
     assert (row["pass"], row["rule"]) == ("import", "function")
     assert '"core.acos"' in row["op"] and "the contract states 0.4" in row["note"]
@@ -84,7 +84,7 @@ def test_the_f64_that_stages_are_judged_by_is_held_too(afresh, monkeypatch):
     monkeypatch.setattr(elementary, "apply", wrong)
     module = program(lambda b, x: b.exp(x), "4x5xf32")
     inputs = [np.linspace(-2, 2, 20, dtype=np.float32).reshape(4, 5)]
-    made = compiler.start(module, CPU(), compiler.Options(check=True), inputs).finish()
+    made = compilation.start(module, CPU(), compilation.Options(check=True), inputs).finish()
     (row,) = failures.rows(made)
     assert (row["pass"], row["rule"]) == ("import", "function") and " in f64 is off" in row["note"]
 
@@ -118,7 +118,7 @@ def test_a_generator_that_is_not_the_published_one_fails_the_import(
         "4x5xf32",
     )
     inputs = [np.zeros((4, 5), np.float32)]
-    made = compiler.start(module, CPU(), compiler.Options(check=True), inputs).finish()
+    made = compilation.start(module, CPU(), compilation.Options(check=True), inputs).finish()
     random_numbers.wrong.cache_clear()
     (row,) = failures.rows(made)
     assert (row["pass"], row["rule"]) == ("import", "function") and note in row["note"]
@@ -157,7 +157,7 @@ def test_a_wrong_declaration_is_a_fault_of_the_tables(monkeypatch):
     declared.exchanged.cache_clear()
     module = program(lambda b, x: b.div(b.scalar_like(1.0, x), b.exp(x)), "4x5xf32")
     given = [np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)]
-    made = compiler.start(module, "cpu", Options(check=True), given).finish()
+    made = compilation.start(module, "cpu", Options(check=True), given).finish()
     (record,) = [r for r in made.checks[0] if r.verdict == "failed"]
     assert record.kind == "function"
     assert re.match(r"core\.div is declared commutative and is not: of .* it makes", record.note)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core_compiler.arrays import as_numpy
 from core_compiler.debug.draws import unlike
 from core_compiler.debug.framework import compare
 from core_compiler.debug.metric import distance, masks
@@ -18,6 +17,7 @@ from core_compiler.debug.whole import judge_results, judge_state
 from core_compiler.frontends.pytorch import import_module
 from core_compiler.frontends.pytorch.aten import complex_numbers, table
 from core_compiler.ir import dtype
+from core_compiler.support.arrays import as_numpy
 
 torch: Any = pytest.importorskip("torch", reason="the models are torch's")
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 import core_compiler as cc
 from core_compiler.debug import gradients, torch_gradients
 from core_compiler.debug.bisect import bisect
-from core_compiler.legality import levels
+from core_compiler.driver.legality import levels
 from core_compiler.ops.base import REGISTRY
 from core_compiler.ops.gradients.table import in_terms, rounded
 from core_compiler.training import autodiff, optimizers, schedules

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import CheckFailed, Compilation, Options
-from core_compiler.debug import execute_apart
+from core_compiler.debug import isolated_execution
 from core_compiler.debug.adversarial import Adversary
 from core_compiler.debug.check import Checker
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.judge import Judge, Made
 from core_compiler.debug.memory import complaints, mismarked
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import CheckFailed, Compilation, Options
 from core_compiler.ir import Block, Module, Op, Value, WeightStore, dtype
 from core_compiler.kernels import pull
 from core_compiler.kernels.builder import KernelBuilder
@@ -48,7 +48,7 @@ from tests.passes.programs import program
 
 
 def checked(module: Module, arrays) -> Compilation:
-    return compiler.start(module, "cpu", Options(check=True), arrays).finish()
+    return compilation.start(module, "cpu", Options(check=True), arrays).finish()
 
 
 def counted() -> tuple[Module, list[np.ndarray]]:
@@ -411,7 +411,7 @@ def _counts_down(patch) -> None:
 
 def _never_ends(patch) -> None:
     _emitted(patch, r"^( +)for item in range\(lo, hi\):$", r"\1item = lo\n\1while item < hi:")
-    patch.setattr(execute_apart, "LIMIT", 2.0)
+    patch.setattr(isolated_execution, "LIMIT", 2.0)
 
 
 def _changed(block: Block, change: Callable) -> Block:
@@ -737,7 +737,7 @@ def test_what_is_right_is_tried_once(monkeypatch):
 
 
 def test_overlapping_buffers_are_found_from_the_ops_alone():
-    made = compiler.start(*_placed(), Options(), None).finish()
+    made = compilation.start(*_placed(), Options(), None).finish()
     module = made.module
     assert complaints(module, made.facts) == []
     moved = [
@@ -749,7 +749,7 @@ def test_overlapping_buffers_are_found_from_the_ops_alone():
 
 
 def test_a_view_that_nobody_reads_needs_no_memory():
-    made = compiler.start(*_placed(), Options(), None).finish()
+    made = compilation.start(*_placed(), Options(), None).finish()
     (module,) = [s.module for s in made.stages if s.name == "find_lifetimes"]
     ops = module.main.body.ops
     first = next(o for o in ops if o.kind == "target.alloc" and o["end"] < len(ops))
@@ -765,7 +765,7 @@ def test_a_view_that_nobody_reads_needs_no_memory():
 
 
 def test_the_caller_receives_each_result_in_memory_of_its_own():
-    module = compiler.start(*_placed(), Options(), None).finish().module
+    module = compilation.start(*_placed(), Options(), None).finish().module
     ops = module.main.body.ops
     given = next(o.result for o in ops if o.kind == "target.input")
     ends = [o for o in ops if o.kind == "target.output"]

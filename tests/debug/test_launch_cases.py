@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from core_compiler import compiler
 from core_compiler.codegen import expressions, source
-from core_compiler.compiler import Options
 from core_compiler.debug.flips import flip
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.kernels import heavy
 from tests.debug import wrong_compilers as wrong
 from tests.passes.programs import program
@@ -65,7 +65,7 @@ def test_a_kernel_that_is_wrong_for_special_numbers_is_found(
     given = [np.ones(shape, dtype)]
 
     def failed() -> list[tuple[str, str]]:
-        made = compiler.start(module, "cpu", Options(check=True), given).finish()
+        made = compilation.start(module, "cpu", Options(check=True), given).finish()
         return [(s.name, r.note) for s in made.stages for r in made.checks.get(s.index, ())
                 if r.verdict == "failed"]  # fmt: skip
 
@@ -82,7 +82,7 @@ def test_tensors_of_narrow_floats_are_checked_in_memory(dtype):
         lambda b, x: b.cast(b.transpose(x, permutation=(1, 0)), dtype=dtype), "3x4xf32"
     )
     given = [np.ones((3, 4), np.float32)]
-    made = compiler.start(module, "cpu", Options(check=True), given).finish()
+    made = compilation.start(module, "cpu", Options(check=True), given).finish()
     records = [r for found in made.checks.values() for r in found]
     assert records and all(r.verdict == "bitwise" for r in records)
 
@@ -93,7 +93,7 @@ def test_a_sum_of_which_only_a_truth_value_is_seen_is_held_to_its_bits():
     module = program(lambda b, x, most: b.lt(b.reduce_sum(x, axes=(0,)), most), "3000xf32", "f32")
     given = [np.linspace(0, 1, 3000, dtype=np.float32), np.array(1e6, np.float32)]
     with wrong.schedule():
-        made = compiler.start(module, "cpu", Options(check=True), given).finish()
+        made = compilation.start(module, "cpu", Options(check=True), given).finish()
     found = {s.name: [r.note for r in made.checks.get(s.index, ()) if r.verdict == "failed"]
              for s in made.stages}  # fmt: skip
     assert "unroll(k) changed the bits" in " ".join(found["schedule_kernels"])
@@ -126,5 +126,5 @@ def test_parts_of_sums_of_many_sizes_are_of_one_launch():
     module = program(build, *(f"{n}xf32" for n in sizes))
     random = np.random.default_rng(0)
     given = [random.standard_normal(n).astype(np.float32) for n in sizes]
-    made = compiler.start(module, "cpu", Options(check=True), given).finish()
+    made = compilation.start(module, "cpu", Options(check=True), given).finish()
     assert not [r.note for rs in made.checks.values() for r in rs if r.verdict == "failed"]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import CheckFailed, Options
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import CheckFailed, Options
 from core_compiler.ir import Block, Module, Op
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
 from tests.passes.programs import program
 
 POSITIVE = np.linspace(0.1, 1, 100, dtype=np.float32)
@@ -90,7 +90,7 @@ class OtherWeights(Pass):
 def failed(module: Module, pass_: Pass, *arrays: Any, place: Any = 0, target: str = "cpu"):
     """The passes of the failed checks, the first first."""
     options = Options(check=True, edit=PipelineEdit(insert=((place, pass_),)))
-    made = compiler.start(module, target, options, arrays).finish()
+    made = compilation.start(module, target, options, arrays).finish()
     return [
         s.name for s in made.stages for r in made.checks.get(s.index, ()) if r.verdict == "failed"
     ]

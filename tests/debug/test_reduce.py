@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler import compiler, reproducer
 from core_compiler.debug.bisect import bisect
 from core_compiler.debug.failure import Failure
 from core_compiler.debug.reduce import _minimise, is_plain, reduce
-from core_compiler.errors import UserError
+from core_compiler.driver import compilation, reproducer
+from core_compiler.driver.legality import levels
 from core_compiler.ir.text import print_module
 from core_compiler.ir.verifier import verify
-from core_compiler.legality import levels
-from core_compiler.pipelines import Step
-from core_compiler.python_text import Spelling
+from core_compiler.pipelines.pipeline import Step
+from core_compiler.pipelines.python_text import Spelling
+from core_compiler.support.errors import UserError
 from tests.debug import faults, planted
 from tests.examples import examples
 from tests.passes import specs
@@ -189,7 +189,7 @@ def test_passes_before_the_suspect_come_along_where_they_are_needed():
     """A schedule is made of kernels; what is reduced is the tensor program that they come from."""
     module, arrays = faults.rows()
     target = faults.Broken("reduce_sum", step=faults.backwards)
-    made = compiler.start(module, target, compiler.Options(), arrays)
+    made = compilation.start(module, target, compilation.Options(), arrays)
     found = bisect(made, arrays, levels=levels(), execute=False)
     assert found.pass_label == "schedule_kernels"
     start = max(n for n in range(found.stage) if is_plain(made.stages[n].module))
@@ -388,7 +388,7 @@ for number, source in enumerate({cells!r}):
     exec(compile(source, name, "exec"), vars(main))
 from core_compiler import reproducer
 from core_compiler.debug.reduce import reduce
-from core_compiler.pipelines import Step
+from core_compiler.pipelines.pipeline import Step
 from tests.passes.programs import program
 trial = reproducer.trial([Step("mine", Mine())])
 found = reduce(program(lambda b, x: b.exp(b.neg(x)), "2x3xf32"), None, trial)

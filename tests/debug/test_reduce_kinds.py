@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler import compiler, reproducer
-from core_compiler.compiler import Compilation, Options
 from core_compiler.debug import gradients
 from core_compiler.debug.bisect import bisect
+from core_compiler.driver import compilation, reproducer
+from core_compiler.driver.compilation import Compilation, Options
+from core_compiler.driver.legality import levels
 from core_compiler.ir import Module
-from core_compiler.legality import levels
 from core_compiler.training.config import Training
 from tests.debug import wrong_compilers as wrong
 from tests.passes.programs import inputs, program
@@ -76,7 +76,7 @@ def shown(start: Callable[[bool], Compilation], fault: Callable, folder: Path) -
 
 def of_module(module: Module, arrays=None) -> Callable[[bool], Compilation]:
     arrays = inputs(module) if arrays is None else arrays
-    return lambda check: compiler.start(module, "cpu", Options(check=check), arrays)
+    return lambda check: compilation.start(module, "cpu", Options(check=check), arrays)
 
 
 def chain() -> Module:

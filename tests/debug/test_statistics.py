@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
 from core_compiler.debug.statistics import (
     BINS,
     SAMPLE,
@@ -16,6 +14,8 @@ from core_compiler.debug.statistics import (
     stage_statistics,
     statistics,
 )
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.ir import Value, dtype, tensor
 from core_compiler.ir.events import Observer
 from tests.debug import faults
@@ -99,11 +99,11 @@ class Told(Observer):
         self.facts.update(figures)
 
 
-def compiled(options: Options) -> tuple[compiler.Compilation, Told]:
+def compiled(options: Options) -> tuple[compilation.Compilation, Told]:
     """A compile until it has buffers, and what it told."""
     module, inputs = faults.network()
     told = Told()
-    made = compiler.start(module, "cpu", options, inputs, told)
+    made = compilation.start(module, "cpu", options, inputs, told)
     while made.stages[-1].name != "bufferize":
         made.step()
     return made, told

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core_compiler.arrays import as_numpy
 from core_compiler.debug import alone, equal_elements
 from core_compiler.debug.framework import compare
 from core_compiler.debug.verdict import Evidence, by_tolerance, judge, worst
 from core_compiler.debug.whole import Whole, judge_results, moved_inputs
+from core_compiler.support.arrays import as_numpy
 
 torch: Any = pytest.importorskip("torch", reason="the models are torch's")
 F: Any = torch.nn.functional

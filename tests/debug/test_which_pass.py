@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch", reason="the network is written in torch")
 
 import core_compiler as cc  # noqa: E402
 from core_compiler.debug.which_pass import which_pass  # noqa: E402
-from core_compiler.errors import UserError  # noqa: E402
 from core_compiler.ops.builder import Builder  # noqa: E402
 from core_compiler.passes.base import Pass  # noqa: E402
-from core_compiler.pipelines import PipelineEdit  # noqa: E402
+from core_compiler.pipelines.pipeline import PipelineEdit  # noqa: E402
+from core_compiler.support.errors import UserError  # noqa: E402
 from core_compiler.training.config import Training  # noqa: E402
 from core_compiler.training.fit import Plan, fit  # noqa: E402
 from core_compiler.training.replay import Run  # noqa: E402

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from core_compiler import compiler
-from core_compiler.compiler import Compilation, Options
 from core_compiler.debug.why_not import Answer, first_stage, summary, why_not
-from core_compiler.errors import UserError
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Compilation, Options
+from core_compiler.driver.stage import Stage
 from core_compiler.ir import FrontendNode, Module, Op, Origin
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import CONTROL_FLOW, PassContext
@@ -23,10 +23,10 @@ from core_compiler.passes.fuse_epilogues import FuseEpilogues
 from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.passes.grouping import GROUP, is_unit, members
 from core_compiler.passes.inline_broadcasts import InlineBroadcasts
-from core_compiler.pipelines import PipelineEdit, Step
+from core_compiler.pipelines.pipeline import PipelineEdit, Step
 from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
-from core_compiler.stage import Stage
+from core_compiler.support.errors import UserError
 from core_compiler.targets.cpu import CPU
 from tests.examples import examples
 from tests.passes.programs import program, programs
@@ -38,7 +38,7 @@ FUSIONS = ("fuse_elementwise", "fuse_epilogues", "fuse_reductions")
 def compiled(module: Module, target=None, until: str = "outline_kernels", **edit) -> Compilation:
     """A compile of ``module`` up to (without) the pass ``until``."""
     options = Options(edit=PipelineEdit(**edit))
-    made = compiler.start(module, target or CPU(), options)
+    made = compilation.start(module, target or CPU(), options)
     while made.next is not None and made.next.label != until:
         made.step()
     return made
@@ -399,7 +399,7 @@ def model(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("why_not") / f"{request.param}.run"
     recorder = Recorder(path)
     recorder.begin({"model": request.param, "target": "cpu"})
-    made = compiler.start(imported.module, CPU(), Options(), observer=recorder)
+    made = compilation.start(imported.module, CPU(), Options(), observer=recorder)
     while made.next.label != "schedule_kernels":
         made.step()
     recorder.end("finished")

@@ -7,8 +7,8 @@ import resource
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
-from core_compiler.export import export
+from core_compiler.driver.export import export
+from core_compiler.support.errors import UserError
 from tests.passes.programs import program
 
 ENDS = {"inputs": ["x"], "outputs": ["y"]}

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from core_compiler.compiler import Options
+from core_compiler.driver.compilation import Options
 from core_compiler.exporters.mlir import write
 from core_compiler.ops.base import evaluate_block
 from sample_models import CATALOGUE

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.ir import dtype
 from core_compiler.ops import REGISTRY, definition, evaluate
+from core_compiler.support.errors import UserError
 from tests.exporters import corners
 from tests.exporters.iree import (
     Loaded,

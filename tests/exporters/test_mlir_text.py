@@ -12,8 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from core_compiler.compiler import Options, start
-from core_compiler.errors import UserError
+from core_compiler.driver.compilation import Options, start
 from core_compiler.exporters.mlir import export, write
 from core_compiler.ir import (
     Block,
@@ -27,6 +26,7 @@ from core_compiler.ir import (
     tensor,
 )
 from core_compiler.ops import Builder, evaluate_block
+from core_compiler.support.errors import UserError
 from tests.exporters.iree import (
     Loaded,
     canonical,

@@ -7,11 +7,11 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from core_compiler.errors import UserError
 from core_compiler.exporters.mlir.linalg import Linalg
 from core_compiler.exporters.mlir.tosa import Tosa
 from core_compiler.ir import dtype
 from core_compiler.ops import REGISTRY
+from core_compiler.support.errors import UserError
 from tests.exporters.iree import of_samples, text_of
 from tests.ops.samples import SAMPLES, Sample
 

@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.exporters.numpy_source import export, helpers, write
 from core_compiler.ir import Module, Value, tensor
 from core_compiler.ops import Builder, evaluate_block
+from core_compiler.support.errors import UserError
 from tests.exporters.numpy_runs import computed, namespace
 from tests.exporters.onnx_runs import alike
 from tests.exporters.test_onnx_models import SLACK, stages

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.exporters.onnx import OPSET, export, files, write
 from core_compiler.frontends.onnx import import_file
 from core_compiler.ir import FrontendNode, Module, Op, Origin, Resource, Value, tensor
 from core_compiler.ops import Builder, evaluate_block
+from core_compiler.support.errors import UserError
 from tests.exporters.onnx_runs import agrees, alike, exported, in_runtime, named
 from tests.ops.samples.effects import COUNTER, VECTOR, block
 from tests.passes.programs import inputs, program

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core_compiler.compiler import Options, start
+from core_compiler.driver.compilation import Options, start
 from core_compiler.exporters.onnx import OLDEST, OPSET, export, write
 from core_compiler.frontends.onnx import import_file, import_proto
 from core_compiler.ir import Module

@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.exporters.onnx import OLDEST, OPSET, export
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.ir import Value, dtype, tensor
 from core_compiler.ops import REGISTRY, Builder, evaluate, evaluate_block
+from core_compiler.support.errors import UserError
 from tests.exporters.onnx_runs import alike, exported, in_reference, in_runtime, module_of, named
 from tests.ops.samples import SAMPLES, Sample
 from tests.ops.test_special_values import CASES

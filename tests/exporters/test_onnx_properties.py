@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from core_compiler.compiler import Options, start
+from core_compiler.driver.compilation import Options, start
 from core_compiler.exporters.onnx import OLDEST, OPSET
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import Builder, TypeRuleError

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core_compiler.errors import UserError
 from core_compiler.exporters.tables import replacing, write
 from core_compiler.record import Recording, schema
 from core_compiler.record.tables import BATCH, BOOLEAN, INTEGER, REAL, TEXT, Column, Table
+from core_compiler.support.errors import UserError
 from tests.examples import examples
 
 LAYOUT = (Column("whole", INTEGER), Column("number", REAL), Column("a,\"name\"", TEXT),

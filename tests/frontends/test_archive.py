@@ -14,9 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_exported
 from core_compiler.frontends.pytorch.archive import read_pt2
+from core_compiler.support.errors import UserError
 from sample_models.export import export_pt2
 from tests.frontends.programs import execute, exported
 

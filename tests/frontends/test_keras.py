@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.frontends.keras import backends, import_model, on_arrays, read_file
+from core_compiler.support.errors import UserError
 from tests.conformance.outcomes import by_cpu, by_reference
 from tests.slow import slow_but
 

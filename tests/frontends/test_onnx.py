@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_file, import_proto
+from core_compiler.support.errors import UserError
 from tests.frontends.onnx_models import F, I, agrees, execute, model_of, one_node
 from tests.ops import philox
 

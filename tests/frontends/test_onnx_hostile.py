@@ -20,12 +20,12 @@ import pytest
 from onnx import TensorProto, helper
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.frontends.onnx.importer import import_proto
 from core_compiler.ir import tensor
 from core_compiler.onnx_level.passes.infer_shapes import InferShapes
 from core_compiler.onnx_level.read import read
 from core_compiler.passes.base import PassContext
+from core_compiler.support.errors import UserError
 from workbench.commands.cli import main
 
 #: Bytes that reading a damaged file may take.

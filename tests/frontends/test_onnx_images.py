@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
+from core_compiler.support.errors import UserError
 from tests.examples import examples
 from tests.frontends.onnx_models import agrees, one_node, onnxruntimes, ours
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
+from core_compiler.support.errors import UserError
 from tests.examples import examples
 from tests.frontends.onnx_models import agrees, one_node
 

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
+from core_compiler.support.errors import UserError
 
 F, I = TensorProto.FLOAT, TensorProto.INT64  # noqa: E741
 X = np.arange(24, dtype=np.float32).reshape(4, 6)

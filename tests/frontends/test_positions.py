@@ -19,10 +19,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.frontends.pytorch import import_module
 from core_compiler.ops.positions import Positions
+from core_compiler.support.errors import UserError
 from core_compiler.training.fit import fit
 from core_compiler.training.losses import Own
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_exported, import_module
+from core_compiler.support.errors import UserError
 from tests.examples import examples
 from tests.frontends.programs import Program, agrees, execute, exported
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler.debug.check import same_bits
+from core_compiler.debug.bits import same_bits
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_module
 from core_compiler.frontends.spectra import circle
+from core_compiler.support.errors import UserError
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))

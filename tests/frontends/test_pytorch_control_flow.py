@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch._higher_order_ops.scan import scan
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.errors import UserError
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.frontends.pytorch import import_exported
 from core_compiler.frontends.pytorch.tensors import to_numpy
+from core_compiler.support.errors import UserError
 from tests.frontends.programs import agrees, execute, exported
 
 
@@ -22,7 +22,9 @@ def same(module, examples, *, kinds) -> None:
     found = [op for op in imported.module.walk() if op.kind in ("core.if", "core.while")]
     assert [op.kind for op in found] == kinds
     arrays = [to_numpy(x) for x in examples[0]]
-    made = compiler.start(imported.module, "cpu", Options(check=True, threads=2), arrays).finish()
+    made = compilation.start(
+        imported.module, "cpu", Options(check=True, threads=2), arrays
+    ).finish()
     assert all(r.verdict != "failed" for stage in made.checks.values() for r in stage)
     for example in examples:
         wanted = module(*example)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_module
 from core_compiler.frontends.pytorch.tensors import to_numpy
+from core_compiler.support.errors import UserError
 from tests.frontends.onnx_models import execute
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 CALLS = (torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, -5.0, 6.0]), torch.tensor([0.5, 0, -1]))
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from tests.frontends.programs import Program
 from tests.slow import slow_but
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_module
+from core_compiler.support.errors import UserError
 
 
 def _model() -> torch.nn.Module:

@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
-from core_compiler.errors import CANNOT_HERE, InternalError, UserError
-from core_compiler.frontends.stablehlo import apart, import_file, import_program, reading
+from core_compiler.frontends.stablehlo import import_file, import_program, isolated, reading
 from core_compiler.ir.text import print_module
+from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
 
@@ -163,7 +163,7 @@ def test_how_a_process_ended_is_told(code: int, kind, said: str, tmp_path: Path)
     path = tmp_path / "m.mlir"
     path.write_text("")
     with pytest.raises(kind, match=said):
-        raise apart.ended(code, path, "Traceback of a bug")
+        raise isolated.ended(code, path, "Traceback of a bug")
 
 
 def test_nothing_is_imported_from_the_folder_of_the_model(tmp_path: Path, monkeypatch) -> None:
@@ -178,10 +178,10 @@ def test_memory_beyond_the_limit_is_told(tmp_path: Path, monkeypatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr("core_compiler.frontends.stablehlo.importer.import_program", full)
-    monkeypatch.setattr("core_compiler.apart.hold_to", lambda memory, seconds: None)
+    monkeypatch.setattr("core_compiler.support.subprocesses.hold_to", lambda memory, seconds: None)
     path = tmp_path / "m.mlir"
     path.write_text("")
-    error = apart.answer(path, None, None)
+    error = isolated.answer(path, None, None)
     assert "more memory" in error.what
     assert error.exit_code == CANNOT_HERE
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler import recorded
-from core_compiler.errors import UserError
+from core_compiler.driver import recorded_stage
 from core_compiler.frontends import stand_ins
 from core_compiler.ir import Module, Resource, WeightStore
 from core_compiler.ops.base import evaluate_block
 from core_compiler.ops.builder import Builder
+from core_compiler.support.errors import UserError
 from core_compiler.targets.cpu import CPU
 from core_compiler.training.config import Training
 from core_compiler.training.loss_scale import Dynamic
@@ -140,7 +140,7 @@ def test_the_state_of_a_step_is_one_that_it_may_come_to(name):
     training = Training(optimizer=made.get(name, name))
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 5))
     module = joint_of(model, (torch.zeros(4, 6),), training).module
-    arrays = recorded.inputs(module, training=training)
+    arrays = recorded_stage.inputs(module, training=training)
     rows = Roles.of(module.main)
     targets = arrays[rows.number("batch", "targets")]
     assert targets.min() >= 0 and targets.max() < 5

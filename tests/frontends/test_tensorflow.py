@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from tests.conformance.outcomes import by_cpu, by_reference
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

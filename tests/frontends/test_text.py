@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.errors import UserError
+from core_compiler.driver import compilation
 from core_compiler.frontends import text
 from core_compiler.frontends.text import import_file, is_ours
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, tensor
 from core_compiler.ir.text import print_module
 from core_compiler.ops.builder import Builder
+from core_compiler.support.errors import UserError
 
 BY_HAND = """module {
   "core.func"() ({
@@ -42,12 +42,12 @@ def weight():
 
 def test_an_exported_stage_is_a_model_with_its_weights(tmp_path, weight):
     path, x = tmp_path / "stage.mlir", np.ones((4, 32), np.float32)
-    c = compiler.start(made(weight)).finish()
+    c = compilation.start(made(weight)).finish()
     c.stages[0].export(path)
     assert is_ours(path)
     again = import_file(path)
     assert again.inputs == ("x",) and again.facts["stand_ins"] == 0
-    (mine,), (theirs,) = compiler.start(again.module).finish()(x), c(x)
+    (mine,), (theirs,) = compilation.start(again.module).finish()(x), c(x)
     assert mine.tobytes() == theirs.tobytes()
     assert "dialect_resources" not in again.sources["stage.mlir"]
 
@@ -72,7 +72,7 @@ def test_ops_written_by_hand_come_from_their_lines(tmp_path):
         assert node.file == "mine.mlir" and f'"{kind}"' in lines[node.line - 1]
     assert kinds["core.relu"].name == "z"
     assert read.sources == {"mine.mlir": BY_HAND}
-    (out,) = compiler.start(read.module).finish()(np.ones((4, 8), np.float32))
+    (out,) = compilation.start(read.module).finish()(np.ones((4, 8), np.float32))
     assert out.shape == (4, 16) and (out >= 0).all()
 
 

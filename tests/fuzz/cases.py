@@ -108,8 +108,8 @@ def folder(root: Path) -> Path:
 def outcome(case: Case, where: Path) -> Outcome:
     """What comes of compiling ``case`` as far as the tensor level, written into ``where``."""
     import core_compiler as cc
-    from core_compiler.compiler import InvalidModule
-    from core_compiler.errors import CANNOT_HERE, UserError
+    from core_compiler.driver.compilation import InvalidModule
+    from core_compiler.support.errors import CANNOT_HERE, UserError
 
     path = where / f"model{SUFFIX[case.frontend]}"
     path.write_bytes(case.data)
@@ -158,7 +158,7 @@ _READ: dict[str, Callable] = {
 def contained(case: Case) -> Outcome:
     """What a user sees of a program that ends the process it is read in."""
     import core_compiler as cc
-    from core_compiler.errors import UserError
+    from core_compiler.support.errors import UserError
 
     with tempfile.TemporaryDirectory() as root:
         path = Path(root) / f"model{SUFFIX[case.frontend]}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.support.errors import CANNOT_HERE, UserError
 from tests.fuzz import cases, pool
 from tests.fuzz.cases import FINE, FRONTENDS, Case, Cases, Outcome
 from tests.fuzz.seeds import seeds

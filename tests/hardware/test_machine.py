@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.hardware import host
 from core_compiler.hardware.machine import SOURCES, Figure, load, parse, shipped
+from core_compiler.support.errors import UserError
 from core_compiler.targets.cpu import own_width
 
 GOOD = {

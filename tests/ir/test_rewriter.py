@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, FrontendNode, Function, Module, Op, Origin, Rewriter, Value
 from core_compiler.ir.core import clone_block, structure_key
 from core_compiler.ir.rewriter import Budget, RewriteLimit, stable_topological
 from core_compiler.ir.verifier import LevelRules, verify
+from core_compiler.support.errors import InternalError
 from tests.examples import examples
 from tests.ir.modules import F32, difference, modules, small_module
 

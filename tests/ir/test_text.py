@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore, tensor
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.parser import parse, parse_attribute, parse_type
@@ -24,6 +23,7 @@ from core_compiler.ir.text import (
     print_ops,
     value_names,
 )
+from core_compiler.support.errors import UserError
 from tests.examples import examples
 from tests.ir import modules as strategies
 from tests.ir.modules import F32, difference, same_attribute, small_module

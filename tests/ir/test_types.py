@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from core_compiler.errors import UserError
 from core_compiler.ir import (
     Dense,
     Op,
@@ -29,6 +28,7 @@ from core_compiler.ir import (
 )
 from core_compiler.ir.types import DTYPES, ordered_strides, row_major
 from core_compiler.ir.weights import array_digest
+from core_compiler.support.errors import UserError
 from tests.ir.modules import F32, attributes, same_attribute, types
 
 

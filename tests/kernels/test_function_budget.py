@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core_compiler.codegen.cpu import generate
-from core_compiler.compiler import Options, start
+from core_compiler.driver.compilation import Options, start
 from tests.slow import slow_but
 
 pytest.importorskip("torch", reason="the sample models are torch modules")

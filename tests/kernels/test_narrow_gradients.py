@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core_compiler.compiler import Options, start
 from core_compiler.debug.evaluate import Evaluator
+from core_compiler.driver.compilation import Options, start
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import Builder
 from core_compiler.training.autodiff import pullback

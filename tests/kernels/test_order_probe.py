@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler import compiler
-from core_compiler.compiler import Options
 from core_compiler.debug.evaluate import Evaluator
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.ir import Module
 from core_compiler.training.autodiff import pullback
 from core_compiler.training.config import Training
@@ -437,7 +437,7 @@ def _sums(case: Case, run: Callable[..., np.ndarray]) -> probe.Sums:
 def on_cpu(case: Case, threads: int, tiles: str) -> probe.Sums:
     """Compiled by the whole pipeline."""
     options = Options(threads=threads, target={"tiles": tiles})
-    executable = compiler.start(case.module, options=options).finish()
+    executable = compilation.start(case.module, options=options).finish()
     return _sums(case, lambda *arrays: executable(*arrays)[0])
 
 
@@ -536,7 +536,7 @@ def test_the_order_on_a_gpu_is_the_contracts(name):
     what, capability = ON_GPUS[name]
     case, target = ON_GPU[what](), SimulatedCUDA(capability)
     options = Options(target={"architecture": target.driver.gpu.architecture})
-    executable = compiler.start(case.module, target, options).finish()
+    executable = compilation.start(case.module, target, options).finish()
     _assert_contract(case, _sums(case, lambda *arrays: executable(*arrays)[0]))
 
 

@@ -22,14 +22,14 @@ GREEN, RED, BUG = 0, 1, 70
 
 def run(words: Sequence[str]) -> dict[str, Any]:
     """The command's exit code, what it said, the passes that it named, its seconds."""
-    from core_compiler import compiler
+    from core_compiler.driver import compilation
     from workbench.commands import cli
 
     made: list[Any] = []
     out, err = io.StringIO(), io.StringIO()
     started = time.perf_counter()
     quiet = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
-    with quiet[0], quiet[1], compiler.watched(made.append):
+    with quiet[0], quiet[1], compilation.watched(made.append):
         try:
             code = cli.main(list(words))
         except SystemExit as stop:
@@ -102,13 +102,13 @@ def probe(words: Sequence[str], clean: bool = False) -> dict[str, Any]:
     """What a command compiles, to compare with what the ``clean`` sources compile: a digest of the
     last module with its kernels, digests of the results on several inputs, of each kernel's source,
     and of its loops; of the clean sources also of the loops before each step of its schedule."""
-    from core_compiler import compiler
+    from core_compiler.driver import compilation
     from workbench.commands import cli
 
     made: list[Any] = []
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-        with compiler.watched(made.append):
+        with compilation.watched(made.append):
             cli.main(list(words))
         if words[0] == "train":
             answer = _answer(out.getvalue())
@@ -220,7 +220,7 @@ def enter(module: str | None = None) -> str:
     try:
         if module is not None:
             __import__(module)
-        import core_compiler.session  # noqa: F401
+        import core_compiler.driver.session  # noqa: F401
         from core_compiler.runtime import kernel_cache
         from workbench.commands import (  # noqa: F401
             cli,

@@ -84,7 +84,7 @@ def trace(words: list[str], wanted: list[str]) -> dict[str, Any]:
     ``tokens`` that rows of tables are named by: rules that fired, kinds of ops."""
     import numba
 
-    from core_compiler.compiler import Compilation
+    from core_compiler.driver.compilation import Compilation
     from tests.mutations import commands
 
     _import_all(wanted)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from tests.conformance import jax_harnesses
 from tests.conformance.outcomes import passed
 

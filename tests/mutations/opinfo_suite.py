@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch import import_exported
+from core_compiler.support.errors import UserError
 from tests.conformance import opinfo
 from tests.conformance.outcomes import passed
 from tests.mutations.torch_models import Joined, Spec

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 notebook = pytest.importorskip("workbench.notebook", reason="notebooks need ipywidgets")
 pytest.importorskip("jax", reason="the functions of these cells are JAX's")

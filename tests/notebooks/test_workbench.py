@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
+from core_compiler.support.errors import UserError
 from tests.passes.programs import program
 
 #: What they look at takes long to make.
@@ -329,6 +329,6 @@ def test_what_cannot_be_compared_with_is_said_and_changes_nothing(pair, library,
 def test_unknown_views_and_a_missing_part_are_told(monkeypatch):
     with pytest.raises(UserError, match="no view is called 'grahp'"):
         notebook.show(compiled(), "grahp")
-    monkeypatch.setattr("core_compiler.session.entry_points", lambda **_: ())
+    monkeypatch.setattr("core_compiler.driver.show.entry_points", lambda **_: ())
     with pytest.raises(UserError, match=r"compiler-workbench\[ui\]"):
         compiled().show()

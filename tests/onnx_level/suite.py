@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from core_compiler.errors import InternalError, UserError
 from core_compiler.ir import Module
 from core_compiler.onnx_level.evaluate import ABSENT_ARRAY, Held, evaluate
 from core_compiler.onnx_level.read import read
 from core_compiler.passes.base import Pass, PassContext
+from core_compiler.support.errors import InternalError, UserError
 from tests.conformance.onnx_nodes import tests
 
 #: Tensor types of 16 bits and less: their results are compared as such.

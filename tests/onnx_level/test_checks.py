@@ -11,9 +11,9 @@ import pytest
 from onnx import parser
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.ir.events import CheckRecord
 from core_compiler.onnx_level.passes import rewrite_nodes
+from core_compiler.support.errors import UserError
 from tests.onnx_level.suite import Held, inputs, models
 
 X = np.abs(np.random.default_rng(0).standard_normal((2, 4))).astype(np.float32) + np.float32(0.1)

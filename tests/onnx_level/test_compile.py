@@ -16,14 +16,14 @@ from onnx import helper, numpy_helper
 import core_compiler as cc
 from core_compiler.debug.bisect import bisect
 from core_compiler.debug.check import summary
-from core_compiler.errors import UserError
-from core_compiler.legality import levels
+from core_compiler.driver.legality import levels
 from core_compiler.onnx_level.passes import rewrite_nodes, transformations
 from core_compiler.onnx_level.passes.convert_version import ConvertVersion
 from core_compiler.onnx_level.read import read, read_file
 from core_compiler.onnx_level.write import save, write
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record import Recording
+from core_compiler.support.errors import UserError
 from sample_models.export import export_onnx
 from tests.conformance import light_models
 from tests.frontends.onnx_models import F, I, model_of

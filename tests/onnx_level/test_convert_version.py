@@ -7,13 +7,13 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from core_compiler.errors import UserError
 from core_compiler.ir.origin import Origin
 from core_compiler.onnx_level.dialect import SINCE, newest, spelled, version_of
 from core_compiler.onnx_level.passes.convert_version import ConvertVersion
 from core_compiler.onnx_level.read import read
 from core_compiler.onnx_level.write import write
 from core_compiler.passes.base import PassContext
+from core_compiler.support.errors import UserError
 from tests.frontends.onnx_models import F, I, model_of
 from tests.onnx_level.suite import (
     a_case_each,

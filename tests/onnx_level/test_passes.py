@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper, parser
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.ir import Module
 from core_compiler.ir.rewriter import Budget
 from core_compiler.onnx_level.dialect import INITIALIZER, OVERRIDABLE, is_node, spelled
@@ -28,6 +27,7 @@ from core_compiler.onnx_level.read import read
 from core_compiler.onnx_level.write import write
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.rules import explain
+from core_compiler.support.errors import UserError
 from tests.examples import examples
 from tests.frontends.onnx_models import F, model_of
 from tests.onnx_level.suite import (

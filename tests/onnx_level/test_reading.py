@@ -10,15 +10,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from core_compiler.errors import UserError
+from core_compiler.driver.legality import levels
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.ir import WeightStore
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module
 from core_compiler.ir.verifier import verify
-from core_compiler.legality import levels
 from core_compiler.onnx_level.read import read, read_file
 from core_compiler.onnx_level.write import save, write
+from core_compiler.support.errors import UserError
 from tests.frontends.onnx_models import F, model_of
 from tests.onnx_level.suite import models
 

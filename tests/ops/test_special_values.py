@@ -7,11 +7,11 @@ import numba
 import numpy as np
 import pytest
 
-from core_compiler.errors import raised_at
 from core_compiler.ir import Op, Value, dtype, tensor
 from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.kernels._numba import jit, reads, writes
 from core_compiler.ops import Builder, decomposed, evaluate
+from core_compiler.support.errors import raised_at
 
 INF, NAN = np.inf, np.nan
 F32, I8, I32, U8 = np.float32, np.int8, np.int32, np.uint8

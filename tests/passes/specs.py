@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core_compiler.debug.check import Checker, same_bits
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.check import Checker
 from core_compiler.debug.evaluate import Evaluator, Values
+from core_compiler.driver.legality import levels
 from core_compiler.ir import Module, Op, Rewrite, Value
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.text import print_module
 from core_compiler.ir.verifier import verify
-from core_compiler.legality import levels
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from core_compiler.passes.fold_constants import FoldConstants

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
 from core_compiler.debug.check import summary
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.passes.concatenations import MOST_PARTS
 from tests.passes.programs import program
 
@@ -27,7 +27,7 @@ def _compiled(count: int):
 
     module = program(build, f"{count + 2}x4xf32")
     x = np.random.default_rng(0).standard_normal((count + 2, 4)).astype(np.float32)
-    return compiler.start(module, "cpu", Options(check=True), [x]).finish(), x
+    return compilation.start(module, "cpu", Options(check=True), [x]).finish(), x
 
 
 @pytest.mark.parametrize("count", [MOST_PARTS + 1, 600])

@@ -16,7 +16,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import core_compiler as cc
-from core_compiler.debug.check import Checker, same_bits
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.check import Checker
 from core_compiler.ir import Module, dtype
 from core_compiler.passes.base import Pass
 from core_compiler.passes.canonicalise import Canonicalise

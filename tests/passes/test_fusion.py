@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.kernels.lowering import MOST_OPS
 from core_compiler.ops.base import evaluate_block
 from core_compiler.passes.fuse_elementwise import FuseElementwise
@@ -40,7 +40,9 @@ def test_a_result_that_is_kept_and_read_beside_its_place(name):
     module = program(build, *types)
     arrays = inputs(module)
     wanted = evaluate_block(module.main.body, arrays, module.weights)
-    for ours, theirs in zip(compiler.start(module, "cpu").finish()(*arrays), wanted, strict=True):
+    for ours, theirs in zip(
+        compilation.start(module, "cpu").finish()(*arrays), wanted, strict=True
+    ):
         assert ours.tobytes() == np.asarray(theirs).tobytes()
 
 
@@ -56,7 +58,7 @@ def test_a_long_chain_becomes_several_kernels():
 
     module = program(build, "4x5xf32", "4x5xf32")
     arrays = inputs(module)
-    made = compiler.start(module, "cpu").finish()
+    made = compilation.start(module, "cpu").finish()
     (wanted,) = evaluate_block(module.main.body, arrays, module.weights)
     assert made(*arrays)[0].tobytes() == np.asarray(wanted).tobytes()
     fused = next(s for s in made.stages if s.name == "fuse_elementwise")

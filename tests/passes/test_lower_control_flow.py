@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.ir import Block, Value, tensor
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.lower_control_flow import LowerControlFlow
@@ -38,7 +38,7 @@ def test_nested_conditionals_keep_their_bits_on_the_cpu(p, q):
     specs.check(before, after, rewrites, exact=True)
     arrays = (np.bool_(p), np.bool_(q), X)
     wanted = np.where(q, -X, X) if p else X * X
-    first, second = compiler.start(before, "cpu").finish()(*map(np.asarray, arrays))
+    first, second = compilation.start(before, "cpu").finish()(*map(np.asarray, arrays))
     np.testing.assert_array_equal(first, wanted)
     assert second.tobytes() == X.tobytes()
 
@@ -55,7 +55,7 @@ def test_a_conditional_may_read_another(first):
     before = program(build, "i1", "3xf32")
     after, rewrites = specs.apply(LowerControlFlow(), before)
     specs.check(before, after, rewrites, exact=True)
-    (made,) = compiler.start(before, "cpu").finish()(np.bool_(first), np.ones(3, np.float32))
+    (made,) = compilation.start(before, "cpu").finish()(np.bool_(first), np.ones(3, np.float32))
     np.testing.assert_array_equal(made, np.full(3, 10 if first else 21, np.float32))
 
 
@@ -90,7 +90,7 @@ def test_a_loop_in_the_branch_that_is_not_taken_does_not_run(other, nested):
         return b.op("core.if", (p, x), regions=arms)
 
     before = program(build, "f32")
-    made = compiler.start(before, "cpu").finish()
+    made = compilation.start(before, "cpu").finish()
     np.testing.assert_array_equal(made(np.float32(4))[0], np.float32(12))
     np.testing.assert_array_equal(made(np.float32(-2))[0], np.float32(2))
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core_compiler.debug.bits import same_bits
 from core_compiler.debug.buffers import BufferMachine
-from core_compiler.debug.check import Checker, same_bits
+from core_compiler.debug.check import Checker
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.errors import InternalError
 from core_compiler.ir import Module
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.rewriter import Budget, stable_topological
@@ -26,7 +26,8 @@ from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.passes.grouping import GROUP, flattened
 from core_compiler.passes.recompose import Recompose
 from core_compiler.passes.simplify_shapes import SimplifyShapes
-from core_compiler.pipelines import labels, meaning
+from core_compiler.pipelines.pipeline import labels, meaning
+from core_compiler.support.errors import InternalError
 from core_compiler.targets.cpu import CPU
 from tests.examples import examples
 from tests.passes import specs

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.debug.check import Checker, same_bits, worst_error
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.check import Checker, worst_error
 from core_compiler.passes.recompose import Recompose
 from tests.examples import examples
 from tests.passes import specs

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
 from core_compiler.debug.check import summary
-from core_compiler.errors import UserError
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.passes.rematerialise import Rematerialise
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
+from core_compiler.support.errors import UserError
 from tests.passes.programs import inputs, program
 
 #: ``kept`` waits while the wide product is there.
@@ -36,7 +36,7 @@ def does_not_wait(b, x, w, v, u):
 def compiled(build, *types, edit=PipelineEdit(), **options):
     module = program(build, *types)
     arrays = inputs(module)
-    made = compiler.start(module, "cpu", Options(edit=edit, **options), arrays).finish()
+    made = compilation.start(module, "cpu", Options(edit=edit, **options), arrays).finish()
     return made, made(*arrays)
 
 

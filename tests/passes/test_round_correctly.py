@@ -7,16 +7,17 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.debug.check import same_bits, summary
-from core_compiler.errors import UserError
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.check import summary
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.kernels.functions import BINARY, FUNCTIONS, THROUGH_F64
 from core_compiler.ops.rules import F32, F64
 from core_compiler.passes.base import with_options
 from core_compiler.passes.round_correctly import NAMES, RoundCorrectly, rules_of
 from core_compiler.passes.rules import explain
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
+from core_compiler.support.errors import UserError
 from tests.kernels.exhaustive import ONE_ROUNDING, evaluate, evaluate_through_f64
 from tests.passes import specs
 from tests.passes.programs import inputs, program
@@ -121,7 +122,7 @@ def test_composites_of_narrow_floats_compute_in_f32_and_are_opened():
 
 
 def started(module, edit=INSERTED, **options):
-    return compiler.start(module, "cpu", Options(edit=edit, **options), inputs(module))
+    return compilation.start(module, "cpu", Options(edit=edit, **options), inputs(module))
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.hardware.costs import CostModel
 from core_compiler.ir import Function, Module, Rewriter, Value, WeightStore, tensor
 from core_compiler.ops import Builder
@@ -19,7 +18,8 @@ from core_compiler.passes.base import PassContext
 from core_compiler.passes.rules import apply_rules
 from core_compiler.passes.saturation import Saturate, moves, rules_of
 from core_compiler.passes.saturation.prices import total
-from core_compiler.pipelines import PipelineEdit, build, meaning
+from core_compiler.pipelines.pipeline import PipelineEdit, build, meaning
+from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.targets.cpu import CPU
 from tests.passes import loops, specs
 from tests.passes.programs import block_of, program

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.debug.check import Checker, same_bits
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.check import Checker
 from core_compiler.hardware.costs import CostModel
 from core_compiler.ir import Module
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.saturation import Saturate
 from core_compiler.passes.saturation.prices import total
-from core_compiler.pipelines import meaning
+from core_compiler.pipelines.pipeline import meaning
 from tests.examples import examples
 from tests.passes import specs
 from tests.passes.programs import STEPS, inputs, programs

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Module, Op
 from core_compiler.ops.base import cost, evaluate_block
 from core_compiler.passes import simplify_loops
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.simplify_loops import SimplifyLoops
+from core_compiler.support.errors import InternalError
 from tests.passes.loops import below, doubling, given_arrays, loop, next_
 from tests.passes.programs import program
 

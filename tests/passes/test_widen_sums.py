@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
 from core_compiler.debug.check import summary
-from core_compiler.errors import UserError
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.ops.rules import F32, F64
 from core_compiler.passes.widen_sums import WidenSums
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
+from core_compiler.support.errors import UserError
 from tests.passes import specs
 from tests.passes.programs import program
 
@@ -66,9 +66,9 @@ def test_a_variance_far_from_zero_gets_its_digits_back():
     module = program(variance, "8x512xf32")
     x = (np.random.default_rng(0).standard_normal((8, 512)) + 1000).astype(np.float32)
     wanted = x.astype(np.float64).var(axis=1)
-    (narrow,) = compiler.start(module).finish()(x)
+    (narrow,) = compilation.start(module).finish()(x)
     edit = PipelineEdit(insert=(("before:lower_control_flow", WidenSums()),))
-    made = compiler.start(module, "cpu", Options(check=True, edit=edit), (x,)).finish()
+    made = compilation.start(module, "cpu", Options(check=True, edit=edit), (x,)).finish()
     (wide,) = made(x)
     assert made.finding is None, made.finding.note
     assert summary(made.checks)["failed"] == 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core_compiler.errors import InternalError
 from core_compiler.placement.liveness import Storage, lifetimes
 from core_compiler.placement.planner import plan
+from core_compiler.support.errors import InternalError
 
 
 def spans(*args, **kwargs):

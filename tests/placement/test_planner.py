@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.errors import UserError
 from core_compiler.placement.planner import PLANNERS, Effort, compare, plan, plan_tiers
 from core_compiler.placement.problem import Lifetime, Plan, live_bytes, lower_bound
 from core_compiler.placement.verify import verify
+from core_compiler.support.errors import UserError
 from tests.examples import examples
 
 #: Planners that need no compiled search: quick on every example.

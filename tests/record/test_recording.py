@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.diff import diff
 from core_compiler.ir.events import Observer, Observers, StageRecord, TimingRecord
 from core_compiler.ir.parser import parse
 from core_compiler.record import Recorder, Recording
 from core_compiler.record.encoding import apply_edits, edits, pack, unpack
+from core_compiler.support.errors import UserError
 from tests.examples import examples
 from tests.ir import modules as strategies
 from tests.ir.modules import difference

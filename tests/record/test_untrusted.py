@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.ir.events import StageRecord, TimingRecord
 from core_compiler.record import Recorder, Recording, migrate, schema
+from core_compiler.support.errors import UserError
 from tests.ir.modules import difference
 from tests.record.compiles import chain, record, stages
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.runtime.cache_folder import MANIFEST, CacheFolder, default_root
+from core_compiler.support.errors import UserError
 
 KEY = "ab" * 32
 

@@ -8,7 +8,6 @@ import threading
 import numpy as np
 import pytest
 
-from core_compiler.errors import InternalError, UserError
 from core_compiler.ir.weights import array_digest
 from core_compiler.runtime import memory
 from core_compiler.runtime.cpu import CpuDevice
@@ -23,6 +22,7 @@ from core_compiler.runtime.program import (
     Ref,
 )
 from core_compiler.runtime.team import native
+from core_compiler.support.errors import InternalError, UserError
 from tests.runtime.toy_kernels import THROUGH_SCRATCH, kernel
 
 N = 1000

@@ -11,12 +11,12 @@ import sys
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.runtime import loader
 from core_compiler.runtime.compile_pool import CompilePool, Job, KernelCompileError
 from core_compiler.runtime.cpu import CpuDevice
 from core_compiler.runtime.kernel_cache import KernelCache, KernelSource
 from core_compiler.runtime.program import Argument, Launch, Program, Ref
+from core_compiler.support.errors import UserError
 from tests.runtime.toy_kernels import kernel
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.hardware.host import detect
 from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.cache_folder import CacheFolder
@@ -19,6 +18,7 @@ from core_compiler.runtime.peers import Comparison, compare, onnxruntime, torch_
 from core_compiler.runtime.profiler import Timing, profile, summarise
 from core_compiler.runtime.program import KernelRef, Launch, Program
 from core_compiler.runtime.samples import Samples
+from core_compiler.support.errors import UserError
 
 ROOF = Limits(2, 1e12, ((1 << 10, 4e11), (1 << 20, 1e11)), ((1 << 10, 3e11), (1 << 20, 2e11)))
 

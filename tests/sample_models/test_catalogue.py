@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from sample_models import CATALOGUE, build
 from sample_models.digits import TRAINING_IMAGES, digits
 from tests.sample_models.narrow import NARROW, outputs

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler import compiler, targets
-from core_compiler.compiler import InvalidModule, Options
-from core_compiler.debug.check import same_bits
+from core_compiler import targets
+from core_compiler.debug.bits import same_bits
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.kernels import check_kernels
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import InvalidModule, Options
 from core_compiler.kernels.interpreter import interpret
 from core_compiler.kernels.lowering import lower_group
 from core_compiler.passes.outline_kernels import LAUNCH
@@ -68,7 +69,7 @@ def network(b, x):
 def compiled(target):
     module = program(network, "4x12xf32")
     arrays = inputs(module)
-    made = compiler.start(module, target, Options(check=True, threads=1), arrays).finish()
+    made = compilation.start(module, target, Options(check=True, threads=1), arrays).finish()
     return made, arrays
 
 
@@ -118,7 +119,7 @@ def test_results_are_the_reference_s_and_the_cpu_s_bit_for_bit(compiled):
     (result,) = made(*arrays)
     (want,) = specs.outputs(made.stages[made_meaning(made)].module, arrays)
     assert same_bits(result, want)
-    cpu = compiler.start(made.stages[0].module, "cpu", Options(threads=1), arrays).finish()
+    cpu = compilation.start(made.stages[0].module, "cpu", Options(threads=1), arrays).finish()
     assert same_bits(result, cpu(*arrays)[0])
     assert cpu.identity == made.identity
 
@@ -163,7 +164,7 @@ def test_byte_programs_have_the_bits_of_the_contract(batch, m, n, k):
 def test_an_op_outside_its_table_is_refused_by_the_verifier(target, monkeypatch):
     narrower = type(target).legal(target, "kernel") - {"kernel.fma"}
     monkeypatch.setattr(type(target), "legal", lambda self, level: narrower)
-    made = compiler.start(program(network, "4x12xf32"), target)
+    made = compilation.start(program(network, "4x12xf32"), target)
     with pytest.raises(InvalidModule, match=r"kernel\.fma is not legal at level kernel") as caught:
         made.finish()
     assert caught.value.where == "pass outline_kernels"
@@ -190,8 +191,8 @@ def test_claims_may_depend_on_shapes(target, monkeypatch):
     )
     module = program(network, "4x12xf32")
     arrays = inputs(module)
-    made = compiler.start(module, target, Options(threads=1)).finish()
+    made = compilation.start(module, target, Options(threads=1)).finish()
     own = [op for op in made.module.main.body.ops if op.get("target") == "bytes"]
     assert [op.operands[op["reads"]].type.shape for op in own] == [(4, 9)]
-    cpu = compiler.start(module, "cpu", Options(threads=1)).finish()
+    cpu = compilation.start(module, "cpu", Options(threads=1)).finish()
     assert same_bits(made(*arrays)[0], cpu(*arrays)[0])

@@ -37,7 +37,7 @@ import numpy as np
 import pytest
 from core_compiler.ir.parser import parse
 from core_compiler.passes.canonicalise import Canonicalise
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
 from tests.compiler import broken
 PROGRAM = {PROGRAM.strip()}
 X = np.linspace(-1, 1, 4, dtype=np.float32)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.debug.evaluate import Evaluator
+from core_compiler.driver.legality import levels
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.pytorch import import_module
 from core_compiler.ir import Module
 from core_compiler.ir.verifier import verify
-from core_compiler.legality import levels
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.training.config import Training

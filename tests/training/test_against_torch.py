@@ -96,7 +96,7 @@ def test_a_step_that_begins_with_other_weights_differs_at_the_start(capsys, monk
         return replace(made, state=tuple(np.ascontiguousarray(a[..., ::-1]) if a.ndim == 2 else a
                                          for a in made.state))  # fmt: skip
 
-    monkeypatch.setattr("core_compiler.session.begin", other)
+    monkeypatch.setattr("core_compiler.driver.session.begin", other)
     code, found = against(capsys, "linear")
     assert (code, found["verdict"]) == (1, "differs")
     assert (found["first"]["kind"], found["first"]["name"]) == ("start", "0.weight")

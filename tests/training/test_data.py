@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training import checkpoint
 from core_compiler.training.config import Training
 from core_compiler.training.data import Data

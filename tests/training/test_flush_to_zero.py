@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler import compiler
-from core_compiler.errors import UserError
+from core_compiler.driver import compilation
+from core_compiler.support.errors import UserError
 from core_compiler.training.fit import fit
 from tests.passes.programs import program
 from workbench.commands.cli import main
@@ -43,10 +43,10 @@ def module():
 def test_a_compile_is_refused_before_the_import_and_before_every_pass():
     with flushing():
         with refused():
-            compiler.start(module())
+            compilation.start(module())
         with refused():
             cc.compile(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
-    made = compiler.start(module())
+    made = compilation.start(module())
     made.step()
     with flushing(), refused():
         made.finish()

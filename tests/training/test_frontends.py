@@ -15,9 +15,9 @@ from onnx.reference import ReferenceEvaluator
 from torch.nn import functional
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.frontends.keras import import_model
 from core_compiler.frontends.onnx import import_proto
+from core_compiler.support.errors import UserError
 from core_compiler.training import optimizers
 from core_compiler.training.config import Training
 from sample_models.digits import DigitsCnn, digits

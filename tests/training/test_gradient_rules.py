@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, DType, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import REGISTRY, Builder, evaluate_block
 from core_compiler.ops.gradients import CONSTANT
+from core_compiler.support.errors import UserError
 from core_compiler.training.autodiff import pullback
 from tests.ops.samples import SAMPLES, Sample
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training import initializers as ours
 from core_compiler.training.config import Training
 from core_compiler.training.initializers import INITIALIZERS, STREAM, Numbers

@@ -12,17 +12,17 @@ from torch._higher_order_ops.scan import scan
 
 import core_compiler as cc
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.errors import UserError
+from core_compiler.driver.legality import levels
 from core_compiler.frontends.keras import import_model
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.ir import Block, Module, Op, Value
 from core_compiler.ir.verifier import verify
-from core_compiler.legality import levels
 from core_compiler.ops import Builder, evaluate_block
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.simplify_loops import SimplifyLoops
+from core_compiler.support.errors import UserError
 from core_compiler.training import optimizers
 from core_compiler.training.autodiff import pullback
 from core_compiler.training.config import Training

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, Function, Module, Value, tensor
 from core_compiler.ops import Builder, evaluate_block
+from core_compiler.support.errors import UserError
 from core_compiler.training import losses
 from core_compiler.training.autodiff import pullback
 

@@ -11,9 +11,9 @@ import torch
 from torch.nn import functional
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.passes.find_lifetimes import lifetimes, live_peak
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
+from core_compiler.support.errors import UserError
 from core_compiler.training import optimizers
 from core_compiler.training.config import Training
 from core_compiler.training.passes.recompute import Recompute

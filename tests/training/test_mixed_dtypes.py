@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from core_compiler.debug.check import Checker
 from core_compiler.debug.evaluate import Evaluator
+from core_compiler.driver.legality import levels
 from core_compiler.ir.verifier import verify
-from core_compiler.legality import levels
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.training import optimizers

@@ -13,14 +13,14 @@ from torch.nn import functional
 
 import core_compiler as cc
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.errors import UserError
+from core_compiler.driver.legality import levels
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, tensor
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import verify
-from core_compiler.legality import levels
 from core_compiler.ops import REGISTRY, Builder
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
+from core_compiler.support.errors import UserError
 from core_compiler.training import optimizers
 from core_compiler.training.config import Training
 from core_compiler.training.passes.differentiate import Differentiate

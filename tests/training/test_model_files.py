@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save_file
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.record import Recording
+from core_compiler.support.errors import UserError
 from core_compiler.training.data import Data
 from core_compiler.training.fit import fit
 from core_compiler.training.optimizers import Adam

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 
 class Model(nn.Module):

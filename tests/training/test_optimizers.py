@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Block, Value, tensor
 from core_compiler.ops import Builder, evaluate_block
+from core_compiler.support.errors import UserError
 from core_compiler.training import losses, optimizers, schedules
 from core_compiler.training.config import Training
 from core_compiler.training.losses import MeanSquaredError

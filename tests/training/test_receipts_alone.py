@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training import checkpoint, run_file
 from core_compiler.training.fit import fit
 from core_compiler.training.receipts import Book, begin

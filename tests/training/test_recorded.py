@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.record import Recorder, Recording
 from core_compiler.record.resumed import Resumed
+from core_compiler.support.errors import UserError
 from core_compiler.training import checkpoint, receipts
 from core_compiler.training.config import Training
 from core_compiler.training.fit import fit

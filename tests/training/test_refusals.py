@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training.losses import CrossEntropy
 
 X, Y = torch.linspace(-1, 1, 24).reshape(6, 4), torch.arange(6) % 3

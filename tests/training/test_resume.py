@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import core_compiler as cc
-from core_compiler.arrays import to_torch
-from core_compiler.errors import UserError
 from core_compiler.record import Recorder, Recording
+from core_compiler.support.arrays import to_torch
+from core_compiler.support.errors import UserError
 from core_compiler.training import checkpoint, files, receipts
 from core_compiler.training.config import Training
 from core_compiler.training.fit import History, Stopped, fit, restore

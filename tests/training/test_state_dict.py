@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler.arrays import to_torch
-from core_compiler.errors import UserError
+from core_compiler.support.arrays import to_torch
+from core_compiler.support.errors import UserError
 from core_compiler.training import optimizers
 from core_compiler.training.config import Training
 from tests.training.helpers import Reference, joint_of

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import core_compiler as cc
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training import losses, optimizers
 from core_compiler.training.config import Training
 from tests.training.helpers import Reference, joint_of

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training import losses, optimizers
 from core_compiler.training.config import Training
 from tests.slow import slow_but

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training import optimizers, schedules
 from core_compiler.training.config import Training
 from tests.slow import slow_but

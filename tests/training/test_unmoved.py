@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.ops.base import REGISTRY
+from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from workbench.commands.cli import main
 

@@ -19,9 +19,9 @@ import torch
 from torch.nn import functional
 
 import core_compiler as cc
-from core_compiler.errors import STOPPED, UserError
 from core_compiler.kernels.reference.collective import tree_sum
 from core_compiler.record import Recorder, Recording
+from core_compiler.support.errors import STOPPED, UserError
 from core_compiler.training import checkpoint, receipts
 from core_compiler.training.config import Training
 from core_compiler.training.fit import fit

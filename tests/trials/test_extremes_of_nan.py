@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.frontends.pytorch import import_exported
 from tests.frontends.programs import exported
 from tests.trials.everywhere import run_numpy, same
@@ -42,7 +42,7 @@ PROGRAMS = {
 
 def _exported(function, x: torch.Tensor, folder: Path) -> tuple[np.ndarray, ...]:
     """The results of the NumPy file of a function."""
-    made = compiler.start(import_exported(exported(function, x)).module)
+    made = compilation.start(import_exported(exported(function, x)).module)
     made.stages[0].export(folder / "made.py")
     return run_numpy(folder / "made.py", [x.numpy()])
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Compilation, Options
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Compilation, Options
 from core_compiler.hardware.limits import Limits
 from core_compiler.ir.events import BufferRecord, KernelRecord, TensorStats, TimingRecord
 from core_compiler.passes.outline_kernels import LAUNCH
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from core_compiler.targets import cpu
 from core_compiler.targets.cpu import CPU
@@ -46,7 +46,7 @@ class Bench:
                  options: Mapping[str, Any] | None = None, until: str = "generate_code",
                  more: More | None = None, **meta: Any) -> Run:  # fmt: skip
         target = dict(options or {})
-        made = compiler.start(program(build, *types), CPU(), Options(edit=edit, target=target))
+        made = compilation.start(program(build, *types), CPU(), Options(edit=edit, target=target))
         while made.next is not None and made.next.label != until:
             made.step()
         path = self._folder / f"{len(self._runs)}.run"
@@ -431,7 +431,7 @@ def test_the_digits_of_a_variance_are_kept_in_f64(bench, tmp_path):
 
     def executed(edit: PipelineEdit) -> tuple[Run, float]:
         options = Options(check=True, edit=edit)
-        made = compiler.start(program(variance, "8x512xf32"), CPU(), options, (x,)).finish()
+        made = compilation.start(program(variance, "8x512xf32"), CPU(), options, (x,)).finish()
         path = tmp_path / f"variance-{len(edit.insert)}.run"
         with Recorder(path) as recorder:
             made.tell(recorder, spec="digits-mlp", model="planted", target="cpu")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from tests.debug.planted import ReluOfSum
 from tests.passes.programs import program
@@ -34,7 +34,7 @@ def record(path: Path, sums: list[float]) -> Path:
     inputs = [np.float32(sums), np.zeros(len(sums), np.float32)]
     options = Options(check=True, edit=PipelineEdit(insert=((0, ReluOfSum()),)))
     module = program(clamped_sum, *[f"{len(sums)}xf32"] * 2)
-    made = compiler.start(module, "cpu", options, inputs).finish()
+    made = compilation.start(module, "cpu", options, inputs).finish()
     with Recorder(path) as recorder:
         made.tell(recorder, spec="digits-mlp", model="planted", target="cpu")
     return path

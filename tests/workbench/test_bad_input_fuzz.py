@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.record import Recording
+from core_compiler.support.errors import UserError
 from workbench.model import models
 from workbench.model.spec import read_spec
 

@@ -144,8 +144,8 @@ def test_what_our_own_ops_raise_is_not_told_as_the_framework_s(command, own, mon
 
 
 def test_what_a_library_raises_is_ours_where_we_had_called_it():
-    from core_compiler.errors import UserError, raised_inside
     from core_compiler.runtime.program import Program
+    from core_compiler.support.errors import UserError, raised_inside
 
     with pytest.raises(UserError) as told:
         Program.from_json("{")

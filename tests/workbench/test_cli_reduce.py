@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.record import Recording
+from core_compiler.support.errors import UserError
 from tests.debug import planted
 from tests.sample_models.narrow import NARROW
 from tests.workbench.conftest import MODEL

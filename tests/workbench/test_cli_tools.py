@@ -13,9 +13,9 @@ import onnxruntime
 import pytest
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module, weight_names
+from core_compiler.support.errors import UserError
 from sample_models.catalogue import build
 from tests.exporters.iree import Loaded, compile_file, refusal
 from workbench.commands.cli import main

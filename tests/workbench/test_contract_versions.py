@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.support.errors import UserError
 from core_compiler.training import checkpoint, receipts
 from workbench.commands.cli import main
 from workbench.commands.train_model import recorder_at

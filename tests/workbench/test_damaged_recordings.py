@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core_compiler.errors import BAD_INPUT
+from core_compiler.support.errors import BAD_INPUT
 from tests.slow import slow_but
 from workbench.queries.run import Run
 from workbench.state.view_state import VIEWS, ViewState

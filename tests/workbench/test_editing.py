@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.edit_facts import edit_facts
-from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines import PipelineEdit, build
+from core_compiler.pipelines.edit_data import edit_facts
+from core_compiler.pipelines.pipeline import PipelineEdit, build
+from core_compiler.support.errors import UserError
 from core_compiler.targets.cpu import CPU
 from core_compiler.training.config import Training
 from tests.examples import examples

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core_compiler.compiler import Options
-from core_compiler.errors import UserError
+from core_compiler.driver.compilation import Options
 from core_compiler.record.recorder import Recorder
+from core_compiler.support.errors import UserError
 from tests.debug import planted
 from tests.workbench.conftest import MODEL
 from tests.workbench.test_cli_reduce import own

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from core_compiler.compiler import Cancelled, Options
+from core_compiler.driver.compilation import Cancelled, Options
 from core_compiler.record.reader import Recording
 from workbench.model import edits, jobs, models
 from workbench.model.spec import read_spec

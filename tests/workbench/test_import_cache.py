@@ -7,8 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.runtime import cache_folder
+from core_compiler.support.errors import UserError
 from workbench.model import import_cache, models
 from workbench.model.spec import read_spec
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.record import schema
 from core_compiler.record.recorder import Recorder, machine_id
+from core_compiler.support.errors import UserError
 from workbench.app import trash
 from workbench.app.library import Library
 from workbench.app.run_entry import MAX_NAME

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.ir import Op
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
 from workbench.queries import matching
@@ -29,7 +29,7 @@ def recorded(path, edit=PipelineEdit(), build=network):
     """A compile until it has kernels."""
     recorder = Recorder(path)
     recorder.begin({"model": "small"})
-    made = compiler.start(program(build, "8x4xf32", "8x4xf32"), "cpu", Options(edit=edit),
+    made = compilation.start(program(build, "8x4xf32", "8x4xf32"), "cpu", Options(edit=edit),
                           observer=recorder)  # fmt: skip
     while made.stages[-1].name != "bufferize":
         made.step()

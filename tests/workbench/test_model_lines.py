@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.ir import Block, FrontendNode, Function, Module, Origin
 from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
@@ -156,7 +156,7 @@ def test_what_came_from_no_line_is_counted_there(tmp_path):
     module = Module({"main": Function("main", Block(made.arguments, ops, made.outputs))})
     recorder = Recorder(tmp_path / "small.run")
     recorder.begin({"model": "small"})
-    compiler.start(module, observer=recorder).finish()
+    compilation.start(module, observer=recorder).finish()
     recorder.end("finished")
     with Recording.open(tmp_path / "small.run") as recording:
         found = model_lines(recording)

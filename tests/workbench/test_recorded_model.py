@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.ir.core import structure_key
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record import Recording
+from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from core_compiler.training.optimizers import SGD, RMSprop
 from tests.debug import planted

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.compiler import Compilation, Options, start, watched
 from core_compiler.debug import gradients
+from core_compiler.driver.compilation import Compilation, Options, start, watched
 from core_compiler.passes.canonicalise import Canonicalise
-from core_compiler.pipelines import Step
+from core_compiler.pipelines.pipeline import Step
 from tests.debug import planted
 from tests.debug import wrong_compilers as wrong
 from tests.debug.test_reduce_kinds import alone, carried, chain, numbers
@@ -27,7 +27,7 @@ from workbench.testing.compiles import RunPass
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
     """Reproducers run in this process, which is wrong; nothing about gradients is remembered."""
-    from core_compiler import reproducer
+    from core_compiler.driver import reproducer
 
     monkeypatch.setattr(gradients, "kept", lambda key: None)
     monkeypatch.setattr(gradients, "keep", lambda key, error, note: None)

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import core_compiler as cc
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.model import import_cache
 from workbench.model.spec import read_spec
 

@@ -9,9 +9,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record.reader import Timing
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
@@ -41,7 +41,7 @@ def twos(b, x, y):
 def recorded(path, edit=PipelineEdit(), build=network):
     recorder = Recorder(path)
     recorder.begin({"model": "small"})
-    compiler.start(program(build, "8x4xf32", "8x4xf32"), "cpu", Options(edit=edit),
+    compilation.start(program(build, "8x4xf32", "8x4xf32"), "cpu", Options(edit=edit),
                    observer=recorder).finish()  # fmt: skip
     recorder.end("finished")
     return Run(path)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.record.recorder import Recorder
+from core_compiler.support.errors import UserError
 from workbench.app.library import Library
 from workbench.app.uploads import Uploads
 

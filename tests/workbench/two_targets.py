@@ -6,7 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from core_compiler.compiler import Options
+from core_compiler.driver.compilation import Options
 
 ROWS, WIDE = 24, 40
 NETWORK = """

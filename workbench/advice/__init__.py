@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.advice import gpu, launches, memory, numerics
 from workbench.advice.finding import WARNING, Finding
 from workbench.advice.program import Program

@@ -11,7 +11,6 @@ import numpy as np
 from core_compiler import targets
 from core_compiler.debug.fusions import HOLDS
 from core_compiler.debug.why_not import ABOUT, REFUSED, Answer, first_stage, why_not
-from core_compiler.errors import UserError
 from core_compiler.ir import Op, Value
 from core_compiler.passes.choose_layouts import ChooseLayouts
 from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
@@ -22,6 +21,7 @@ from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.passes.inline_broadcasts import InlineBroadcasts
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.runtime.memory import show_bytes
+from core_compiler.support.errors import UserError
 from workbench.advice import trials
 from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Try, severity
 from workbench.advice.offers import last_stage, option, repeat, take_back, target_option

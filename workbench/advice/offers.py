@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
 from core_compiler.record.reader import Stage
+from core_compiler.support.errors import UserError
 from workbench.advice.finding import Try
 from workbench.model import edits, pipeline_editor, recorded_model
 from workbench.queries.run import Run

@@ -9,7 +9,6 @@ from itertools import permutations
 from typing import Any
 
 from core_compiler import targets
-from core_compiler.errors import UserError
 from core_compiler.ir import Module
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.find_lifetimes import live_peak, values_alive
@@ -21,6 +20,7 @@ from core_compiler.passes.outline_kernels import OutlineKernels
 from core_compiler.passes.rematerialise import Rematerialise
 from core_compiler.record.reader import Stage
 from core_compiler.runtime.memory import show_bytes
+from core_compiler.support.errors import UserError
 from core_compiler.training.passes.order_launches import OrderLaunches
 from core_compiler.training.passes.recompute import Recompute
 from workbench.advice.finding import Try

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.app.access import Access
 from workbench.app.compiles import Limits
 from workbench.app.uploaded import MAX_UPLOAD

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 EDITOR, VIEWER = "editor", "viewer"
 #: Stands for everybody who has signed in.

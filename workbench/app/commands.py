@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from widgets.encode import finite
 from workbench.app import rerun, runs, tour
 from workbench.app.access import Refused

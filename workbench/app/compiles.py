@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from core_compiler.errors import BAD_INPUT, UserError
+from core_compiler.support.errors import BAD_INPUT, UserError
 
 #: How long a worker may take to stop before it is terminated, then killed (seconds).
 PATIENCE = 15.0

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.app import runs, searches
 from workbench.app.compiles import Compile
 from workbench.app.turns import Result

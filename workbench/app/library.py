@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import sample_models
-from core_compiler.errors import UserError
 from core_compiler.record.file import RecordingFile
 from core_compiler.runtime.cache_folder import default_root
+from core_compiler.support.errors import UserError
 from workbench.app import run_entry, run_query, trash
 from workbench.app.run_entry import Entry
 from workbench.app.run_index import MAX_TREND, Found, Index

@@ -16,7 +16,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from widgets.encode import finite
 from workbench.advice import findings
 from workbench.advice.finding import NOTE, Finding

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.app.compiles import Compile
 from workbench.app.trust import code_of, foreign
 from workbench.app.workspace import Distrust, Workspace, as_recorded

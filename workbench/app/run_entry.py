@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from core_compiler.errors import UserError
 from core_compiler.record import schema
 from core_compiler.record.file import is_running
 from core_compiler.record.recorder import machine_id
+from core_compiler.support.errors import UserError
 
 #: How many tags a run may have, how long one may be, and a note (characters).
 MAX_TAGS, MAX_TAG, MAX_NOTE = 20, 40, 2000

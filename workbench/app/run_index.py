@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.app import run_entry, run_query
 from workbench.app.run_entry import Entry
 

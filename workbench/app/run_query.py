@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from core_compiler.errors import UserError, nearest
+from core_compiler.support.errors import UserError, nearest
 
 #: Fields whose text contains the value (``=value``: is it), and their columns.
 TEXTS = ("name", "model", "variant", "target", "device", "mode", "status", "note")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from widgets.encode import finite
 from workbench.app.library import Library, Tags
 from workbench.app.run_index import Found

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.app.compiles import Compile, Compiles
 from workbench.app.workspace import Distrust
 from workbench.model import divergences, first_bad_pass

@@ -31,7 +31,7 @@ from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler
 from tornado.websocket import WebSocketClosedError
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.app import sessions
 from workbench.app.access import EDITOR
 from workbench.app.page import Page

@@ -21,8 +21,8 @@ from tornado.ioloop import IOLoop
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
-from core_compiler.errors import UserError
 from core_compiler.record.file import RecordingFile
+from core_compiler.support.errors import UserError
 from workbench.app import hosts
 from workbench.app.access import EDITOR
 from workbench.app.uploaded import not_stored

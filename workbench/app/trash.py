@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 #: How long a deleted run is kept (seconds).
 KEPT = 30 * 86400.0

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.open import FILES
+from core_compiler.support.errors import UserError
 from workbench.app import run_entry
 from workbench.app.trash import KEPT
 

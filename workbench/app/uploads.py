@@ -11,8 +11,8 @@ import shutil
 import threading
 from pathlib import Path
 
-from core_compiler.errors import UserError
 from core_compiler.runtime.memory import show_bytes
+from core_compiler.support.errors import UserError
 from workbench.app import run_entry
 from workbench.app.library import Library
 

@@ -36,8 +36,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir.events import Observer
+from core_compiler.support.errors import UserError
 from workbench.model.stepping import Hold
 
 #: Exit code of a compile that was stopped.
@@ -122,7 +122,7 @@ def _read_job(text: str) -> dict[str, Any]:
 
 def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
     lines = _Lines()
-    from core_compiler.compiler import Cancelled
+    from core_compiler.driver.compilation import Cancelled
     from workbench.model import jobs
 
     model, options = _model(job, lines)
@@ -139,7 +139,7 @@ def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
 
 def _execute(job: Mapping[str, Any]) -> None:
     lines = _Lines()
-    from core_compiler.compiler import Cancelled
+    from core_compiler.driver.compilation import Cancelled
     from workbench.model import jobs
 
     model, options = _model(job, lines)
@@ -167,8 +167,8 @@ def _home(model: Any) -> str:
 def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
     """The model of a job, imported, and the options that it is compiled with."""
     lines.progress(f"importing {job['model']}", 0, 0)
-    from core_compiler.compiler import Options
-    from core_compiler.pipelines import build
+    from core_compiler.driver.compilation import Options
+    from core_compiler.pipelines.pipeline import build
     from core_compiler.targets import target
     from workbench.model import edits, models, recorded_model
     from workbench.model.spec import read_spec
@@ -284,7 +284,7 @@ def _keep_to_limits() -> None:
         for name in ("MEMORY", "SECONDS", "BOUND")
     )
     if memory or seconds:
-        from core_compiler.apart import hold_to
+        from core_compiler.support.subprocesses import hold_to
 
         cores = os.cpu_count() or 1
         hold_to(int(memory) or NO_MEMORY, int((seconds + LATE) * cores) if seconds else NO_LIMIT)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler import targets
-from core_compiler.errors import UserError
 from core_compiler.frontends.base import is_saved_model
 from core_compiler.frontends.open import FILES
+from core_compiler.support.errors import UserError
 from workbench.app.access import Access
 from workbench.app.compiles import Compiles, Limits
 from workbench.app.library import SHIPPED, Library, file_of

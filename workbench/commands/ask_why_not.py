@@ -6,7 +6,7 @@ did, or the first of its conditions that refused, with the facts and the line it
 
 from __future__ import annotations
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.commands import show_op, subject
 from workbench.commands.printing import emit, painter, printable
 

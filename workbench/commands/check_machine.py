@@ -157,9 +157,9 @@ def _processor():
 
 
 def _cache():
-    from core_compiler.errors import UserError
     from core_compiler.runtime.cache_folder import CacheFolder
     from core_compiler.runtime.memory import show_bytes
+    from core_compiler.support.errors import UserError
 
     try:
         folder = CacheFolder()

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core_compiler import __version__
-from core_compiler.errors import BAD_INPUT, CANNOT_HERE, STOPPED, UserError, nearest
+from core_compiler.support.errors import BAD_INPUT, CANNOT_HERE, STOPPED, UserError, nearest
 from workbench.commands.printing import OutputLost, printable, say
 
 #: Command -> (module, one line).  A module has ``add_arguments(parser)`` and ``run(arguments)``,

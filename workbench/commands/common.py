@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.model.arguments import pairs, threads
 
 #: What is compiled for where nobody says it.
@@ -181,8 +181,8 @@ def options(arguments, check: bool = False, begins: tuple[str, Any] | None = Non
     """The compile options that the arguments say; UserError names a malformed one.  ``begins``: the
     level that the pipeline begins with and how the model is trained (default: of their model)."""
     from core_compiler import targets
-    from core_compiler.compiler import Options
-    from core_compiler.pipelines import build
+    from core_compiler.driver.compilation import Options
+    from core_compiler.pipelines.pipeline import build
     from workbench.model import recorded_model
 
     if arguments.pass_timeout is not None and not 0 < arguments.pass_timeout < inf:
@@ -243,7 +243,7 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
 
 def pipeline_edit(arguments):
     """What the arguments change about the pipeline; UserError names a malformed one."""
-    from core_compiler.pipelines import PipelineEdit
+    from core_compiler.pipelines.pipeline import PipelineEdit
     from workbench.model.edits import read_cuts
 
     settings: dict[str, dict[str, str]] = {}
@@ -274,7 +274,7 @@ def pipeline_edit(arguments):
 
 def _own_pass(text: str) -> tuple[int | str, Any]:
     """(place, pass) of ``FILE.py:CLASS@PLACE``; without a place at the end of the meaning half."""
-    from core_compiler.pipelines import labels, meaning
+    from core_compiler.pipelines.pipeline import labels, meaning
     from workbench.model.user_code import load_pass
 
     name, at, place = text.rpartition("@")

@@ -10,9 +10,9 @@ import os
 from contextlib import closing, suppress
 from pathlib import Path
 
-from core_compiler.errors import UserError, nearest
-from core_compiler.export import ending
+from core_compiler.driver.export import ending
 from core_compiler.exporters.base import write_text
+from core_compiler.support.errors import UserError, nearest
 from workbench.commands import common, export_tables, subject
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
@@ -140,7 +140,7 @@ def _is_stage(stage, wanted: str | None) -> bool:
 def _begun(arguments):
     """The compile that the arguments name, or that their recording tells of, before its first
     pass."""
-    from core_compiler import compiler
+    from core_compiler.driver import compilation
     from workbench.model import edits, memory_need, models, recorded_model
 
     if not subject.is_recording(arguments.model):
@@ -163,10 +163,10 @@ def _begun(arguments):
         if edit["insert"]:
             raise UserError("the recording was made with passes of a person's own", arguments.model,
                             "name the model instead, and --insert them")  # fmt: skip
-        options = compiler.Options(edit=edits.from_json(edit),
+        options = compilation.Options(edit=edits.from_json(edit),
                                    target=dict(meta.get("target_options") or {}))  # fmt: skip
     options = recorded_model.whole(options, model)
-    made = compiler.start(model.imported.module, target, options, model.inputs)
+    made = compilation.start(model.imported.module, target, options, model.inputs)
     made.call(model.imported.inputs, model.imported.outputs)
     return made
 

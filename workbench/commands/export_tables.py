@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.commands import subject
 from workbench.commands.printing import emit, table
 

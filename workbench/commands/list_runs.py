@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.app.library import Library
 from workbench.app.run_entry import Entry
 from workbench.app.run_query import FIELDS

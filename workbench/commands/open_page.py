@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.commands import common, subject
 from workbench.model.arguments import pairs, threads
 

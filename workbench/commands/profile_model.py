@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.support.errors import CANNOT_HERE, UserError
 from workbench.commands import common
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit, number, table

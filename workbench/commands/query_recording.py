@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core_compiler.errors import UserError
 from core_compiler.record.file import RecordingFile
+from core_compiler.support.errors import UserError
 from workbench.commands.printing import emit, printable, table
 
 #: A cell of the table shows at most this many characters (``--json`` shows all).

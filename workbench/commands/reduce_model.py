@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.commands import common, subject
 from workbench.commands.printing import emit, painter, printable
 
@@ -77,7 +77,7 @@ def run(arguments) -> int:
 def _suspect(arguments, progress) -> Suspect:
     """What to reduce: of a recording the stage that is named, or the first whose check failed;
     else, and where a pass ended the compile, what bisecting finds."""
-    from core_compiler import compiler
+    from core_compiler.driver import compilation
     from workbench.model import first_bad_pass, recorded_model, reducing
 
     number, names, alone = None, [], None
@@ -98,7 +98,7 @@ def _suspect(arguments, progress) -> Suspect:
     inputs = model.inputs
     if arguments.inputs is not None:
         inputs = first_bad_pass.read_inputs(Path(arguments.inputs), model)
-    made = compiler.start(model.imported.module, arguments.target, options, inputs)
+    made = compilation.start(model.imported.module, arguments.target, options, inputs)
     if alone is not None:
         made.steps = [alone]
     labels = [step.label for step in made.steps]
@@ -122,7 +122,7 @@ def _suspect(arguments, progress) -> Suspect:
 def _found(arguments, made, inputs, progress) -> int:
     """The stage that shows the first wrong pass of a compile, as bisecting finds it."""
     from core_compiler.debug.bisect import bisect
-    from core_compiler.legality import levels
+    from core_compiler.driver.legality import levels
 
     found = bisect(
         made, inputs, levels=levels(), tolerance=arguments.tolerance,
@@ -145,7 +145,7 @@ def _found(arguments, made, inputs, progress) -> int:
 def _recorded(arguments):
     """The options of a recorded compile, its model, the stage that is wrong (None: no check says),
     the passes that made its stages, and the one pass that ran (None: a pipeline did)."""
-    from core_compiler.pipelines import PipelineEdit, Step
+    from core_compiler.pipelines.pipeline import PipelineEdit, Step
     from core_compiler.record import Recording
     from workbench.model import models, recorded_model
 

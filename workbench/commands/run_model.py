@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.support.errors import UserError
 from workbench.commands import common
 from workbench.commands.compile_model import exit_code, output
 from workbench.commands.printing import emit
@@ -18,8 +18,8 @@ from workbench.model import peers
 from workbench.model.arguments import require_execution
 
 if TYPE_CHECKING:
-    from core_compiler.compiler import Compilation
     from core_compiler.debug.metric import Distance
+    from core_compiler.driver.compilation import Compilation
     from core_compiler.ir import Module
     from workbench.model.models import Model
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError, nearest
+from core_compiler.support.errors import UserError, nearest
 from workbench.app.access import EVERYBODY, VIEWER, Access, names
 from workbench.app.compiles import Limits
 from workbench.commands.open_page import check_port, need_local

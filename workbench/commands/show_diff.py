@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core_compiler.errors import UserError
 from core_compiler.ir.unified import AFTER, BEFORE, GAP
 from core_compiler.ir.unified import unified as merged
+from core_compiler.support.errors import UserError
 from workbench.commands import subject
 from workbench.commands.printing import emit, painter, printable
 

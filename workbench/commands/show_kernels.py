@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core_compiler.errors import UserError, nearest
+from core_compiler.support.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
 from workbench.queries.numeric_results import as_count, as_number, by_launch
@@ -148,8 +148,8 @@ def _derived(opened, kernel) -> list[dict]:
     what was recorded.
     """
     from core_compiler import targets
+    from core_compiler.driver.kernel_records import schedule_steps
     from core_compiler.ir.text import print_function
-    from core_compiler.telemetry import schedule_steps
 
     recorded = [
         {"name": name, "kernel": kernel.name, "text": opened.kernel_step_text(kernel.id, i)}

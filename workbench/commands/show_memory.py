@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core_compiler.errors import UserError
 from core_compiler.runtime.memory import show_bytes
+from core_compiler.support.errors import UserError
 from workbench.commands import subject
 from workbench.commands.printing import emit, printable, table
 from workbench.queries.numeric_results import as_count

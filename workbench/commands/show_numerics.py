@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
 from workbench.queries import numeric_results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from core_compiler.errors import UserError, nearest
+from core_compiler.support.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, painter, printable, table
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.errors import UserError, nearest
+from core_compiler.support.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
 from workbench.state.view_state import VIEWS, ViewState

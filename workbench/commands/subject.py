@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import core_compiler
-from core_compiler.errors import UserError, nearest
 from core_compiler.runtime.cache_folder import CacheFolder
+from core_compiler.support.errors import UserError, nearest
 from workbench.commands import common
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def record(arguments, options, path: Path, execute: bool = False):
 
 
 def _key(imported: str, target: str, options, execute: bool) -> str:
-    from core_compiler.edit_facts import edit_facts
     from core_compiler.hardware import host
+    from core_compiler.pipelines.edit_data import edit_facts
 
     said = [
         imported,

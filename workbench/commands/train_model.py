@@ -9,8 +9,8 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from core_compiler.errors import STOPPED, UserError
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.support.errors import STOPPED, UserError
 from workbench.commands import common
 from workbench.commands.compile_model import counted, listed, output
 from workbench.commands.printing import emit

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.commands import common
 from workbench.commands.compile_model import counted, exit_code, listed
 from workbench.commands.printing import emit, table

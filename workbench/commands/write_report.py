@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.commands import subject
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit

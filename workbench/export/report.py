@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Op
+from core_compiler.support.errors import UserError
 from widgets.encode import finite, pack
 from widgets.static_host import POLICY, script_safe
 from workbench import views

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from core_compiler.errors import UserError, nearest
 from core_compiler.record.tables import Table
+from core_compiler.support.errors import UserError, nearest
 from workbench.advice import advise
 from workbench.advice.findings import problems
 from workbench.export.shown_table import Row, Shown

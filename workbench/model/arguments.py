@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: ``--tiling``: how loops are cut; the bits do not depend on it.
 TILINGS = {"default": "default", "alternate": "small"}

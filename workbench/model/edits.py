@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from core_compiler.edit_facts import MAX_TEXT
-from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines import MAX_PARTS, PipelineEdit
+from core_compiler.pipelines.edit_data import MAX_TEXT
+from core_compiler.pipelines.pipeline import MAX_PARTS, PipelineEdit
+from core_compiler.support.errors import UserError
 from workbench.model import user_pass
 
 #: How many entries an edit may have, and how long a short text of it may be.

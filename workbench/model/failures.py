@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core_compiler.compiler import Compilation
 from core_compiler.debug.bisect import Finding
+from core_compiler.driver.compilation import Compilation
+from core_compiler.driver.stage import Stage
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.claims import Gradient
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
 from core_compiler.passes.outline_kernels import LAUNCH
-from core_compiler.stage import Stage
 from workbench.queries import numeric_results
 
 #: What the rows of an import's values have for a pass, and those of an op's own reference.

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler import compiler
-from core_compiler.compiler import Compilation, Options
 from core_compiler.debug import elementary, translations
 from core_compiler.debug.bisect import (
     Finding,
@@ -26,11 +24,13 @@ from core_compiler.debug.bisect import (
     of_import,
     tensor_value,
 )
-from core_compiler.errors import UserError
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Compilation, Options
+from core_compiler.driver.legality import levels
 from core_compiler.ir.text import print_module, print_ops, value_names
 from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.legality import levels
-from core_compiler.regular_files import need_regular
+from core_compiler.support.errors import UserError
+from core_compiler.support.regular_files import need_regular
 from workbench.model import recorded_model, reducing
 from workbench.model.kept_results import Result, Results
 from workbench.model.models import Model
@@ -109,7 +109,9 @@ class Search:
         """What was found as plain data (see :func:`facts`), the compilation as far as it is right,
         and the finding."""
         options = recorded_model.whole(self.options, self.model)
-        made = compiler.start(self.model.imported.module, self.target, options, list(self.inputs))
+        made = compilation.start(
+            self.model.imported.module, self.target, options, list(self.inputs)
+        )
         if self.model.spec.kind == RECORDED:
             recorded_model.check_pipeline(self.model.spec.text, made.steps)
         looked = Looked()

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import core_compiler
-from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported
 from core_compiler.ir import Resource, WeightStore, dtype
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module
 from core_compiler.ops.positions import Positions
-from core_compiler.regular_files import inside, open_regular
 from core_compiler.runtime.cache_folder import CacheFolder
+from core_compiler.support.errors import UserError
+from core_compiler.support.regular_files import inside, open_regular
 
 if TYPE_CHECKING:
     from workbench.model.spec import Spec

@@ -11,16 +11,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from core_compiler import __version__, compiler, targets
-from core_compiler.compiler import Cancelled, Compilation, Options
-from core_compiler.edit_facts import edit_facts
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler import __version__, targets
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Cancelled, Compilation, Options
+from core_compiler.driver.kernel_records import tell
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.pipelines.edit_data import edit_facts
 from core_compiler.record.recorder import Recorder
 from core_compiler.record.resumed import Executed
 from core_compiler.runtime.budget import SECONDS
-from core_compiler.telemetry import tell
+from core_compiler.support.errors import CANNOT_HERE, UserError
 from workbench.model import peers, recorded_model
 from workbench.model.models import Model
 from workbench.model.stepping import Hold
@@ -63,7 +64,7 @@ def compile(
         if not model.cached:
             # A model seen for the first time will need kernels that no cache has yet.
             (targets.target(target) if isinstance(target, str) else target).prepare()
-        made = compiler.start(
+        made = compilation.start(
             model.imported.module, target, recorded_model.whole(options, model), model.inputs,
             watching, cancelled,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 Result = dict[str, Any]
 #: How many results are kept beside a recording; the oldest go first.

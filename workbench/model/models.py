@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.frontends import stand_ins
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.open import open_model
 from core_compiler.ir import TensorType
+from core_compiler.support.errors import UserError
 from workbench.model import import_cache, recorded_model, user_code
 from workbench.model.spec import AS_GRAPH, OF_FUNCTIONS, Spec
 

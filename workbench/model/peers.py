@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core_compiler.arrays import to_torch
-from core_compiler.errors import UserError, raised_at, raised_inside
+from core_compiler.support.arrays import to_torch
+from core_compiler.support.errors import UserError, raised_at, raised_inside
 from workbench.model.models import Model, load, need
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from core_compiler import targets
-from core_compiler.edit_facts import MAX_TEXT
-from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass, with_options
-from core_compiler.pipelines import (
+from core_compiler.pipelines.edit_data import MAX_TEXT
+from core_compiler.pipelines.pipeline import (
     AT_FIRST,
     LEVEL,
     LEVELS,
@@ -28,6 +27,7 @@ from core_compiler.pipelines import (
     first_of,
     said_of,
 )
+from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from workbench.model import edits, recorded_model, user_pass
 from workbench.queries.run import Run

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core_compiler import recorded
-from core_compiler.errors import UserError
+from core_compiler.driver import recorded_stage
 from core_compiler.frontends.base import Imported
 from core_compiler.record import Recording
+from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from core_compiler.training.recorded import training_of
 from core_compiler.training.roles import Roles
@@ -23,8 +23,8 @@ from workbench.model.spec import RECORDED, Spec, read_spec
 from workbench.queries.run import Run
 
 if TYPE_CHECKING:
-    from core_compiler.compiler import Options
-    from core_compiler.pipelines import Step
+    from core_compiler.driver.compilation import Options
+    from core_compiler.pipelines.pipeline import Step
     from workbench.model.models import Model
 
 
@@ -39,7 +39,7 @@ def spec_of(
 
     text, sizes = str(meta.get("spec") or ""), meta.get("sizes")
     itself = Spec(str(path), RECORDED, RECORDED, {}, trust)
-    if not text or recorded.is_training(meta):
+    if not text or recorded_stage.is_training(meta):
         return itself
     kind, frontend = meta.get("kind"), meta.get("frontend")
     chosen = str(frontend) if frontend and kind in ("sample", "function", "onnx") else None
@@ -65,7 +65,7 @@ def itself(meta: Mapping[str, Any], path: str | Path) -> str:
     """What is said where a recording stands for its model; "" where that is imported again."""
     if spec_of(meta, path).kind != RECORDED:
         return ""
-    if recorded.is_training(meta):
+    if recorded_stage.is_training(meta):
         return ("The first stage of this recording stands for the training step. Seeded numbers "
                 "stand for its parameters, its state and the batch.")  # fmt: skip
     return ("The model itself is not at hand: the first stage of this recording stands for it. "
@@ -92,15 +92,17 @@ def _is_here(function: str) -> bool:
 
 def level(meta: Mapping[str, Any]) -> str:
     """The level of a recording's stage 0."""
-    from core_compiler.pipelines import level_of  # which needs the compiler, unlike a library
+    from core_compiler.pipelines.pipeline import (
+        level_of,  # which needs the compiler, unlike a library
+    )
 
-    return level_of(recorded.frontend_of(meta))
+    return level_of(recorded_stage.frontend_of(meta))
 
 
 def training(meta: Mapping[str, Any]) -> Training | None:
     """How the recorded step was trained; None of an inference compile.  UserError where that
     cannot be told."""
-    return training_of(meta.get("training")) if recorded.is_training(meta) else None
+    return training_of(meta.get("training")) if recorded_stage.is_training(meta) else None
 
 
 def begins(wanted: Spec) -> tuple[str, Training | None]:
@@ -126,9 +128,9 @@ def _training(imported: Imported) -> Training | None:
 
 def load(wanted: Spec) -> tuple[Imported, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
     """Stage 0 of the recording with two sets of inputs; what is not in it is made up."""
-    imported = recorded.import_file(Path(wanted.text), import_cache.find_weights)
+    imported = recorded_stage.import_file(Path(wanted.text), import_cache.find_weights)
     how = _training(imported)
-    first, second = (recorded.inputs(imported.module, seed, training=how) for seed in (0, 1))
+    first, second = (recorded_stage.inputs(imported.module, seed, training=how) for seed in (0, 1))
     return imported, first, second
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler import reproducer
-from core_compiler.compiler import Options
 from core_compiler.debug.failure import Trial
 from core_compiler.debug.reduce import Reduced, is_plain, reduce
-from core_compiler.errors import UserError
+from core_compiler.driver import reproducer
+from core_compiler.driver.compilation import Options
 from core_compiler.ir import Module
-from core_compiler.pipelines import Step
+from core_compiler.pipelines.pipeline import Step
+from core_compiler.support.errors import UserError
 
 #: Seconds that one pass may take where nothing else is said: it is taken for endless then.
 PASS_SECONDS = 60.0

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core_compiler import recorded
-from core_compiler.errors import UserError, nearest
+from core_compiler.driver import recorded_stage
 from core_compiler.frontends.base import is_saved_model
 from core_compiler.frontends.open import FILES, frontend_of
-from core_compiler.regular_files import need_regular
+from core_compiler.support.errors import UserError, nearest
+from core_compiler.support.regular_files import need_regular
 
 _FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 FRONTENDS = ("torch", "onnx", "onnx-passes", "jax", "keras", "tensorflow", "stablehlo", "ir")
@@ -26,7 +26,7 @@ AS_GRAPH = "onnx-passes"
 #: What reads a function's model: by what it returns.
 OF_FUNCTIONS = ("torch", "jax", "keras", "tensorflow")
 #: A recording, whose stage 0 is a model too: its file's ending, its kind and its frontend.
-RECORDING, RECORDED = ".run", recorded.FRONTEND
+RECORDING, RECORDED = ".run", recorded_stage.FRONTEND
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from core_compiler.compiler import Cancelled, Compilation
-from core_compiler.edit_facts import edit_facts
-from core_compiler.errors import UserError
+from core_compiler.driver.compilation import Cancelled, Compilation
 from core_compiler.ir import Rewrite, Value
 from core_compiler.ir.events import Observer
-from core_compiler.pipelines import PipelineEdit, cut, leave
+from core_compiler.pipelines.edit_data import edit_facts
+from core_compiler.pipelines.pipeline import PipelineEdit, cut, leave
 from core_compiler.record.recorder import Recorder
+from core_compiler.support.errors import UserError
 from workbench.queries.breakpoints import OP, PASS, RULE, known
 
 #: How long one wait for a command lasts before it is looked whether to stop (seconds).

@@ -13,8 +13,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.errors import UserError, nearest, raised_at
 from core_compiler.frontends.keras import backends
+from core_compiler.support.errors import UserError, nearest, raised_at
 
 if TYPE_CHECKING:
     from core_compiler.passes.base import Pass
@@ -104,7 +104,7 @@ def load_pass(text: str) -> Pass:
     imported, is no pass, or needs options.
     """
     from core_compiler.passes.base import Pass
-    from core_compiler.pipelines import OPTIONAL
+    from core_compiler.pipelines.pipeline import OPTIONAL
 
     if text in OPTIONAL:
         return OPTIONAL[text]

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, make_dataclass
 from functools import lru_cache
 from typing import Any
 
-from core_compiler.edit_facts import MAX_TEXT, TEXTS
-from core_compiler.errors import UserError, raised_at
 from core_compiler.passes.base import Pass, with_options
-from core_compiler.pipelines import OPTIONAL
+from core_compiler.pipelines.edit_data import MAX_TEXT, TEXTS
+from core_compiler.pipelines.pipeline import OPTIONAL
+from core_compiler.support.errors import UserError, raised_at
 
 #: What a new pass of a person's own begins as.
 TEMPLATE = '''\

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core_compiler.compiler import Compilation
+from core_compiler.driver.compilation import Compilation
 from core_compiler.training.step import TrainingStep
 from workbench.notebook.panes import Pane
 from workbench.notebook.session import SHOWN, Workbench

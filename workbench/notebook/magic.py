@@ -26,7 +26,7 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 import core_compiler as cc
-from core_compiler.errors import UserError, nearest
+from core_compiler.support.errors import UserError, nearest
 from workbench.state.view_state import VIEWS
 
 _WHERE = "%%workbench"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
-from core_compiler.compiler import Compilation
-from core_compiler.errors import UserError
+from core_compiler.driver.compilation import Compilation
+from core_compiler.support.errors import UserError
 from widgets.notebook_host import widget
 from workbench import views
 from workbench.state.view_state import PRESETS, VIEWS

@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from core_compiler.compiler import Compilation
-from core_compiler.errors import UserError, nearest
+from core_compiler.driver.compilation import Compilation
 from core_compiler.ir import Op
 from core_compiler.record.recorder import Recorder
+from core_compiler.support.errors import UserError, nearest
 from workbench.app.library import Library, file_of, stem_of
 from workbench.queries.run import Run
 

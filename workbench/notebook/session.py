@@ -13,11 +13,11 @@ from typing import Any
 
 import ipywidgets
 
-from core_compiler.compiler import Compilation, start
-from core_compiler.errors import UserError, nearest
+from core_compiler.driver.compilation import Compilation, start
 from core_compiler.ir import Op
 from core_compiler.ir.events import Observer, Observers
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
+from core_compiler.support.errors import UserError, nearest
 from core_compiler.training.step import TrainingStep
 from workbench import views
 from workbench.model import edits, pipeline_editor

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff
 from core_compiler.ir.events import Diagnostic, IterationRecord
@@ -25,6 +24,7 @@ from core_compiler.record.reader import (
     Timing,
 )
 from core_compiler.record.recorder import machine_id
+from core_compiler.support.errors import UserError
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.check import differing
+from core_compiler.debug.bits import differing
 from core_compiler.ir.diff import GUESSED
 from core_compiler.ir.events import TensorStats
 from workbench.queries import matching, numeric_results, value_statistics

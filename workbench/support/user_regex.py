@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 #: How long a search may take (seconds).
 PATIENCE = 2.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import as_numpy
+from core_compiler.support.arrays import as_numpy
 
 #: Differing places that a message shows in full.
 SHOWN = 3

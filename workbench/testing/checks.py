@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from core_compiler.compiler import Compilation
 from core_compiler.debug.check import summary
-from core_compiler.errors import UserError
+from core_compiler.driver.compilation import Compilation
+from core_compiler.driver.stage import Stage
 from core_compiler.ir.events import CheckRecord
-from core_compiler.stage import Stage
+from core_compiler.support.errors import UserError
 
 #: Rewrites that a message lists.
 SHOWN = 5

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import core_compiler as cc
-from core_compiler.compiler import Compilation, Options, start
+from core_compiler.driver.compilation import Compilation, Options, start
+from core_compiler.driver.session import finished
+from core_compiler.driver.stage import Stage
 from core_compiler.ir import Module
 from core_compiler.ir.parser import parse
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines import PipelineEdit, Step
-from core_compiler.session import finished
-from core_compiler.stage import Stage
+from core_compiler.pipelines.pipeline import PipelineEdit, Step
 from workbench.testing.checks import check_passes
 
 

@@ -6,9 +6,9 @@ import contextlib
 import io
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Module
 from core_compiler.ir.text import print_module
+from core_compiler.support.errors import UserError
 
 
 def filecheck(what: Any, checks: str) -> None:

@@ -57,7 +57,7 @@ class Golden:
         later under its name is compared with it.
         """
         __tracebackhide__ = True
-        from core_compiler.errors import UserError
+        from core_compiler.support.errors import UserError
         from workbench.testing.file_check import text_of
 
         if not _NAME.fullmatch(name):

@@ -10,10 +10,10 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from core_compiler.errors import UserError
 from core_compiler.ir.core import Function, Module
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import line_table
+from core_compiler.support.errors import UserError
 
 #: A string, or the name of a value.
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*"|%[\w$.\-]+')

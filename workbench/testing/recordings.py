@@ -17,7 +17,7 @@ import pytest
 from workbench.testing.names import file_name
 
 if TYPE_CHECKING:
-    from core_compiler.compiler import Compilation
+    from core_compiler.driver.compilation import Compilation
 
 #: Compiles of one test or fixture that are kept, the last ones: a property test makes hundreds, and
 #: the example that fails comes last.
@@ -63,7 +63,7 @@ class Recordings:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
-        from core_compiler.compiler import watched
+        from core_compiler.driver.compilation import watched
 
         self._now = [(item, "")]
         try:

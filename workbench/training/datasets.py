@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
-from core_compiler.regular_files import need_regular
+from core_compiler.support.errors import UserError
+from core_compiler.support.regular_files import need_regular
 from core_compiler.training.data import Data
 from core_compiler.training.rows import Wanted
 

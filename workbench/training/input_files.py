@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from core_compiler.errors import UserError
-from core_compiler.regular_files import inside, open_regular
+from core_compiler.support.errors import UserError
+from core_compiler.support.regular_files import inside, open_regular
 
 #: Model files that are trained.
 MODEL_FILES = (".onnx", ".keras", ".pt2")

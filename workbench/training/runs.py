@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from core_compiler.edit_facts import edit_facts
-from core_compiler.errors import CANNOT_HERE, UserError, nearest
 from core_compiler.ir.events import Observer
-from core_compiler.pipelines import PipelineEdit
-from core_compiler.regular_files import need_regular
+from core_compiler.pipelines.edit_data import edit_facts
+from core_compiler.pipelines.pipeline import PipelineEdit
+from core_compiler.support.errors import CANNOT_HERE, UserError, nearest
+from core_compiler.support.regular_files import need_regular
 from core_compiler.training import receipts, run_file
 from core_compiler.training.config import Training
 from core_compiler.training.data import Data

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from widgets.encode import finite, pack
 from workbench import views
 from workbench.queries.run import Run, Runs

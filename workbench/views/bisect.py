@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.model import first_bad_pass, recorded_model
 from workbench.queries.numeric_results import said
 from workbench.queries.run import Run, Runs, shown

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.model import edits
 from workbench.queries import contracts, numeric_results
 from workbench.queries.compared import about, launch, matched, passes, with_intervals

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from core_compiler.training import receipts
 from core_compiler.training.diverge import Parting, part
 from core_compiler.training.receipts import Book

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.model import edits, pipeline_editor, recorded_model
 from workbench.queries.run import Run
 from workbench.views import Empty

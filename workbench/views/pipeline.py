@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.model import edits, pipeline_editor, recorded_model
 from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import ViewState

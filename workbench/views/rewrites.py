@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
 from core_compiler.record.reader import RecordedRewrite
+from core_compiler.support.errors import UserError
 from workbench.queries import compared
 from workbench.queries.links import FEEDS, LAUNCH, follow, linked
 from workbench.queries.numeric_results import said

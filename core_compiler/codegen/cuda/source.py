@@ -20,7 +20,6 @@ from core_compiler.codegen.cuda.threads import (
 )
 from core_compiler.codegen.expressions import dense, index_text, total, vector_code, wrap
 from core_compiler.codegen.source import SYMBOL, Source, Writer, closure
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels import scalars
@@ -32,6 +31,7 @@ from core_compiler.kernels.abi import (
 )
 from core_compiler.kernels.ops import access, count_operand, element, lane_axis
 from core_compiler.kernels.transforms.edit import producers
+from core_compiler.support.errors import InternalError
 
 
 def generate(function: Function) -> Source:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernels.ops import access
 from core_compiler.kernels.transforms.edit import constant_of, producers
+from core_compiler.support.errors import InternalError
 
 #: Threads of a block that has no thread loop.
 ALONE = 1

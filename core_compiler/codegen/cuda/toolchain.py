@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: What must be installed, and of one release.
 PACKAGES = ("nvidia-nvvm", "nvidia-cuda-nvrtc", "nvidia-cuda-nvcc", "nvidia-cuda-nvdisasm")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from core_compiler.errors import UserError, nearest
 from core_compiler.exporters.base import replacing, write_arrays
 from core_compiler.exporters.mlir.context import Context, Shared, plain, refusal
 from core_compiler.exporters.mlir.linalg import Linalg
@@ -22,6 +21,7 @@ from core_compiler.exporters.mlir.text import Names, Ref, printed
 from core_compiler.exporters.mlir.tosa import Tosa
 from core_compiler.ir import Function, Module, TensorType
 from core_compiler.ir.types import quoted
+from core_compiler.support.errors import UserError, nearest
 
 __all__ = ["DIALECTS", "WEIGHTS", "export", "write"]
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.exporters.base import archived
 from core_compiler.exporters.mlir.text import Ref, Writer
 from core_compiler.exporters.respelled import SPELLINGS
@@ -29,6 +28,7 @@ from core_compiler.ir import (
 )
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
+from core_compiler.support.errors import UserError
 
 #: Ops that stand for the ops in their region, which reads its arguments only.
 _HOLDERS = frozenset({"core.group", "target.launch"})

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from core_compiler.errors import UserError
 from core_compiler.exporters.base import write_text
 from core_compiler.ir import Module
 from core_compiler.ir.text import module_pieces
+from core_compiler.support.errors import UserError
 
 #: Whether the file holds the weights' bytes, or their digests only.
 WEIGHTS = ("embedded", "named")

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.exporters.base import replacing, write_arrays
 from core_compiler.ir import Module
+from core_compiler.support.errors import UserError
 
 __all__ = ["Source", "export", "write"]
 

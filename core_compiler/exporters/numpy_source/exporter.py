@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import InternalError
 from core_compiler.exporters import base
 from core_compiler.exporters.base import Names, archived, is_uniform, short
 from core_compiler.exporters.numpy_source import ops  # noqa: F401  (fills the table)
@@ -34,6 +33,7 @@ from core_compiler.exporters.respelled import respelled
 from core_compiler.ir import Block, DType, Module, Op, Resource, Value, as_array, dtype
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import broadcast_shape
+from core_compiler.support.errors import InternalError
 
 #: Lists of at most so many numbers stand in the text.
 INLINE = 6

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import Module
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 if TYPE_CHECKING:
     import onnx

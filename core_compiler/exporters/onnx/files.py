@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.exporters.base import replacing
 from core_compiler.exporters.onnx.proto import Unfilled
 from core_compiler.ir import dtype
+from core_compiler.support.errors import UserError
 
 #: The largest message of protobuf, with room for what its own encoding adds.
 LARGEST = (1 << 31) - (1 << 20)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported, distinct
 from core_compiler.frontends.keras import backends
 from core_compiler.frontends.stablehlo.nodes import with_results
-from core_compiler.regular_files import need_regular
+from core_compiler.support.errors import UserError, raised_at
+from core_compiler.support.regular_files import need_regular
 
 __all__ = ["example_shapes", "import_model", "on_arrays", "read_file"]
 

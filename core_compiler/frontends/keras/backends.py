@@ -12,7 +12,7 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import CANNOT_HERE, UserError
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: The backends whose models are read, in the order in which an installed one is taken.
 BACKENDS = ("jax", "torch", "tensorflow")

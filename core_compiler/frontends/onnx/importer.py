@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.frontends.base import Imported, Unsupported, refuse
 from core_compiler.frontends.onnx import ops
 from core_compiler.frontends.onnx.functions import definition, inlined, schema_with_function
@@ -57,6 +56,7 @@ from core_compiler.ir import (
 from core_compiler.ir.framework import Nodes
 from core_compiler.ops.base import TypeRuleError
 from core_compiler.ops.positions import Access, positions
+from core_compiler.support.errors import CANNOT_HERE, UserError
 
 __all__ = ["import_file", "import_proto", "ops"]
 

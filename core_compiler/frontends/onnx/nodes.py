@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import widened
 from core_compiler.frontends.onnx.reading import read_model
 from core_compiler.ir.framework import TellNode
+from core_compiler.support.arrays import widened
 
 #: Tells the session where a model that is given as bytes has its external data.
 _FOLDER = "session.model_external_initializers_file_folder_path"

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import CANNOT_HERE, UserError
 from core_compiler.ir import DType, Value, WeightStore, dtype
-from core_compiler.regular_files import inside, need_regular, read_regular
+from core_compiler.support.errors import CANNOT_HERE, UserError
+from core_compiler.support.regular_files import inside, need_regular, read_regular
 
 #: ``TensorProto`` data type -> our dtype name.
 DTYPES = {

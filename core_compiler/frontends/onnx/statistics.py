@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.onnx.table import NotSupported
 from core_compiler.ir import Op, Value, as_array
+from core_compiler.support.errors import UserError
 
 
 def initializer(importer: Any, value: Value) -> tuple[str, np.ndarray] | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import operator
 
-from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.pytorch.origins import describe
 from core_compiler.frontends.pytorch.silence import silent
 from core_compiler.frontends.pytorch.state_dict import overlap
 from core_compiler.frontends.pytorch.tensors import memory_of
 from core_compiler.frontends.pytorch.transforms import failed_at, is_transform
+from core_compiler.support.errors import UserError, raised_at
 
 #: Composite ops that always make a new tensor (others of their kind may return an argument itself).
 FRESH = frozenset({

@@ -16,9 +16,9 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch.program_json import Unsafe, checked
-from core_compiler.regular_files import need_regular
+from core_compiler.support.errors import UserError
+from core_compiler.support.regular_files import need_regular
 
 TRUST = "if you trust the file's author, read it with torch's own loader: --trust"
 DAMAGED = "the file is damaged or of another kind; export it again"

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any
 
-from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.pytorch.attributes import told
 from core_compiler.frontends.pytorch.caches import register_caches
 from core_compiler.frontends.pytorch.cumulative import averages_on_tensors
 from core_compiler.frontends.pytorch.origins import is_library
 from core_compiler.frontends.pytorch.own_gradients import refused
+from core_compiler.support.errors import UserError, raised_at
 
 _FIX = "make the module exportable (see torch.export's documentation), or export it to ONNX"
 #: What torch's messages on exports say of its own parts -> what the user can do about it.

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
 from core_compiler.frontends.pytorch.aliasing import functional
 from core_compiler.frontends.pytorch.decompositions import decomposed
@@ -25,6 +24,7 @@ from core_compiler.frontends.run_time_sizes import with_counts
 from core_compiler.ir import Module, WeightStore
 from core_compiler.ir.framework import Nodes
 from core_compiler.ops.positions import positions
+from core_compiler.support.errors import UserError
 
 
 def import_module(

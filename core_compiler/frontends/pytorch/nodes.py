@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import to_torch
 from core_compiler.frontends.pytorch.tensors import to_numpy
 from core_compiler.ir.framework import TellNode
+from core_compiler.support.arrays import to_torch
 
 #: Ops whose result is about the bits of one dtype: f64 would give another.
 _BITS = frozenset({"aten.view.dtype", "aten.nextafter.default", "aten.nan_to_num.default"})

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch.origins import is_library
+from core_compiler.support.errors import UserError
 
 _FIX = (
     "write the forward pass so that its own derivative is meant: x + (new - x).detach() is new, "

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import as_numpy
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch.tensors import memory_of
 from core_compiler.ir import Dense, Resource
+from core_compiler.support.arrays import as_numpy
+from core_compiler.support.errors import UserError
 
 #: How much work it may be to find out whether two tensors of one storage have an element in
 #: common (NumPy's measure); where it is more, they are taken to.

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch.aten.table import NotSupported
 from core_compiler.frontends.random_numbers import Draws
+from core_compiler.support.errors import UserError
 
 
 def is_symbolic(value: Any) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from core_compiler.arrays import as_numpy
-from core_compiler.errors import UserError
 from core_compiler.ir import DType, dtype
 from core_compiler.ir.weights import array_digest
+from core_compiler.support.arrays import as_numpy
+from core_compiler.support.errors import UserError
 
 _NAMES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",

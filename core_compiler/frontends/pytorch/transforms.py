@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch.origins import describe, is_library
+from core_compiler.support.errors import UserError
 
 #: Names of nodes that ``torch.func`` leaves in a program -> the function that left them.
 _TRANSFORMS = {

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.base import Unsupported
 from core_compiler.frontends.loops import Stream, loop_over
 from core_compiler.frontends.pytorch.aliasing import is_in_place
@@ -47,6 +46,7 @@ from core_compiler.ir import (
 )
 from core_compiler.ops.base import TypeRuleError
 from core_compiler.ops.positions import Access
+from core_compiler.support.errors import UserError
 
 #: Ops that only assert or annotate: they have no effect on values.
 IGNORED = frozenset({

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.pytorch.aliasing import is_in_place, may_alias, packet
 from core_compiler.frontends.pytorch.origins import describe
+from core_compiler.support.errors import UserError
 
 
 def hold_back(program, where: str) -> None:

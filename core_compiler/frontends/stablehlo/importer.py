@@ -6,14 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.base import Imported, Unsupported, distinct, read_sources, refuse
-from core_compiler.frontends.stablehlo import apart, ops, polymorphic
+from core_compiler.frontends.stablehlo import ops, polymorphic
 from core_compiler.frontends.stablehlo.nodes import IN_PLACE, RETURNS, run_nodes
 from core_compiler.frontends.stablehlo.origins import LISTING, Origins
 from core_compiler.frontends.stablehlo.reading import (
@@ -21,7 +19,6 @@ from core_compiler.frontends.stablehlo.reading import (
     OPS,
     NotSupported,
     attribute_of,
-    check_file,
     functions_of,
     parsed,
     public,
@@ -42,19 +39,9 @@ from core_compiler.ir import (
 )
 from core_compiler.ir.framework import Nodes
 from core_compiler.ops.base import TypeRuleError
+from core_compiler.support.errors import UserError
 
-__all__ = ["import_file", "import_program", "ops"]
-
-
-def import_file(
-    path: Path | str, inputs: Sequence[np.ndarray] | None = None,
-    sizes: Mapping[str, int] | None = None,
-) -> Imported:  # fmt: skip
-    """Import a ``.mlir`` file of StableHLO text, its bytecode or a portable artifact, in a process
-    of its own (:mod:`~core_compiler.frontends.stablehlo.apart`); see :func:`import_program`."""
-    path = Path(path)
-    check_file(path)
-    return apart.imported(path, inputs, sizes)
+__all__ = ["import_program", "ops"]
 
 
 def import_program(

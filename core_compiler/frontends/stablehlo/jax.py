@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError, raised_at
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.stablehlo.nodes import with_results
 from core_compiler.frontends.stablehlo.reading import need_jax
+from core_compiler.support.errors import UserError, raised_at
 
 
 def import_function(

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.arrays import widened
 from core_compiler.frontends.stablehlo import polymorphic
 from core_compiler.frontends.stablehlo.reading import (
     array_of,
@@ -28,6 +27,7 @@ from core_compiler.frontends.stablehlo.reading import (
     type_of,
 )
 from core_compiler.ir.framework import InF64, Iteration, Nodes, TellNode
+from core_compiler.support.arrays import widened
 
 #: Ops that are the body of a function, and the attribute that names it.
 IN_PLACE = {"func.call": "callee", "call": "callee", "stablehlo.composite": "decomposition"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.stablehlo.reading import NotSupported, dtype_of, said
+from core_compiler.support.errors import UserError
 
 #: Arguments' types, then the sizes that follow from them; ops whose sizes were operands become
 #: plain ones.

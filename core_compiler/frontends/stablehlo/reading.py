@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir import DType, TensorType, WeightStore, as_array, dtype, tensor
 from core_compiler.ir.attribute_parser import AttributeParser
-from core_compiler.regular_files import open_regular
+from core_compiler.support.errors import UserError
+from core_compiler.support.regular_files import open_regular
 
 #: What a file may begin with: MLIR bytecode (StableHLO's portable artifacts are bytecode too).
 MAGIC = b"ML\xefR"

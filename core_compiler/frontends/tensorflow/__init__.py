@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError, nearest, raised_at
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.stablehlo.origins import FOREIGN
 from core_compiler.frontends.stablehlo.reading import need_jax
+from core_compiler.support.errors import UserError, nearest, raised_at
 
 __all__ = ["example_shapes", "import_function", "on_arrays", "read_saved_model"]
 

@@ -7,13 +7,13 @@ import functools
 import ml_dtypes
 import numpy as np
 
-from core_compiler import lazy
+from core_compiler.support import lazy_module
 
 # What NumPy does must not cost Numba's import.
-_numba = lazy.module("core_compiler.kernels._numba")
-_functions = lazy.module("core_compiler.kernels.functions")
-_narrow = lazy.module("core_compiler.kernels.narrow")
-_primitives = lazy.module("core_compiler.kernels.primitives")
+_numba = lazy_module.module("core_compiler.kernels._numba")
+_functions = lazy_module.module("core_compiler.kernels.functions")
+_narrow = lazy_module.module("core_compiler.kernels.narrow")
+_primitives = lazy_module.module("core_compiler.kernels.primitives")
 
 #: Narrow float formats (``narrow.NARROW_FLOATS``) as NumPy dtypes.
 NARROW_DTYPES: dict[str, np.dtype] = {

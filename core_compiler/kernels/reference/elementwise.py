@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from core_compiler import lazy
 from core_compiler.kernels.reference.dtypes import cast, dtype_name, is_float, widen
+from core_compiler.support import lazy_module
 
 # What NumPy does must not cost Numba's import.
-_numba = lazy.module("core_compiler.kernels._numba")
-_functions = lazy.module("core_compiler.kernels.functions")
-_primitives = lazy.module("core_compiler.kernels.primitives")
+_numba = lazy_module.module("core_compiler.kernels._numba")
+_functions = lazy_module.module("core_compiler.kernels.functions")
+_primitives = lazy_module.module("core_compiler.kernels.primitives")
 
 _WIDTH_ERROR = "{name} of {dtypes}: operands of one dtype are needed, cast first"
 

@@ -12,11 +12,11 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Block, BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernels.builder import KernelBuilder
 from core_compiler.kernels.ops import is_pure
+from core_compiler.support.errors import InternalError
 
 T = TypeVar("T")
 

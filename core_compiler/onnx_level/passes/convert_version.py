@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from core_compiler.errors import UserError
 from core_compiler.frontends.base import Unsupported
 from core_compiler.ir import FrontendNode, Module, Op, Value
 from core_compiler.onnx_level.conversion import Converter
@@ -13,6 +12,7 @@ from core_compiler.onnx_level.dialect import LEVEL, newest, spelled
 from core_compiler.onnx_level.passes.fold_nodes import FoldNodes
 from core_compiler.onnx_level.passes.infer_shapes import InferShapes
 from core_compiler.passes.base import Pass, PassContext
+from core_compiler.support.errors import UserError
 
 #: The oldest version that is written: before it, ops said for themselves how to broadcast.
 OLDEST = 7

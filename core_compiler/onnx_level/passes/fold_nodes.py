@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import InternalError
 from core_compiler.frontends.onnx.reading import MOST_AXES
 from core_compiler.ir import Op, Rewriter, TensorType, Value, as_array
 from core_compiler.ir.refusal import Refusal, refuse
@@ -26,6 +25,7 @@ from core_compiler.onnx_level.dialect import (
 from core_compiler.onnx_level.evaluate import ABSENT_ARRAY, Budget, Held, evaluate
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import adopt
+from core_compiler.support.errors import InternalError
 
 #: What is drawn anew each time, and what a pass of its own takes apart.
 _LEFT = frozenset(f"{PREFIX}{name}" for name in (

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core_compiler.errors import UserError, one_line
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.ir import Op, Origin, Rewrite, Value
 from core_compiler.onnx_level.dialect import ABSENT, PREFIX
 from core_compiler.onnx_level.write import named
 from core_compiler.passes.base import EXAMPLES, IMPORTED, Pass
+from core_compiler.support.errors import UserError, one_line
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.ir.verifier import where_of
@@ -15,6 +14,7 @@ from core_compiler.onnx_level.inline import expanded, settled
 from core_compiler.onnx_level.legality import complaint
 from core_compiler.onnx_level.passes.convert_version import converted
 from core_compiler.passes.base import Pass
+from core_compiler.support.errors import UserError
 
 #: Nodes that inlining makes at most: functions may call functions.
 NODES = 500_000

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Op, Value, attributes_key
 from core_compiler.ops.base import definition
+from core_compiler.support.errors import UserError
 
 _SCHEMA = """
 (sort V)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from core_compiler.errors import InternalError
 from core_compiler.ir import Op
 from core_compiler.passes.saturation.egraph import Classes, Node
+from core_compiler.support.errors import InternalError
 
 #: Class -> the e-node that makes it; None: it is an argument.
 Taken = dict[int, Node | None]

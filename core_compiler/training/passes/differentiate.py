@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Rewriter, Value, WeightStore
 from core_compiler.ir.claims import Gradient
 from core_compiler.ir.rewriter import RewriteLimit
@@ -14,6 +13,7 @@ from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.decompose import expand
+from core_compiler.support.errors import UserError
 from core_compiler.training.autodiff import differentiate, gradient_rule
 from core_compiler.training.roles import Roles
 from core_compiler.training.unmoved import Stop, Unmoved, unmoved

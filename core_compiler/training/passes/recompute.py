@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from core_compiler.errors import UserError
 from core_compiler.hardware.costs import DEFAULT_BALANCE, kernel_cost
 from core_compiler.ir import Function, Module, Op, Origin, Rewriter, Value
 from core_compiler.ir.core import clone_block
@@ -14,6 +13,7 @@ from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.placement.recompute import Choice, Problem, Step, choose
+from core_compiler.support.errors import UserError
 from core_compiler.training.passes.order_launches import memory_of
 from core_compiler.training.roles import Roles
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.ir import Module, Op, Rewriter, Value, as_array
 from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
@@ -19,6 +18,7 @@ from core_compiler.ops.composite import as_dtype
 from core_compiler.ops.loss import totals
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.decompose import expand
+from core_compiler.support.errors import UserError
 from core_compiler.training.probes import differing
 from core_compiler.training.roles import SHARD, Roles
 

@@ -42,7 +42,7 @@ serve(sys.argv[1] or None, int(sys.argv[2]), open_browser=False, root=Path(sys.a
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small convolutional model: compiled with checks, executed, everything recorded."""
     pytest.importorskip("torch", reason="the sample models need torch")
-    from core_compiler.compiler import Options
+    from core_compiler.driver.compilation import Options
     from workbench.model import jobs, models
     from workbench.model.spec import read_spec
 

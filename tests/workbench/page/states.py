@@ -39,8 +39,8 @@ class Recordings:
 
 def make(folder: Path, training: Path) -> Recordings:
     """Compile a small network as it is, with a wrong pass, and without executing it."""
-    from core_compiler.compiler import Options
-    from core_compiler.pipelines import PipelineEdit
+    from core_compiler.driver.compilation import Options
+    from core_compiler.pipelines.pipeline import PipelineEdit
     from tests.debug.planted import QuickGelu
     from workbench.model import jobs, models
     from workbench.model.spec import read_spec

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
@@ -19,7 +19,7 @@ ANEW = "written anew"
 
 
 def _recorded(path: Path, name: str, function) -> Path:
-    made = compiler.start(program(function, "256x256xf32"), "cpu").finish()
+    made = compilation.start(program(function, "256x256xf32"), "cpu").finish()
     with Recorder(path) as recorder:
         made.tell(recorder, spec=name, model=name, kind="onnx", target="cpu", edit={})
     return path
@@ -82,7 +82,7 @@ def test_the_other_of_two_too(server, tab, two, tmp_path):
 def test_newer_copies_of_one_that_grows_are_followed(server, tab, tmp_path):
     """As `rsync` leaves them, of a compile on another machine: it is the same recording."""
     there, path = tmp_path / "there.run", tmp_path / "here.run"
-    made = compiler.start(program(lambda b, x: b.exp(b.tanh(x)), "256x256xf32"), "cpu")
+    made = compilation.start(program(lambda b, x: b.exp(b.tanh(x)), "256x256xf32"), "cpu")
 
     def copy() -> None:
         new = tmp_path / "copy.run"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
 from tests.workbench.page.conftest import _need_panel, run_apart
@@ -106,7 +106,7 @@ def test_what_is_stepped_through_is_followed_to_its_end_behind_a_search(drive):
         await searching(page)
         page.send("rerun", draft={}, hold=True)
         await page.until(lambda: page.page.view_state.run != "a.run")
-        made = compiler.start(program(lambda b, x: b.relu(x), "4xf32"),
+        made = compilation.start(program(lambda b, x: b.relu(x), "4xf32"),
                               observer=(recorder := Recorder(page.page.job.path)))  # fmt: skip
         recorder.begin({"model": "x", "spec": "digits-mlp", "kind": "sample", "target": "cpu"})
         await page.until(lambda: page.page.run is not None)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
 from tests.debug import planted
 from tests.workbench.conftest import MODEL
 from tests.workbench.test_cli_reduce import run_alone

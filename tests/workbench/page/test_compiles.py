@@ -10,7 +10,7 @@ import tracemalloc
 
 import pytest
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from tests.workbench.page.conftest import until
 from workbench.app import worker
 from workbench.app.compiles import MAX_ENDED, Compile, Compiles, Limits

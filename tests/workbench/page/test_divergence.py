@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.record import Recording
 from core_compiler.record.resumed import Resumed
+from core_compiler.support.errors import UserError
 from tests.training.test_commands import OWN_PASS
 from tests.workbench.page.conftest import WORDS
 from widgets.encode import finite

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from core_compiler.compiler import Options
-from core_compiler.errors import UserError
+from core_compiler.driver.compilation import Options
 from core_compiler.record import Recording
+from core_compiler.support.errors import UserError
 from tests.workbench.page.conftest import Server, Tab, until
 from workbench.app.workspace import Workspace
 from workbench.model import jobs, models

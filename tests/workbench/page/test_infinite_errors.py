@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from core_compiler.passes.rules import Rule, op
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
 from tests.debug import faults
 from tests.passes.programs import program
 from tests.workbench.page.test_numerics import record

@@ -8,9 +8,9 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.pipelines import PipelineEdit, build
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
+from core_compiler.pipelines.pipeline import PipelineEdit, build
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
 from core_compiler.targets.cpu import CPU
@@ -58,7 +58,7 @@ def record(path, module, inputs, check=True, edit=PipelineEdit(), until="bufferi
     """A compile of ``module`` until it has buffers."""
     recorder = Recorder(path)
     recorder.begin({"model": "planted", "target": "cpu"})
-    made = compiler.start(module, "cpu", Options(check=check, edit=edit), inputs, recorder)
+    made = compilation.start(module, "cpu", Options(check=check, edit=edit), inputs, recorder)
     while made.stages[-1].name != until:
         made.step()
     recorder.end("finished")

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
@@ -28,7 +28,7 @@ def _chain(folder: Path) -> Path:
     path = folder / "chain.run"
     edit = PipelineEdit(skip=("fuse_elementwise",))
     module = program(lambda b, x: b.exp(b.tanh(x)), "256x256xf32")
-    made = compiler.start(module, "cpu", Options(edit=edit))
+    made = compilation.start(module, "cpu", Options(edit=edit))
     while made.next is not None and made.next.label != "generate_code":
         made.step()
     with Recorder(path) as recorder:
@@ -58,7 +58,7 @@ def test_a_button_makes_the_run_with_a_launch_less(own_server, tab, tmp_path):
 
 
 REFUSE = """
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.app import rerun
 def refuse(*_):
     raise UserError("not today", "the test", "look at another run")

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlparse
 
 import pytest
 
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
 from workbench.model import models
@@ -505,7 +505,7 @@ def test_a_growing_recording_shows_its_new_stages(server, tab, tmp_path):
     path = tmp_path / "growing.run"
     recorder = Recorder(path)
     recorder.begin({"model": "growing", "target": "cpu"})
-    made = compiler.start(model.imported.module, "cpu", observer=recorder)
+    made = compilation.start(model.imported.module, "cpu", observer=recorder)
     page = tab(f"{server.url}?run={quote(str(path))}")
     page.wait("#cw-view-overview .status.recording")
     for _ in range(14):

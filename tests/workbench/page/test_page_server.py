@@ -19,9 +19,9 @@ from urllib.parse import quote
 
 import pytest
 
-from core_compiler.errors import UserError
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
+from core_compiler.support.errors import UserError
 from tests.workbench.page.conftest import run_apart
 from workbench.app.library import Library
 from workbench.app.workspace import Workspace

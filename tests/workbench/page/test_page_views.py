@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.errors import UserError
 from core_compiler.record.reader import Recording
+from core_compiler.support.errors import UserError
 from tests.passes import loops
 from tests.passes.programs import program
 from widgets.encode import pack

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import pytest
 
-from core_compiler.errors import UserError
-from core_compiler.pipelines import build
+from core_compiler.pipelines.pipeline import build
 from core_compiler.record.reader import Recording
+from core_compiler.support.errors import UserError
 from core_compiler.targets.cpu import CPU
 from workbench.app import rerun, worker
 from workbench.app.workspace import Distrust, Workspace

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from core_compiler.compiler import Options
-from core_compiler.errors import UserError
+from core_compiler.driver.compilation import Options
 from core_compiler.record import Recording
+from core_compiler.support.errors import UserError
 from tests.workbench.page.conftest import PATIENCE
 from workbench.export import report
 from workbench.state.view_state import VIEWS

@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
 from core_compiler.debug.why_not import why_not
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import Rule, apply_rules, op
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record import Recording
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
@@ -210,7 +210,7 @@ def stopped(tmp_path_factory) -> Path:
     edit = PipelineEdit(limits={"fuse_elementwise": 1})
     recorder = Recorder(tmp_path_factory.mktemp("stopped") / "stopped.run")
     recorder.begin({"model": "stopped", "target": "cpu"})
-    compiler.start(module, "cpu", Options(edit=edit), observer=recorder).finish()
+    compilation.start(module, "cpu", Options(edit=edit), observer=recorder).finish()
     recorder.end("finished")
     return recorder.path
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 from workbench.app.workspace import Workspace
 
 

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Options
 from core_compiler.ir import Block, FrontendNode, Function, Module, Origin
 from core_compiler.record.reader import Recording
 from core_compiler.record.recorder import Recorder
@@ -302,7 +302,7 @@ def on_lines(path: Path, lines: tuple[int, int, int], text: str) -> Path:
     module = Module({"main": Function("main", Block(block.arguments, ops, block.outputs))})
     recorder = Recorder(path)
     recorder.begin({"model": path.stem, "sources": {"model.py": text}})
-    compiler.start(module, observer=recorder).finish()
+    compilation.start(module, observer=recorder).finish()
     recorder.end("finished")
     return path
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
 from workbench.app import rerun
@@ -26,7 +26,7 @@ def compiled(path: Path, **meta) -> Path:
     recorder = Recorder(path)
     recorder.begin({"model": "x", "spec": "digits-mlp", "kind": "sample", "target": "cpu", **meta})
     module = program(lambda b, x: b.relu(x), "4xf32")
-    compiler.start(module, observer=recorder).finish()
+    compilation.start(module, observer=recorder).finish()
     recorder.end("finished")
     return path
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core_compiler import compiler
-from core_compiler.compiler import Options
-from core_compiler.pipelines import PipelineEdit
+from core_compiler.driver import compilation as compiler
+from core_compiler.driver.compilation import Options
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import inputs, program
 from widgets.encode import finite

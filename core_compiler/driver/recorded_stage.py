@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.errors import UserError
 from core_compiler.frontends import stand_ins
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.stand_ins import Need, filled, missing, needs
 from core_compiler.ir import Module, Value, WeightStore
 from core_compiler.record.reader import Recording
+from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from core_compiler.training.loss_scale import SCALE
 from core_compiler.training.optimizers import scalars_after

@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from core_compiler.errors import UserError, nearest
 from core_compiler.ir import Module
+from core_compiler.support.errors import UserError, nearest
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from core_compiler.placement.problem import ALIGNMENT
 from core_compiler.runtime.compile_worker import ASSEMBLY, INTERMEDIATE
 
 if TYPE_CHECKING:
-    from core_compiler.compiler import Compilation
+    from core_compiler.driver.compilation import Compilation
     from core_compiler.exporters.memory_map import MemoryMap
 
 #: Where memory lies, by the kind of its life.

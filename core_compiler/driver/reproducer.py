@@ -24,13 +24,13 @@ from core_compiler.debug.candidates import CONSTANT
 from core_compiler.debug.failure import Failure, Trial
 from core_compiler.debug.recipes import RECIPES, spelled
 from core_compiler.debug.reduce import Reduced
-from core_compiler.errors import UserError
+from core_compiler.driver.legality import levels
 from core_compiler.ir import Module, WeightStore, as_array, dtype
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module, weight_names
-from core_compiler.legality import levels
-from core_compiler.pipelines import Step
-from core_compiler.python_text import Spelling
+from core_compiler.pipelines.pipeline import Step
+from core_compiler.pipelines.python_text import Spelling
+from core_compiler.support.errors import UserError
 
 NAME = "reproducer"
 DEFAULT_TOLERANCE = 1e-3
@@ -209,8 +209,8 @@ def _imports(spelling: Spelling, recipes: Sequence[str], stored: bool) -> str:
     if recipes:
         lines.append(f"from core_compiler.debug.recipes import {', '.join(sorted(recipes))}")
     lines += [
-        "from core_compiler.pipelines import Step",
-        "from core_compiler.reproducer import run",
+        "from core_compiler.pipelines.pipeline import Step",
+        "from core_compiler.driver.reproducer import run",
     ]
     own = spelling.lines()
     if spelling.files:  # bytecode would outlive an edit of the same second and size

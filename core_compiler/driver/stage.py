@@ -13,7 +13,7 @@ from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_module
 from core_compiler.ir.types import is_sized
 from core_compiler.ops.base import cost
-from core_compiler.pipelines import Step
+from core_compiler.pipelines.pipeline import Step
 
 if TYPE_CHECKING:
     from core_compiler.exporters.dot import Drawing
@@ -57,8 +57,8 @@ class Stage:
     def export(self, path: str | Path, **options: Any) -> list[Path]:
         """Write the stage as a file for another tool: ``.onnx``, ``.py`` (NumPy), ``.tosa.mlir``,
         ``.linalg.mlir``, or ``.mlir`` (our IR, any level); the files written.  ``options`` are the
-        format's own; see `core_compiler.export`."""
-        from core_compiler.export import export
+        format's own; see `core_compiler.driver.export`."""
+        from core_compiler.driver.export import export
         from core_compiler.frontends.base import distinct
 
         inputs, outputs = self.names

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from core_compiler import __version__, targets
-from core_compiler.compiler import Compilation, Options, start
-from core_compiler.errors import UserError
+from core_compiler.driver.compilation import Compilation, Options, start
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.open import Opened, as_arrays, name_of, open_model
 from core_compiler.ir import TensorType, Value
 from core_compiler.ir.events import Observer
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels._numba import assert_no_flush_to_zero
-from core_compiler.pipelines import LEVELS_OF, PipelineEdit, level_of
+from core_compiler.pipelines.pipeline import LEVELS_OF, PipelineEdit, level_of
+from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from core_compiler.training.joint import begin, names
 from core_compiler.training.losses import Loss, Own
@@ -187,23 +186,6 @@ def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[st
         "checked": how.check, "contract": CONTRACT_VERSION, "workbench": __version__,
         "python": platform.python_version(),
     }  # fmt: skip
-
-
-def show(what: Compilation | str | Path, view: str | None = None, *,
-         other: Compilation | TrainingStep | str | Path | None = None) -> Any:  # fmt: skip
-    """A compilation or a recording (a ``.run``) in a notebook cell: live widgets with one
-    selection, or only the ``view`` of that name.  ``other``: what it is compared with, a
-    compilation, the path of a recording, or the name of a run in the library; views that can show
-    both do so.
-
-    UserError where the notebook's part is not installed (nothing else needs it), no view is called
-    that, or there is no such recording.
-    """
-    shown = entry_points(group="core_compiler.show", name="notebook")
-    if not shown:
-        raise UserError("this installation has no widgets", "show",
-                        "pip install 'compiler-workbench[ui]'")  # fmt: skip
-    return next(iter(shown)).load()(what, view, other)
 
 
 def _as_graph(model: Any, inputs: Sequence | None, frontend: str) -> Opened:

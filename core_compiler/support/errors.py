@@ -113,7 +113,7 @@ def raised_inside(error: BaseException, *packages: str) -> str:
 
 
 _PATHS = sysconfig.get_paths()
-_HERE = Path(__file__).parents[1]
+_HERE = Path(__file__).parents[2]
 _LIBRARIES = (_PATHS["purelib"], _PATHS["platlib"])
 _NOT_THEIRS = (
     "<",

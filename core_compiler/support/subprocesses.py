@@ -16,7 +16,7 @@ from typing import IO
 def start(module: str, errors: int | IO = subprocess.DEVNULL) -> subprocess.Popen:
     """``python -m module``, with pipes to its standard input and output."""
     # What this process imports from, and never (-P) the folder that it happens to be in.
-    places = (str(Path(__file__).resolve().parents[1]), *sys.path)
+    places = (str(Path(__file__).resolve().parents[2]), *sys.path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in places if p)}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module],

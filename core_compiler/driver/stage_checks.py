@@ -13,14 +13,14 @@ from core_compiler.debug import divisions
 from core_compiler.debug.bisect import locate
 from core_compiler.debug.judge import Judge, described
 from core_compiler.debug.statistics import stage_statistics
+from core_compiler.driver.legality import levels
+from core_compiler.driver.stage import Stage
 from core_compiler.ir import Op, Value
 from core_compiler.ir.events import CheckRecord
-from core_compiler.legality import levels
-from core_compiler.stage import Stage
 from core_compiler.training.roles import Roles
 
 if TYPE_CHECKING:
-    from core_compiler.compiler import Compilation
+    from core_compiler.driver.compilation import Compilation
 
 
 class StageChecks:

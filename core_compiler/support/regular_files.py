@@ -8,7 +8,7 @@ from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe (FIFO)", stat.S_IFSOCK: "a socket",

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from core_compiler.errors import UserError
+from core_compiler.support.errors import UserError
 
 
 class Spelling:

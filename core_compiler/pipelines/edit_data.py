@@ -10,10 +10,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from core_compiler import python_text
-from core_compiler.errors import UserError
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines import OPTIONAL, PipelineEdit
+from core_compiler.pipelines import python_text
+from core_compiler.pipelines.pipeline import OPTIONAL, PipelineEdit
+from core_compiler.support.errors import UserError
 
 #: Longest text of a pass that is taken (characters).
 MAX_TEXT = 200_000

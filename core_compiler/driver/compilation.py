@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from core_compiler import targets
-from core_compiler.arrays import write_back
 from core_compiler.debug import declared, elementary, random_numbers, translations
 from core_compiler.debug.deadline import Expired, deadline
 from core_compiler.debug.divisions import certain
-from core_compiler.edit_facts import edit_facts
-from core_compiler.errors import CANNOT_HERE, PassRaised, PassTimeout, UserError, raised_at
+from core_compiler.driver.legality import levels
+from core_compiler.driver.stage import Stage, module_figures
+from core_compiler.driver.stage_checks import StageChecks
 from core_compiler.ir import Module, Rewrite
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import (
@@ -37,10 +37,10 @@ from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import verify
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.kernels._numba import assert_no_flush_to_zero
-from core_compiler.legality import levels
 from core_compiler.ops.positions import Positions
 from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext, run_pass
-from core_compiler.pipelines import (
+from core_compiler.pipelines.edit_data import edit_facts
+from core_compiler.pipelines.pipeline import (
     AT_FIRST,
     AT_LEVEL,
     LEVEL,
@@ -51,8 +51,8 @@ from core_compiler.pipelines import (
 )
 from core_compiler.runtime import heap
 from core_compiler.runtime.budget import SECONDS, TimeBudget
-from core_compiler.stage import Stage, module_figures
-from core_compiler.stage_checks import StageChecks
+from core_compiler.support.arrays import write_back
+from core_compiler.support.errors import CANNOT_HERE, PassRaised, PassTimeout, UserError, raised_at
 from core_compiler.training.config import Training
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Options:
     ``threads``  threads to execute with; it changes no bit.
     ``target``   further options of the target, by name (tile sizes, vector width).
     ``pass_timeout``  seconds that a pass may take (None: as many as it likes); one that takes
-                 longer is stopped with :class:`~core_compiler.errors.PassTimeout`.
+                 longer is stopped with :class:`~core_compiler.support.errors.PassTimeout`.
     ``training`` of a training step: its loss, optimiser and so on.
     """
 
@@ -332,9 +332,9 @@ class Compilation:
         """Execute on ``arrays`` (default: the example inputs), then time every launch ``repeats``
         times, fewer where that takes more than ``seconds``: a
         :class:`~core_compiler.runtime.profiler.Profile`.  The observer is told both."""
+        from core_compiler.driver.kernel_records import timing_records
         from core_compiler.kernels.reference.digest import digest
         from core_compiler.runtime import profiler
-        from core_compiler.telemetry import timing_records
 
         given = self.leaves(arrays) if arrays else self.inputs
         if given is None:
@@ -368,7 +368,7 @@ class Compilation:
     def tell(self, observer: Observer, **more: Any) -> None:
         """Tell ``observer`` all that has happened so far; ``more`` goes into what a recording says
         of how it was made."""
-        from core_compiler.telemetry import tell
+        from core_compiler.driver.kernel_records import tell
 
         self._begin(observer, more)
         tell(self, observer)
@@ -376,7 +376,7 @@ class Compilation:
     def finish_told(self, observer: Observer, **more: Any) -> None:
         """Finish, and tell ``observer`` all of it: what was done before, then the rest as it is
         done; ``more`` as for :meth:`tell`."""
-        from core_compiler.telemetry import tell
+        from core_compiler.driver.kernel_records import tell
 
         self._begin(observer, more)
         before, self.observer = self.observer, Observers(self.observer, observer)
@@ -400,16 +400,16 @@ class Compilation:
 
     def show(self, view: str | None = None, *, other: Any = None) -> Any:
         """Live widgets: the whole workbench, or one ``view``, also beside an ``other`` compilation
-        or recording; see `core_compiler.session.show`."""
-        from core_compiler.session import show
+        or recording; see `core_compiler.driver.show.show`."""
+        from core_compiler.driver.show import show
 
         return show(self, view, other=other)
 
     @property
     def kernels(self) -> dict[str, KernelText]:
         """The compiled kernels by name, to read; {} before code was generated."""
+        from core_compiler.driver.kernel_records import kernel_records
         from core_compiler.exporters.notebook import KernelText
-        from core_compiler.telemetry import kernel_records
 
         found = kernel_records(self.module, self.facts) if "compiled" in self.facts else ()
         return {
@@ -419,7 +419,7 @@ class Compilation:
     @property
     def memory(self) -> MemoryMap | None:
         """The arena as it was planned, drawn in a notebook; None before the plan is made."""
-        from core_compiler.telemetry import memory_map
+        from core_compiler.driver.kernel_records import memory_map
 
         return memory_map(self.facts) if "plan" in self.facts else None
 

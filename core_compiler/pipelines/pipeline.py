@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core_compiler.errors import UserError, nearest
 from core_compiler.passes.base import Pass, with_options
 from core_compiler.passes.canonicalise import Canonicalise
 from core_compiler.passes.decompose import Decompose
@@ -25,6 +24,7 @@ from core_compiler.passes.saturation import Saturate
 from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.passes.widen_sums import WidenSums
+from core_compiler.support.errors import UserError, nearest
 from core_compiler.training.config import Training
 from core_compiler.training.passes import lowered
 from core_compiler.training.passes import pipeline as training_passes

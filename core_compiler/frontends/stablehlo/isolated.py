@@ -25,11 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler import apart
-from core_compiler.errors import CANNOT_HERE, InternalError, UserError
 from core_compiler.frontends.base import Imported
-from core_compiler.frontends.stablehlo.reading import AGAIN, check_file, need_jax
+from core_compiler.frontends.stablehlo.reading import (
+    AGAIN,
+    check_file,
+    need_jax,
+)
 from core_compiler.ir import Op
+from core_compiler.support import subprocesses
+from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
 #: Seconds of processor time that an import may take, and more of it for each MiB of the file.
 SECONDS, SECONDS_A_MIB = 20, 60
@@ -48,7 +52,7 @@ def imported(
     shapes = None if inputs is None else [each.shape for each in inputs]  # more is not looked at
     request = pickle.dumps((path, shapes, None if sizes is None else dict(sizes)))
     with tempfile.TemporaryFile() as said:
-        child = apart.start(__name__, said)
+        child = subprocesses.start(__name__, said)
         with child:
             try:
                 reply, _ = child.communicate(request)
@@ -128,7 +132,7 @@ def answer(
         program = path.read_bytes()
         import jax.interpreters.mlir  # noqa: F401  (what libraries take is not the file's)
 
-        apart.hold_to(MEMORY + MEMORY_A_BYTE * len(program), _seconds(len(program)))
+        subprocesses.hold_to(MEMORY + MEMORY_A_BYTE * len(program), _seconds(len(program)))
         inputs = None if shapes is None else [
             np.broadcast_to(np.zeros((), np.int8), shape) for shape in shapes]  # fmt: skip
         made = import_program(program, name=str(path), inputs=inputs, sizes=sizes)
@@ -149,3 +153,14 @@ if __name__ == "__main__":
     except Exception:  # a bug of ours: the parent tells it
         traceback.print_exc()
         sys.exit(1)
+
+
+def import_file(
+    path: Path | str, inputs: Sequence[np.ndarray] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Imported:  # fmt: skip
+    """Import a ``.mlir`` file of StableHLO text, its bytecode or a portable artifact, in a process
+    of its own; see :func:`~core_compiler.frontends.stablehlo.importer.import_program`."""
+    path = Path(path)
+    check_file(path)
+    return imported(path, inputs, sizes)

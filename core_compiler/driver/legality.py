@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 import core_compiler.ops  # noqa: F401  (fills the registry)
-from core_compiler.errors import InternalError
 from core_compiler.ir import (
     BufferType,
     DType,
@@ -21,6 +20,7 @@ from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ir.verifier import LevelRules
 from core_compiler.kernels.ops import KERNEL_OPS
 from core_compiler.ops.base import REGISTRY, TypeRuleError, infer_op
+from core_compiler.support.errors import InternalError
 
 #: What main holds after bufferize; ``launch`` and ``group`` keep their meaning as a tensor region.
 TARGET_OPS = frozenset(f"target.{name}" for name in (

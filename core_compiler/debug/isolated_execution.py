@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler import apart
 from core_compiler.runtime.program import Program
+from core_compiler.support import subprocesses
 
 #: Seconds that a program may take; those that are tried here take milliseconds.
 LIMIT = 60.0
@@ -50,7 +50,7 @@ class _Process:
         with self._lock:
             child = self._child
             if child is None or child.poll() is not None:
-                child = self._child = apart.start(__name__)
+                child = self._child = subprocesses.start(__name__)
             assert child.stdin is not None and child.stdout is not None
             late, started = threading.Timer(LIMIT, child.kill), time.monotonic()
             late.start()

@@ -1,0 +1,2 @@
+"""The compile: from a model through its passes to an executable, with checks, stages and
+records."""

@@ -1,0 +1,1 @@
+"""Pipelines: which passes run in which order, and what a user changes about that."""

@@ -1,0 +1,1 @@
+"""What every part may use: errors, arrays of callers, files, processes of their own."""
