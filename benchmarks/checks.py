@@ -28,7 +28,7 @@ name, check = sys.argv[1], sys.argv[2] == "1"
 from core_compiler.driver.compilation import Options
 if name.endswith("-training"):
     import core_compiler as cc
-    from core_compiler.training.data import Data
+    from core_compiler.training.run.data import Data
     from sample_models.catalogue import build
     from sample_models.training import task
     built = build(name.removesuffix("-training"), seed=0)

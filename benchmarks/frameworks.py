@@ -22,8 +22,8 @@ def rows(iterations: int) -> Iterator[dict[str, Any]]:
     """Of each framework: the largest relative difference of a loss, and the digests of our step
     over threads and tilings."""
     import core_compiler as cc
-    from core_compiler.training import optimizers
     from core_compiler.training.config import Training
+    from core_compiler.training.optimisers import optimizers
 
     training = Training(optimizer=optimizers.SGD(RATE, momentum=MOMENTUM))
     for name, made in (("keras", _keras), ("onnx", _onnx)):

@@ -76,7 +76,7 @@ def _made(name: str, **sizes: int) -> tuple[Any, Any, Any, int, float]:
     """The torch module without dropout, its data, the loss's name, batch and rate."""
     import torch
 
-    from core_compiler.training.data import Data
+    from core_compiler.training.run.data import Data
     from sample_models.catalogue import build
     from sample_models.training import task
 
@@ -107,7 +107,7 @@ def curves(arguments):
     import torch
     from torch.nn import functional
 
-    from core_compiler.training import optimizers
+    from core_compiler.training.optimisers import optimizers
 
     torch.set_num_threads(2)
     for name in arguments.models:
@@ -226,7 +226,7 @@ def _killed(words: list[str], folder: Path) -> dict:
 
 def targets(arguments):
     from core_compiler.targets import target
-    from core_compiler.training import optimizers
+    from core_compiler.training.optimisers import optimizers
 
     for name in arguments.models:
         model, data, loss, batch, rate = _made(name)
@@ -262,8 +262,8 @@ def _device(step, where: str) -> str:
 
 
 def receipts(arguments):
-    from core_compiler.training import optimizers
-    from core_compiler.training.receipts import Recorder
+    from core_compiler.training.audit.receipts import Recorder
+    from core_compiler.training.optimisers import optimizers
 
     for name in arguments.models:
         model, data, loss, batch, rate = _made(name)
@@ -304,7 +304,7 @@ def receipts(arguments):
 
 def recompute(arguments):
     from core_compiler.placement.recompute import measure
-    from core_compiler.training import optimizers
+    from core_compiler.training.optimisers import optimizers
     from core_compiler.training.passes.recompute import FACT, problem_of
 
     model, data, loss, batch, rate = _made("gpt2", sequence=256)

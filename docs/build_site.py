@@ -25,10 +25,11 @@ API = {
         "core_compiler.pipelines.pipeline", "core_compiler.support.errors")),
     "training": ("Training", (
         "core_compiler.training.config", "core_compiler.training.fit",
-        "core_compiler.training.step", "core_compiler.training.losses",
-        "core_compiler.training.optimizers", "core_compiler.training.schedules",
-        "core_compiler.training.loss_scale", "core_compiler.training.receipts",
-        "core_compiler.training.diverge")),
+        "core_compiler.training.run.step", "core_compiler.training.graph.losses",
+        "core_compiler.training.optimisers.optimizers",
+        "core_compiler.training.optimisers.schedules",
+        "core_compiler.training.optimisers.loss_scale", "core_compiler.training.audit.receipts",
+        "core_compiler.training.audit.diverge")),
     "ir": ("IR", (
         "core_compiler.ir.core", "core_compiler.ir.types", "core_compiler.ir.origin",
         "core_compiler.ir.rewriter", "core_compiler.ir.diff", "core_compiler.ir.text",

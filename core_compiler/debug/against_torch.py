@@ -27,10 +27,10 @@ from core_compiler.debug.verdict import VAGUE, worst
 from core_compiler.ir import Module
 from core_compiler.support.arrays import as_numpy, to_torch
 from core_compiler.support.errors import CANNOT_HERE, UserError
-from core_compiler.training import losses
-from core_compiler.training.optimizers import Lion, Optimizer
-from core_compiler.training.roles import Roles
-from core_compiler.training.schedules import rates
+from core_compiler.training.graph import losses
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.optimisers.optimizers import Lion, Optimizer
+from core_compiler.training.optimisers.schedules import rates
 
 #: How many times torch's own error against f64 the step's may be.
 GROWTH = 4.0
@@ -196,7 +196,7 @@ class _Theirs:
     def __init__(self, what: Optimizer, parameters: Sequence[Any]):
         import torch
 
-        from core_compiler.training.torch_state import options_of
+        from core_compiler.training.optimisers.torch_state import options_of
 
         kind = getattr(torch.optim, type(what).__name__)
         self.inner = kind(parameters, lr=0.0, **(options_of(what) or {}))
@@ -208,7 +208,7 @@ class _Theirs:
 
 
 def _optimizer_of(what: Optimizer) -> type:
-    from core_compiler.training.torch_state import options_of
+    from core_compiler.training.optimisers.torch_state import options_of
 
     if type(what) is Lion:
         return _Lion

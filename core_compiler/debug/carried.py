@@ -11,8 +11,8 @@ import numpy as np
 from core_compiler.debug.bits import same_bits
 from core_compiler.runtime.shards import Shards
 from core_compiler.support.errors import UserError
-from core_compiler.training.roles import STATE
-from core_compiler.training.step import TrainingStep, shard_of
+from core_compiler.training.graph.roles import STATE
+from core_compiler.training.run.step import TrainingStep, shard_of
 
 
 def check_carried(step: TrainingStep, batches: Sequence[Sequence[np.ndarray]]) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 from core_compiler.debug.evaluate import Recorded
 from core_compiler.debug.formulas import check_formula
-from core_compiler.debug.gradients import check_gradient
+from core_compiler.debug.gradient_checks import check_gradient
 from core_compiler.ir import Function, Rewrite
 from core_compiler.ir.claims import Formula, Gradient
 from core_compiler.ir.events import CheckRecord
-from core_compiler.training.roles import STATE, Roles
+from core_compiler.training.graph.roles import STATE, Roles
 
 
 def check_claim(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:

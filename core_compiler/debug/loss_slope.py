@@ -21,7 +21,7 @@ from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.weights import WeightStore
 from core_compiler.ops.builder import Builder
 from core_compiler.support.errors import InternalError
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 #: Steps along a direction in which every parameter moves by about its own size.
 STEP = 1e-5

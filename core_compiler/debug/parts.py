@@ -12,7 +12,7 @@ from typing import Any
 
 from core_compiler.ir import Function, Op, TensorType, Value, WeightStore
 from core_compiler.ops.builder import Builder
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 #: Facts of a function that speak of its arguments and results by their places.
 PLACES = ("aliases", "arguments", "results")

@@ -17,12 +17,12 @@ from core_compiler.kernels.reference.difference import first_element
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines.pipeline import PipelineEdit, Step, arrange, first_of, said_of
 from core_compiler.support.errors import CANNOT_HERE, UserError
-from core_compiler.training.data import for_step
-from core_compiler.training.diverge import Difference, diverge, part
-from core_compiler.training.probes import source
-from core_compiler.training.receipts import Receipt, Recorder
-from core_compiler.training.replay import Run, mismatch
-from core_compiler.training.step import TrainingStep
+from core_compiler.training.audit.diverge import Difference, diverge, part
+from core_compiler.training.audit.probes import source
+from core_compiler.training.audit.receipts import Receipt, Recorder
+from core_compiler.training.audit.replay import Run, mismatch
+from core_compiler.training.run.data import for_step
+from core_compiler.training.run.step import TrainingStep
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from core_compiler.ir import Module, Value, WeightStore
 from core_compiler.record.reader import Recording
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
-from core_compiler.training.loss_scale import SCALE
-from core_compiler.training.optimizers import scalars_after
-from core_compiler.training.roles import ITERATION, SEED, Roles
+from core_compiler.training.graph.roles import ITERATION, SEED, Roles
+from core_compiler.training.optimisers.loss_scale import SCALE
+from core_compiler.training.optimisers.optimizers import scalars_after
 
 #: How this frontend is called.
 FRONTEND = "recording"

@@ -25,10 +25,10 @@ from core_compiler.kernels._numba import assert_no_flush_to_zero
 from core_compiler.pipelines.pipeline import LEVELS_OF, PipelineEdit, level_of
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
-from core_compiler.training.joint import begin, names
-from core_compiler.training.losses import Loss, Own
-from core_compiler.training.roles import Roles
-from core_compiler.training.step import TrainingStep, shard_of
+from core_compiler.training.graph.joint import begin, names
+from core_compiler.training.graph.losses import Loss, Own
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.run.step import TrainingStep, shard_of
 
 
 def compile(
@@ -51,8 +51,8 @@ def compile(
     ``frontend``  ``onnx-passes``: an ONNX model is read as a graph of ONNX nodes, and the passes of
                 that level run before the import.
     ``training``  the loss, the optimiser and so on: the answer is then a
-                :class:`~core_compiler.training.step.TrainingStep`; ``inputs`` are an example batch:
-                the model's inputs, then the targets unless the loss is the model's own.
+                :class:`~core_compiler.training.run.step.TrainingStep`; ``inputs`` are an example
+                batch: the model's inputs, then the targets unless the loss is the model's own.
     ``record``  a ``.run`` that is written pass by pass: the page (``workbench open``, also in
                 another process) shows the compile as it goes on.  With ``finish=False`` ask for it
                 when you want it: ``c.record(path)``.

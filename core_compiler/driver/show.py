@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from core_compiler.driver.compilation import Compilation
 from core_compiler.support.errors import UserError
-from core_compiler.training.step import TrainingStep
+
+if TYPE_CHECKING:
+    from core_compiler.driver.compilation import Compilation
+    from core_compiler.training.run.step import TrainingStep
 
 
 def show(what: Compilation | str | Path, view: str | None = None, *,

@@ -17,7 +17,7 @@ from core_compiler.driver.legality import levels
 from core_compiler.driver.stage import Stage
 from core_compiler.ir import Op, Value
 from core_compiler.ir.events import CheckRecord
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 if TYPE_CHECKING:
     from core_compiler.driver.compilation import Compilation

@@ -9,14 +9,14 @@ from typing import Any
 
 from core_compiler.ops.collective import MOST
 from core_compiler.support.errors import UserError
-from core_compiler.training.initializers import rows_of
-from core_compiler.training.loss_scale import LossScale, loss_scale
-from core_compiler.training.losses import loss
-from core_compiler.training.optimizers import optimizer
+from core_compiler.training.graph.initializers import rows_of
+from core_compiler.training.graph.losses import loss
+from core_compiler.training.graph.precision import narrow_dtype
+from core_compiler.training.optimisers.loss_scale import LossScale, loss_scale
+from core_compiler.training.optimisers.optimizers import optimizer
 from core_compiler.training.options import SEEDS, flag, number, whole
-from core_compiler.training.precision import narrow_dtype
 
-#: What of a run is hashed in every iteration (``core_compiler.training.receipts``).
+#: What of a run is hashed in every iteration (``core_compiler.training.audit.receipts``).
 RECEIPTS = ("off", "state", "gradients")
 #: How: ``fast``, a 64-bit hash, finds accidents at the speed of memory; ``sha256`` withstands
 #: somebody who wants two runs to look the same, at 1 to 2 GB/s a core.
@@ -27,16 +27,18 @@ LEAVES = ("fast", "sha256")
 class Training:
     """A training step: forward, loss, backward, optimiser.
 
-    ``loss``       a :class:`~core_compiler.training.losses.Loss` or its name (``cross_entropy``,
+    ``loss``       a :class:`~core_compiler.training.graph.losses.Loss` or its name
+    (``cross_entropy``,
                    ``mse``, ``l1``, ``huber``, ``bce_with_logits``, ``kl``); None: the model's first
                    result is the loss.
-    ``optimizer``  an :class:`~core_compiler.training.optimizers.Optimizer` or its name (``sgd``,
+    ``optimizer``  an :class:`~core_compiler.training.optimisers.optimizers.Optimizer` or its name
+    (``sgd``,
                    ``adam``, ``adamw``, ``adagrad``, ``rmsprop``, ``lion``).
     ``freeze``     names of parameters that stay as they are; ``*`` stands for anything.
     ``clip_norm``  gradients whose norm over all parameters is larger are scaled down to it.
     ``initialize`` what parameters are at first, by name (``*`` stands for anything; of several
                    patterns that match the first counts): an
-                   :class:`~core_compiler.training.initializers.Initializer`, its name
+                   :class:`~core_compiler.training.graph.initializers.Initializer`, its name
                    (``xavier_uniform``, ``zeros``...) or a number.  The others are as the model has
                    them.
     ``seed``       of random numbers (dropout, ``initialize``).
@@ -55,8 +57,8 @@ class Training:
                    iteration (``step.gradients``; receipts of gradients hash it).  It is no part of
                    what is computed: with it or without, all bits are the same.
     ``loss_scale`` a factor of the loss: a number, ``dynamic``, or a
-                   :class:`~core_compiler.training.loss_scale.Dynamic`; None: ``dynamic`` for f16,
-                   none for the others.
+                   :class:`~core_compiler.training.optimisers.loss_scale.Dynamic`; None: ``dynamic``
+                   for f16, none for the others.
     """
 
     loss: Any = "cross_entropy"  # a Loss from __post_init__ on, an Optimizer the other

@@ -8,9 +8,9 @@ sparse results, does not count; neither does a sample that torch itself does not
 differentiate.
 
 Each program is imported and turned into its pullback
-(:func:`core_compiler.training.autodiff.pullback`); random cotangents are the same for both sides.
-Varied are all float inputs; where torch allows no gradient of some (running statistics), those that
-the database varies.  Compared as the forward suite is.
+(:func:`core_compiler.training.graph.autodiff.pullback`); random cotangents are the same for both
+sides. Varied are all float inputs; where torch allows no gradient of some (running statistics),
+those that the database varies.  Compared as the forward suite is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from core_compiler.frontends.pytorch import import_exported
 from core_compiler.frontends.pytorch.tensors import to_numpy
 from core_compiler.support.errors import UserError
-from core_compiler.training.autodiff import pullback
+from core_compiler.training.graph.autodiff import pullback
 from tests.conformance import opinfo
 from tests.conformance.outcomes import Case, NotASample, Wrong, installed
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from core_compiler.debug.evaluate import Evaluator, Values
-from core_compiler.debug.gradients import check_gradient
+from core_compiler.debug.gradient_checks import check_gradient
 from core_compiler.ir import Module, Rewriter, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ops.base import REGISTRY
-from core_compiler.training.autodiff import differentiate
+from core_compiler.training.graph.autodiff import differentiate
 from core_compiler.training.passes.differentiate import _Rewritten
 
 

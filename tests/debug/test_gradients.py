@@ -18,9 +18,10 @@ from core_compiler.debug.bisect import bisect
 from core_compiler.driver.legality import levels
 from core_compiler.ops.base import REGISTRY
 from core_compiler.ops.gradients.table import in_terms, rounded
-from core_compiler.training import autodiff, optimizers, schedules
 from core_compiler.training.config import Training
-from core_compiler.training.optimizers import SGD, Adam, RMSprop
+from core_compiler.training.graph import autodiff
+from core_compiler.training.optimisers import optimizers, schedules
+from core_compiler.training.optimisers.optimizers import SGD, Adam, RMSprop
 from core_compiler.training.passes import clip_gradients
 from tests.debug.gradient_events import FAULTS, planted, records
 from tests.passes.programs import program

@@ -16,9 +16,10 @@ from core_compiler.ops.builder import Builder  # noqa: E402
 from core_compiler.passes.base import Pass  # noqa: E402
 from core_compiler.pipelines.pipeline import PipelineEdit  # noqa: E402
 from core_compiler.support.errors import UserError  # noqa: E402
+from core_compiler.training.audit.replay import Run  # noqa: E402
 from core_compiler.training.config import Training  # noqa: E402
-from core_compiler.training.fit import Plan, fit  # noqa: E402
-from core_compiler.training.replay import Run  # noqa: E402
+from core_compiler.training.fit import fit  # noqa: E402
+from core_compiler.training.run.plan import Plan  # noqa: E402
 
 ITERATIONS, BATCH = 3, 4
 SKIPPED = PipelineEdit(skip=("recompose",), repeat=("canonicalise",))

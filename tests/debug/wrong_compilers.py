@@ -21,9 +21,9 @@ from core_compiler.passes.decompose import Decompose
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.outline_kernels import OutlineKernels
 from core_compiler.targets.cpu import CPU
-from core_compiler.training.optimizers import SGD
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.optimisers.optimizers import SGD
 from core_compiler.training.passes.apply_optimizer import ApplyOptimizer
-from core_compiler.training.roles import Roles
 from tests.debug.faults import EachOp, backwards, by_reciprocal, edited
 
 

@@ -24,7 +24,7 @@ from core_compiler.frontends.pytorch import import_module
 from core_compiler.ops.positions import Positions
 from core_compiler.support.errors import UserError
 from core_compiler.training.fit import fit
-from core_compiler.training.losses import Own
+from core_compiler.training.graph.losses import Own
 
 
 class Words(nn.Module):

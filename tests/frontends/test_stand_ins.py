@@ -13,12 +13,19 @@ from core_compiler.ops.builder import Builder
 from core_compiler.support.errors import UserError
 from core_compiler.targets.cpu import CPU
 from core_compiler.training.config import Training
-from core_compiler.training.loss_scale import Dynamic
-from core_compiler.training.optimizers import SGD, Adam, AdamW, Lion, RMSprop, scalars_after
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.optimisers.loss_scale import Dynamic
+from core_compiler.training.optimisers.optimizers import (
+    SGD,
+    Adam,
+    AdamW,
+    Lion,
+    RMSprop,
+    scalars_after,
+)
+from core_compiler.training.optimisers.schedules import Cosine, Warmup
 from core_compiler.training.passes import lowered, pipeline
-from core_compiler.training.recorded import training_of
-from core_compiler.training.roles import Roles
-from core_compiler.training.schedules import Cosine, Warmup
+from core_compiler.training.run.recorded import training_of
 from tests.passes.programs import program
 
 WEIGHT = np.random.default_rng(3).standard_normal((400, 64)).astype(np.float32)

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays as arrays_of
 from onnx import TensorProto, helper
 
 import core_compiler as cc
-from core_compiler.training import optimizers
+from core_compiler.training.optimisers import optimizers
 from tests.examples import examples
 from tests.kernels.kernel_helpers import assert_same_bits
 

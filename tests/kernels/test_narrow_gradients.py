@@ -14,7 +14,7 @@ from core_compiler.debug.evaluate import Evaluator
 from core_compiler.driver.compilation import Options, start
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, dtype, tensor
 from core_compiler.ops import Builder
-from core_compiler.training.autodiff import pullback
+from core_compiler.training.graph.autodiff import pullback
 from tests.slow import slow_but
 
 

@@ -17,9 +17,9 @@ from core_compiler.debug.evaluate import Evaluator
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
 from core_compiler.ir import Module
-from core_compiler.training.autodiff import pullback
 from core_compiler.training.config import Training
-from core_compiler.training.optimizers import SGD
+from core_compiler.training.graph.autodiff import pullback
+from core_compiler.training.optimisers.optimizers import SGD
 from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.simulated_target import SimulatedCUDA
 from tests.kernels import order_probe as probe

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import core_compiler as cc
 from core_compiler.kernels.reference import reduction
 from core_compiler.ops import evaluate_block
-from core_compiler.training.autodiff import pullback
+from core_compiler.training.graph.autodiff import pullback
 from tests.examples import examples
 from tests.frontends.onnx_models import one_node, ours
 from tests.ops.test_special_values import run

@@ -36,8 +36,8 @@ from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 from core_compiler.passes.widen_sums import WidenSums
+from core_compiler.training.graph.roles import Roles
 from core_compiler.training.passes import MixedPrecision
-from core_compiler.training.roles import Roles
 from tests.examples import examples
 from tests.passes import specs, test_canonicalise, test_recompose, test_simplify_shapes
 from tests.passes import spellings as s

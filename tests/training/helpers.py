@@ -13,9 +13,9 @@ from core_compiler.ir.verifier import verify
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.training.config import Training
-from core_compiler.training.joint import Joint, begin, names
+from core_compiler.training.graph.joint import Joint, begin, names
+from core_compiler.training.graph.roles import Roles
 from core_compiler.training.passes import pipeline
-from core_compiler.training.roles import Roles
 
 
 def _begun(imported: Imported, training: Training) -> Joint:

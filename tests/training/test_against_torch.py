@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from core_compiler.debug.against_torch import _row
-from core_compiler.training.optimizers import SGD
+from core_compiler.training.optimisers.optimizers import SGD
 from tests.debug.gradient_events import FAULTS, planted
 from workbench.commands.cli import main
 
@@ -87,7 +87,7 @@ def test_a_parameter_without_our_gradient_is_one_that_torch_trains(capsys):
 
 
 def test_a_step_that_begins_with_other_weights_differs_at_the_start(capsys, monkeypatch):
-    from core_compiler.training import joint
+    from core_compiler.training.graph import joint
 
     right = joint.begin
 
@@ -147,7 +147,7 @@ def test_dropout_is_turned_off_and_its_op_is_compared_alone(capsys, monkeypatch)
 
 
 def test_a_checked_step_is_asked_for_what_it_carries_on(capsys, monkeypatch):
-    from core_compiler.training.step import TrainingStep
+    from core_compiler.training.run.step import TrainingStep
 
     right = TrainingStep.__call__
 

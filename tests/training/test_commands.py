@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from core_compiler.record import Recording
-from core_compiler.training.receipts import Book
+from core_compiler.training.audit.receipts import Book
 from workbench.commands.cli import main
 
 #: Compiled steps and runs of them: all of it takes a minute.

@@ -10,12 +10,13 @@ from torch.nn import functional
 
 import core_compiler as cc
 from core_compiler.support.errors import UserError
+from core_compiler.training.audit.diverge import diverge
+from core_compiler.training.audit.inject import Injection
+from core_compiler.training.audit.replay import Run
 from core_compiler.training.config import Training
-from core_compiler.training.diverge import diverge
-from core_compiler.training.fit import Plan, fit
-from core_compiler.training.inject import Injection
-from core_compiler.training.optimizers import SGD, Adagrad, Adam, Lion, RMSprop
-from core_compiler.training.replay import Run
+from core_compiler.training.fit import fit
+from core_compiler.training.optimisers.optimizers import SGD, Adagrad, Adam, Lion, RMSprop
+from core_compiler.training.run.plan import Plan
 from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.lint import complaints_about_all
 from tests.cuda.simulated_driver import SimulatedDriver

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import core_compiler as cc
 from core_compiler.support.errors import UserError
-from core_compiler.training import checkpoint
+from core_compiler.training.audit.replay import Run
 from core_compiler.training.config import Training
-from core_compiler.training.data import Data
 from core_compiler.training.fit import fit
-from core_compiler.training.replay import Run
-from core_compiler.training.rows import Wanted
-from core_compiler.training.stream import Stream, shuffled
+from core_compiler.training.run import checkpoint
+from core_compiler.training.run.data import Data
+from core_compiler.training.run.rows import Wanted
+from core_compiler.training.run.stream import Stream, shuffled
 from tests.examples import examples
 
 WANTED = (Wanted("input", np.dtype(np.float32)), Wanted("targets", np.dtype(np.int64)))
@@ -264,7 +264,7 @@ def test_a_resumed_run_on_an_iterable_has_the_bits_of_a_whole_one(kind, stopped,
 
 @pytest.mark.slow
 def test_an_iteration_on_an_iterable_is_done_again(fresh, tmp_path):
-    from core_compiler.training.fit import Plan
+    from core_compiler.training.run.plan import Plan
 
     first = fresh.whole_state()
     fit(fresh, Iterable(), iterations=7, batch=5, seed=7, folder=tmp_path, every=3,

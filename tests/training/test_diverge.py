@@ -16,13 +16,14 @@ from core_compiler.kernels.reference.difference import ulps
 from core_compiler.kernels.reference.digest import LANES, MULTIPLIER, canonical_bytes, digest, leaf
 from core_compiler.kernels.reference.dtypes import DTYPES
 from core_compiler.support.errors import UserError
-from core_compiler.training import receipts
+from core_compiler.training.audit import receipts
+from core_compiler.training.audit.diverge import diverge
+from core_compiler.training.audit.inject import Injection
+from core_compiler.training.audit.receipts import Book, first_difference
+from core_compiler.training.audit.replay import Run, mismatch
 from core_compiler.training.config import Training
-from core_compiler.training.diverge import diverge
-from core_compiler.training.fit import Plan, fit
-from core_compiler.training.inject import Injection
-from core_compiler.training.receipts import Book, first_difference
-from core_compiler.training.replay import Run, mismatch
+from core_compiler.training.fit import fit
+from core_compiler.training.run.plan import Plan
 from tests.training.test_step import Pictures, _made, _pictures
 
 #: What they look at takes long to make.

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 import core_compiler as cc
 from core_compiler.record import Recording
 from core_compiler.support.errors import UserError
-from core_compiler.training import checkpoint, files, receipts
+from core_compiler.training.audit import receipts
+from core_compiler.training.audit.receipts import Book
 from core_compiler.training.config import Training
-from core_compiler.training.data import Data
-from core_compiler.training.fit import fit, restore
-from core_compiler.training.optimizers import Adam
-from core_compiler.training.receipts import Book
-from core_compiler.training.step import NotFinite
+from core_compiler.training.fit import fit
+from core_compiler.training.optimisers.optimizers import Adam
+from core_compiler.training.run import checkpoint, files
+from core_compiler.training.run.data import Data
+from core_compiler.training.run.resume import restore
+from core_compiler.training.run.step import NotFinite
 from tests.examples import examples
 
 

@@ -18,8 +18,8 @@ import core_compiler as cc
 from core_compiler.frontends.keras import import_model
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.support.errors import UserError
-from core_compiler.training import optimizers
 from core_compiler.training.config import Training
+from core_compiler.training.optimisers import optimizers
 from sample_models.digits import DigitsCnn, digits
 from tests.frontends.onnx_models import F, execute, model_of, one_node
 from tests.slow import slow_but

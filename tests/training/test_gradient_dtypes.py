@@ -12,7 +12,7 @@ import pytest
 
 from core_compiler.ir import dtype
 from core_compiler.ops import evaluate_block
-from core_compiler.training.autodiff import pullback
+from core_compiler.training.graph.autodiff import pullback
 from tests.ops.samples import Sample
 from tests.ops.samples.base import generator
 from tests.passes.dtypes import FLOATS, MEETINGS, DoesNotExist, retyped

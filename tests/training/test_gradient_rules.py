@@ -9,7 +9,7 @@ from core_compiler.ir import Block, DType, Function, Module, Value, WeightStore,
 from core_compiler.ops import REGISTRY, Builder, evaluate_block
 from core_compiler.ops.gradients import CONSTANT
 from core_compiler.support.errors import UserError
-from core_compiler.training.autodiff import pullback
+from core_compiler.training.graph.autodiff import pullback
 from tests.ops.samples import SAMPLES, Sample
 
 F64 = dtype("f64")

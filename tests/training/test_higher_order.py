@@ -16,7 +16,7 @@ from core_compiler.ir import Module
 from core_compiler.ops import evaluate_block
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
-from core_compiler.training.autodiff import pullback
+from core_compiler.training.graph.autodiff import pullback
 from tests.slow import slow_but
 
 PLACES = torch.tensor([[2, 0, 2], [1, 1, 0]])

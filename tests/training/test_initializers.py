@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_compiler.support.errors import UserError
-from core_compiler.training import initializers as ours
 from core_compiler.training.config import Training
-from core_compiler.training.initializers import INITIALIZERS, STREAM, Numbers
+from core_compiler.training.graph import initializers as ours
+from core_compiler.training.graph.initializers import INITIALIZERS, STREAM, Numbers
 from tests.examples import examples
 from tests.training.helpers import joint_of
 

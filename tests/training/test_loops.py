@@ -23,9 +23,9 @@ from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.support.errors import UserError
-from core_compiler.training import optimizers
-from core_compiler.training.autodiff import pullback
 from core_compiler.training.config import Training
+from core_compiler.training.graph.autodiff import pullback
+from core_compiler.training.optimisers import optimizers
 from tests.frontends.onnx_models import F, model_of
 from tests.ops import philox
 from tests.passes.loops import below, loop, next_

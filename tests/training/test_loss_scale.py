@@ -16,10 +16,10 @@ from core_compiler.ir import Block, Value, tensor
 from core_compiler.ops import Builder
 from core_compiler.ops.base import evaluate_block
 from core_compiler.support.errors import UserError
-from core_compiler.training import optimizers
 from core_compiler.training.config import Training
 from core_compiler.training.fit import fit
-from core_compiler.training.loss_scale import GROWTH, SCALE, SKIPPED, Dynamic, Static
+from core_compiler.training.optimisers import optimizers
+from core_compiler.training.optimisers.loss_scale import GROWTH, SCALE, SKIPPED, Dynamic, Static
 from tests.examples import examples
 from tests.training.helpers import Reference, joint_of
 from tests.training.test_step import Pictures, _made, _pictures

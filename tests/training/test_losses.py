@@ -10,8 +10,8 @@ from torch.nn import functional
 from core_compiler.ir import Block, Function, Module, Value, tensor
 from core_compiler.ops import Builder, evaluate_block
 from core_compiler.support.errors import UserError
-from core_compiler.training import losses
-from core_compiler.training.autodiff import pullback
+from core_compiler.training.graph import losses
+from core_compiler.training.graph.autodiff import pullback
 
 
 def _logits(*shape):

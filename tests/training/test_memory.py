@@ -14,8 +14,8 @@ import core_compiler as cc
 from core_compiler.passes.find_lifetimes import lifetimes, live_peak
 from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.support.errors import UserError
-from core_compiler.training import optimizers
 from core_compiler.training.config import Training
+from core_compiler.training.optimisers import optimizers
 from core_compiler.training.passes.recompute import Recompute
 
 #: Compiled steps and runs of them: all of it takes a minute.

@@ -17,10 +17,10 @@ from core_compiler.driver.legality import levels
 from core_compiler.ir.verifier import verify
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.simplify_loops import SimplifyLoops
-from core_compiler.training import optimizers
 from core_compiler.training.config import Training
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.optimisers import optimizers
 from core_compiler.training.passes import Differentiate, pipeline
-from core_compiler.training.roles import Roles
 from tests.training.helpers import joint_of
 
 BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64

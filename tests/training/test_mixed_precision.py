@@ -21,13 +21,13 @@ from core_compiler.ops import REGISTRY, Builder
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.support.errors import UserError
-from core_compiler.training import optimizers
 from core_compiler.training.config import Training
+from core_compiler.training.graph.precision import FOLLOWS, KEEPS, NARROW
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.optimisers import optimizers
 from core_compiler.training.passes.differentiate import Differentiate
 from core_compiler.training.passes.mixed_precision import MixedPrecision
 from core_compiler.training.passes.recompute_widened import RecomputeWidened
-from core_compiler.training.precision import FOLLOWS, KEEPS, NARROW
-from core_compiler.training.roles import Roles
 from tests.examples import examples
 from tests.slow import slow_but
 from tests.training.helpers import Reference, after_passes, joint_of

@@ -18,10 +18,10 @@ from safetensors.numpy import save_file
 import core_compiler as cc
 from core_compiler.record import Recording
 from core_compiler.support.errors import UserError
-from core_compiler.training.data import Data
 from core_compiler.training.fit import fit
-from core_compiler.training.optimizers import Adam
-from core_compiler.training.schedules import Constant, Cosine, Step, Warmup, read
+from core_compiler.training.optimisers.optimizers import Adam
+from core_compiler.training.optimisers.schedules import Constant, Cosine, Step, Warmup, read
+from core_compiler.training.run.data import Data
 from workbench.commands.cli import main
 from workbench.training import datasets, input_files
 from workbench.training import runs as training_runs

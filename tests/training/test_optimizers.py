@@ -11,9 +11,10 @@ import torch
 from core_compiler.ir import Block, Value, tensor
 from core_compiler.ops import Builder, evaluate_block
 from core_compiler.support.errors import UserError
-from core_compiler.training import losses, optimizers, schedules
 from core_compiler.training.config import Training
-from core_compiler.training.losses import MeanSquaredError
+from core_compiler.training.graph import losses
+from core_compiler.training.graph.losses import MeanSquaredError
+from core_compiler.training.optimisers import optimizers, schedules
 from tests.training.helpers import Reference
 
 OURS_AND_THEIRS = {

@@ -14,8 +14,8 @@ from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.passes.bufferize import ALLOC, INPUT, OUTPUT
 from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.training.config import Training
-from core_compiler.training.derivation import Derivation, carriers
-from core_compiler.training.phases import (
+from core_compiler.training.graph.derivation import Derivation, carriers
+from core_compiler.training.graph.phases import (
     BACKWARD,
     BEFORE,
     EXCHANGE,
@@ -27,7 +27,7 @@ from core_compiler.training.phases import (
     Phases,
     members,
 )
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow

@@ -14,10 +14,10 @@ import pytest
 
 import core_compiler as cc
 from core_compiler.support.errors import UserError
-from core_compiler.training import checkpoint, run_file
+from core_compiler.training.audit.receipts import Book, begin
+from core_compiler.training.audit.replay import Run
 from core_compiler.training.fit import fit
-from core_compiler.training.receipts import Book, begin
-from core_compiler.training.replay import Run
+from core_compiler.training.run import checkpoint, run_file
 from tests.training import python_task
 from tests.training.python_task import BATCH
 from workbench.commands.cli import main

@@ -12,12 +12,13 @@ from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.record import Recorder, Recording
 from core_compiler.record.resumed import Resumed
 from core_compiler.support.errors import UserError
-from core_compiler.training import checkpoint, receipts
+from core_compiler.training.audit import receipts
 from core_compiler.training.config import Training
 from core_compiler.training.fit import fit
-from core_compiler.training.optimizers import Adam
-from core_compiler.training.schedules import Cosine, Exponential, rates
-from core_compiler.training.telling import KEY
+from core_compiler.training.optimisers.optimizers import Adam
+from core_compiler.training.optimisers.schedules import Cosine, Exponential, rates
+from core_compiler.training.run import checkpoint
+from core_compiler.training.run.reporting import KEY
 
 #: What they look at takes long to make.
 pytestmark = pytest.mark.slow

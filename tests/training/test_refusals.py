@@ -10,7 +10,7 @@ from torch import nn
 
 import core_compiler as cc
 from core_compiler.support.errors import UserError
-from core_compiler.training.losses import CrossEntropy
+from core_compiler.training.graph.losses import CrossEntropy
 
 X, Y = torch.linspace(-1, 1, 24).reshape(6, 4), torch.arange(6) % 3
 

@@ -20,11 +20,14 @@ import core_compiler as cc
 from core_compiler.record import Recorder, Recording
 from core_compiler.support.arrays import to_torch
 from core_compiler.support.errors import UserError
-from core_compiler.training import checkpoint, files, receipts
+from core_compiler.training.audit import receipts
+from core_compiler.training.audit.receipts import Book
 from core_compiler.training.config import Training
-from core_compiler.training.fit import History, Stopped, fit, restore
-from core_compiler.training.optimizers import Adam
-from core_compiler.training.receipts import Book
+from core_compiler.training.fit import Stopped, fit
+from core_compiler.training.optimisers.optimizers import Adam
+from core_compiler.training.run import checkpoint, files
+from core_compiler.training.run.plan import History
+from core_compiler.training.run.resume import restore
 from tests.examples import examples
 from tests.slow import slow_but
 from workbench.commands.cli import main

@@ -19,11 +19,12 @@ from core_compiler.kernels.reference.dtypes import DTYPES
 from core_compiler.runtime.shards import join_here
 from core_compiler.support.errors import UserError
 from core_compiler.targets.link import Linker
-from core_compiler.training import losses, optimizers
 from core_compiler.training.config import Training
-from core_compiler.training.reference import walk
-from core_compiler.training.roles import Roles
-from core_compiler.training.step import shard_of
+from core_compiler.training.graph import losses
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.optimisers import optimizers
+from core_compiler.training.run.reference import walk
+from core_compiler.training.run.step import shard_of
 from tests.slow import slow_but
 from tests.training.helpers import Reference, after_passes, joint_of
 from tests.training.test_step import Pictures, Words, _made, _pictures, _words

@@ -11,8 +11,8 @@ import torch
 import core_compiler as cc
 from core_compiler.support.arrays import to_torch
 from core_compiler.support.errors import UserError
-from core_compiler.training import optimizers
 from core_compiler.training.config import Training
+from core_compiler.training.optimisers import optimizers
 from tests.training.helpers import Reference, joint_of
 
 

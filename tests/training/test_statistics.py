@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import core_compiler as cc
-from core_compiler.training.optimizers import SGD
+from core_compiler.training.optimisers.optimizers import SGD
 
 NORMS = {1: (nn.Conv1d, nn.InstanceNorm1d), 2: (nn.Conv2d, nn.InstanceNorm2d),
          3: (nn.Conv3d, nn.InstanceNorm3d)}  # fmt: skip

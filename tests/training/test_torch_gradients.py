@@ -10,8 +10,9 @@ from torch.nn import functional
 
 import core_compiler as cc
 from core_compiler.support.errors import UserError
-from core_compiler.training import losses, optimizers
 from core_compiler.training.config import Training
+from core_compiler.training.graph import losses
+from core_compiler.training.optimisers import optimizers
 from tests.slow import slow_but
 
 

@@ -10,8 +10,8 @@ import torch
 
 import core_compiler as cc
 from core_compiler.support.errors import UserError
-from core_compiler.training import optimizers, schedules
 from core_compiler.training.config import Training
+from core_compiler.training.optimisers import optimizers, schedules
 from tests.slow import slow_but
 from tests.training.test_optimizers import OURS_AND_THEIRS, _batch, _model
 

@@ -22,14 +22,15 @@ import core_compiler as cc
 from core_compiler.kernels.reference.collective import tree_sum
 from core_compiler.record import Recorder, Recording
 from core_compiler.support.errors import STOPPED, UserError
-from core_compiler.training import checkpoint, receipts
+from core_compiler.training.audit import receipts
+from core_compiler.training.audit.inject import Injection
+from core_compiler.training.audit.receipts import Book
 from core_compiler.training.config import Training
+from core_compiler.training.distributed.rendezvous import Apart, Hub, Seat, Unreached, stride_of
+from core_compiler.training.distributed.workers import _Crew
 from core_compiler.training.fit import fit
-from core_compiler.training.inject import Injection
-from core_compiler.training.meeting import Apart, Hub, Seat, Unreached, stride_of
-from core_compiler.training.optimizers import SGD
-from core_compiler.training.receipts import Book
-from core_compiler.training.workers import _Crew
+from core_compiler.training.optimisers.optimizers import SGD
+from core_compiler.training.run import checkpoint
 from tests.slow import slow_but
 from workbench.commands.cli import main
 
@@ -194,7 +195,7 @@ def test_workers_that_do_not_reach_the_run_say_where(monkeypatch):
             self.place = replace(self.place, address=("127.0.0.1", 9))
             return made
 
-    monkeypatch.setattr("core_compiler.training.workers.Hub", Elsewhere)
+    monkeypatch.setattr("core_compiler.training.distributed.workers.Hub", Elsewhere)
     step = _step()
     with pytest.raises(UserError, match=r"does not reach this process at 127.+:9: .*refused"):
         fit(step, _data(), iterations=6, batch=8, workers=2)
@@ -295,7 +296,7 @@ def test_more_workers_than_shards_are_refused():
 
 @pytest.mark.slow
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr("core_compiler.training.workers.CONNECT", 1.0)
+    monkeypatch.setattr("core_compiler.training.distributed.workers.CONNECT", 1.0)
     with pytest.raises(UserError, match="no dask scheduler answers"):
         fit(_step(), _data(), iterations=1, batch=8, workers=2, scheduler="tcp://127.0.0.1:9")
 

@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention as attention
 
 import core_compiler as cc
-from core_compiler.training.optimizers import SGD
+from core_compiler.training.optimisers.optimizers import SGD
 from tests.frontends.programs import Program, agrees
 from tests.trials.everywhere import everywhere
 

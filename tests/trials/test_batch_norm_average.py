@@ -14,7 +14,7 @@ import torch
 
 import core_compiler as cc
 from core_compiler.frontends.pytorch import import_module
-from core_compiler.training.optimizers import SGD
+from core_compiler.training.optimisers.optimizers import SGD
 
 
 class Model(torch.nn.Module):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import core_compiler as cc
-from core_compiler.training.optimizers import SGD
+from core_compiler.training.optimisers.optimizers import SGD
 from tests.frontends.onnx_models import one_node, onnxruntimes, ours
 from tests.frontends.programs import Program, agrees, execute, exported, import_exported
 from tests.trials.everywhere import everywhere, same

@@ -14,7 +14,8 @@ import pytest
 
 from core_compiler.kernels import CONTRACT_VERSION
 from core_compiler.support.errors import UserError
-from core_compiler.training import checkpoint, receipts
+from core_compiler.training.audit import receipts
+from core_compiler.training.run import checkpoint
 from workbench.commands.cli import main
 from workbench.commands.train_model import recorder_at
 from workbench.queries import contracts

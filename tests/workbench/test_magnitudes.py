@@ -7,7 +7,7 @@ import pytest
 
 import core_compiler as cc
 from core_compiler.record.recorder import Recorder
-from core_compiler.training import optimizers
+from core_compiler.training.optimisers import optimizers
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 from workbench.views import graph

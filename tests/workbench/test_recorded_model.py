@@ -17,7 +17,7 @@ from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record import Recording
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
-from core_compiler.training.optimizers import SGD, RMSprop
+from core_compiler.training.optimisers.optimizers import SGD, RMSprop
 from tests.debug import planted
 from workbench.app import rerun, worker
 from workbench.app.workspace import Distrust, Workspace
@@ -41,7 +41,7 @@ OF_TRAINING = "weights: 6 seeded stand-ins; state and batch seeded"
 DOUBLES = """
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 
 class Doubles(Pass):

@@ -19,7 +19,7 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> int:
     from core_compiler.debug.which_pass import find
-    from core_compiler.training.diverge import Difference
+    from core_compiler.training.audit.diverge import Difference
     from workbench.training import runs as training_runs
 
     one, other = training_runs.read(arguments.a), training_runs.read(arguments.b)
@@ -56,7 +56,9 @@ def _remedy(found, one, other) -> list[str]:
     runs = one, other
     if not all(training_runs.is_run(run.folder) for run in runs):
         find = "core_compiler.debug.which_pass.find(a, b)"
-        where = f"in Python: {find} with a = core_compiler.training.replay.Run.of(FOLDER, make)"
+        where = (
+            f"in Python: {find} with a = core_compiler.training.audit.replay.Run.of(FOLDER, make)"
+        )
         return [where, "train with fit(..., task='package.module:function')"]
     command = shlex.join(["workbench", "diverge", *(str(run.folder) for run in runs)])
     made = [f"where both can be done: {command}"]

@@ -22,10 +22,10 @@ BATCH = 8
 
 def add_arguments(parser) -> None:
     from core_compiler.training.config import LEAVES, RECEIPTS
-    from core_compiler.training.initializers import INITIALIZERS
-    from core_compiler.training.losses import LOSSES
-    from core_compiler.training.optimizers import OPTIMIZERS
-    from core_compiler.training.precision import PRECISIONS
+    from core_compiler.training.graph.initializers import INITIALIZERS
+    from core_compiler.training.graph.losses import LOSSES
+    from core_compiler.training.graph.precision import PRECISIONS
+    from core_compiler.training.optimisers.optimizers import OPTIMIZERS
 
     parser.add_argument(
         "model", metavar="MODEL",
@@ -140,8 +140,9 @@ def run(arguments) -> int:
 
 
 def _run(arguments) -> int:
-    from core_compiler.training.fit import fit, share_out
-    from core_compiler.training.loss_scale import SCALE, SKIPPED
+    from core_compiler.training.fit import fit
+    from core_compiler.training.optimisers.loss_scale import SCALE, SKIPPED
+    from core_compiler.training.run.plan import share_out
     from workbench.commands import training_checks
     from workbench.training import runs
 
@@ -198,8 +199,8 @@ def _run(arguments) -> int:
 
 def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
     """What Ctrl-C left in the folder, and how to go on; None where nothing is there."""
-    from core_compiler.training import checkpoint
     from core_compiler.training.fit import Stopped
+    from core_compiler.training.run import checkpoint
 
     kept = max(checkpoint.all_of(Path(arguments.folder)), default=0) if arguments.folder else 0
     problem = stop.problem if isinstance(stop, Stopped) else ""

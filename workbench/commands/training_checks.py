@@ -93,7 +93,7 @@ def _nodes_beside(model: Any, training: Any, batch: Sequence[np.ndarray]) -> Com
 
     from core_compiler.debug.framework import Compared, compare
     from core_compiler.frontends.pytorch import import_module
-    from core_compiler.training import losses
+    from core_compiler.training.graph import losses
 
     if not model.training:
         model.train()

@@ -18,7 +18,7 @@ def add_arguments(parser) -> None:
 
 
 def run(arguments) -> int:
-    from core_compiler.training.replay import mismatch
+    from core_compiler.training.audit.replay import mismatch
     from workbench.training import runs
 
     held = runs.read(arguments.receipt, target=arguments.target)

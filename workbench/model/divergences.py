@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.debug.which_pass import Change
-from core_compiler.training.diverge import Difference
+from core_compiler.training.audit.diverge import Difference
 from workbench.model.kept_results import Results
 
 

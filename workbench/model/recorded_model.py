@@ -16,8 +16,8 @@ from core_compiler.frontends.base import Imported
 from core_compiler.record import Recording
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
-from core_compiler.training.recorded import training_of
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.run.recorded import training_of
 from workbench.model import import_cache
 from workbench.model.spec import RECORDED, Spec, read_spec
 from workbench.queries.run import Run

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core_compiler.driver.compilation import Compilation
-from core_compiler.training.step import TrainingStep
+from core_compiler.training.run.step import TrainingStep
 from workbench.notebook.panes import Pane
 from workbench.notebook.session import SHOWN, Workbench
 from workbench.state.view_state import VIEWS

@@ -18,7 +18,7 @@ from core_compiler.ir import Op
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.support.errors import UserError, nearest
-from core_compiler.training.step import TrainingStep
+from core_compiler.training.run.step import TrainingStep
 from workbench import views
 from workbench.model import edits, pipeline_editor
 from workbench.notebook import recordings

@@ -15,10 +15,8 @@ from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
 from core_compiler.passes.find_lifetimes import root_of
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.placement.recompute import measure
-from core_compiler.training.derivation import Derivation
-from core_compiler.training.passes.order_launches import OrderLaunches, memory_of
-from core_compiler.training.passes.recompute import Recompute, problem_of
-from core_compiler.training.phases import (
+from core_compiler.training.graph.derivation import Derivation
+from core_compiler.training.graph.phases import (
     BACKWARD,
     BEFORE,
     FORWARD,
@@ -29,7 +27,9 @@ from core_compiler.training.phases import (
     Phases,
     members,
 )
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.passes.order_launches import OrderLaunches, memory_of
+from core_compiler.training.passes.recompute import Recompute, problem_of
 from workbench.queries.run import Run
 
 #: The number of an op without a phase (inputs, results).

@@ -8,7 +8,7 @@ from typing import Any
 
 from core_compiler.ir import Op
 from core_compiler.passes.bufferize import INPUT
-from core_compiler.training.phases import BEFORE, PHASES, RECOMPUTED, members
+from core_compiler.training.graph.phases import BEFORE, PHASES, RECOMPUTED, members
 from workbench.queries.joint import Joint, Table, is_quiet, joint, makes, reads, table
 from workbench.queries.links import LAUNCH
 from workbench.queries.rows import (

@@ -13,8 +13,8 @@ import numpy as np
 
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import need_regular
-from core_compiler.training.data import Data
-from core_compiler.training.rows import Wanted
+from core_compiler.training.run.data import Data
+from core_compiler.training.run.rows import Wanted
 
 #: The endings of data files.
 KINDS = ".npz, .npy or .safetensors"

@@ -15,15 +15,16 @@ from core_compiler.pipelines.edit_data import edit_facts
 from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.support.errors import CANNOT_HERE, UserError, nearest
 from core_compiler.support.regular_files import need_regular
-from core_compiler.training import receipts, run_file
+from core_compiler.training.audit import receipts
+from core_compiler.training.audit.inject import Injection
+from core_compiler.training.audit.replay import Run
 from core_compiler.training.config import Training
-from core_compiler.training.data import Data
-from core_compiler.training.fit import Plan
-from core_compiler.training.inject import Injection
-from core_compiler.training.replay import Run
-from core_compiler.training.run_file import FILE
-from core_compiler.training.step import TrainingStep
-from core_compiler.training.stream import Stream
+from core_compiler.training.run import run_file
+from core_compiler.training.run.data import Data
+from core_compiler.training.run.plan import Plan
+from core_compiler.training.run.run_file import FILE
+from core_compiler.training.run.step import TrainingStep
+from core_compiler.training.run.stream import Stream
 from workbench.model import edits
 from workbench.model.arguments import TILINGS, pairs, require_execution, threads
 from workbench.training import datasets, input_files
@@ -295,8 +296,8 @@ def _of_task(
 
 
 def _optimizer(arguments) -> Any:
-    from core_compiler.training.optimizers import optimizer
-    from core_compiler.training.schedules import read as read_schedule
+    from core_compiler.training.optimisers.optimizers import optimizer
+    from core_compiler.training.optimisers.schedules import read as read_schedule
     from sample_models import training
     from sample_models.catalogue import CATALOGUE
 

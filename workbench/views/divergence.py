@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.support.errors import UserError
-from core_compiler.training import receipts
-from core_compiler.training.diverge import Parting, part
-from core_compiler.training.receipts import Book
+from core_compiler.training.audit import receipts
+from core_compiler.training.audit.diverge import Parting, part
+from core_compiler.training.audit.receipts import Book
 from workbench.model import divergences, edits, user_pass
 from workbench.queries import contracts, training_run
 from workbench.queries.links import kernel_by_name

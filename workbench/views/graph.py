@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir.diff import ModuleDiff
-from core_compiler.training.phases import PHASES
+from core_compiler.training.graph.phases import PHASES
 from workbench.queries import flat_graph, graph_overlays, joint
 from workbench.queries.flat_graph import (
     ADDED,

@@ -14,7 +14,7 @@ from core_compiler.ir.diff import GUESSED
 from core_compiler.passes.bufferize import OUTPUT
 from core_compiler.passes.find_lifetimes import live_peak, root_of, values_alive
 from core_compiler.record.reader import Buffer, Stage
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 from workbench.queries import compared
 from workbench.queries.buffer_pairs import same_buffers
 from workbench.queries.links import LAUNCH, launches, linked, writers, written_by

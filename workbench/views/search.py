@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.training.phases import PHASES
+from core_compiler.training.graph.phases import PHASES
 from workbench.queries import flat_graph, joint, op_search
 from workbench.queries.kernel_table import launches
 from workbench.queries.op_facts import FOLDED, OpFacts

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from core_compiler.ir.events import IterationRecord
-from core_compiler.training.telling import KEY
+from core_compiler.training.run.reporting import KEY
 from workbench.queries import contracts
 from workbench.queries.run import Run, Runs, shown
 from workbench.queries.training_run import is_training, not_finite

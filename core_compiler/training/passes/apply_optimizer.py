@@ -9,9 +9,9 @@ from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.training.loss_scale import SKIPPED
-from core_compiler.training.optimizers import SGD, Numbers, Optimizer
-from core_compiler.training.roles import ITERATION, STATE, Result, Roles
+from core_compiler.training.graph.roles import ITERATION, STATE, Result, Roles
+from core_compiler.training.optimisers.loss_scale import SKIPPED
+from core_compiler.training.optimisers.optimizers import SGD, Numbers, Optimizer
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.gradients.table import Term, rounded
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 
 @dataclass(frozen=True)

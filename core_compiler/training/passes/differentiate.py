@@ -14,9 +14,10 @@ from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.decompose import expand
 from core_compiler.support.errors import UserError
-from core_compiler.training.autodiff import differentiate, gradient_rule
-from core_compiler.training.roles import Roles
-from core_compiler.training.unmoved import Stop, Unmoved, unmoved
+from core_compiler.training.graph.autodiff import differentiate
+from core_compiler.training.graph.program import gradient_rule
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.graph.unreached import Stop, Unmoved, unmoved
 
 #: Parameters, and ops, that a message names.
 _NAMED = 3

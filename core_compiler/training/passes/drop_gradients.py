@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Module
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from core_compiler.ir import Module
 from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.training.loss_scale import Dynamic, LossScale
-from core_compiler.training.optimizers import SGD, Optimizer
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
+from core_compiler.training.optimisers.loss_scale import Dynamic, LossScale
+from core_compiler.training.optimisers.optimizers import SGD, Optimizer
 
 
 @dataclass(frozen=True)

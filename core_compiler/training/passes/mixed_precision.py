@@ -13,8 +13,14 @@ from core_compiler.ops.composite import as_dtype
 from core_compiler.ops.rules import BOOL, F32
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.rules import adopt
-from core_compiler.training.precision import FOLLOWS, NARROW, PRECISIONS, ROUNDING, narrow_dtype
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.precision import (
+    FOLLOWS,
+    NARROW,
+    PRECISIONS,
+    ROUNDING,
+    narrow_dtype,
+)
+from core_compiler.training.graph.roles import Roles
 
 #: Movements of one operand: rounding before them and after them is the same.
 MOVES = frozenset({"broadcast", "reshape", "transpose", "slice", "reverse"})

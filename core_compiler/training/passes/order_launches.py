@@ -12,7 +12,7 @@ from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.layouts import is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 #: What a launch reads and makes, in bytes, that computes only a few numbers.
 TINY = 256

@@ -14,8 +14,8 @@ from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.placement.recompute import Choice, Problem, Step, choose
 from core_compiler.support.errors import UserError
+from core_compiler.training.graph.roles import Roles
 from core_compiler.training.passes.order_launches import memory_of
-from core_compiler.training.roles import Roles
 
 #: Where a pass leaves what it chose, for the memory view.
 FACT = "recompute"

@@ -10,7 +10,7 @@ from core_compiler.ir import Module, Op, Rewriter, Value
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.ops.base import definition
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 #: What may be computed twice beside elementwise ops.
 MOVES = frozenset({"core.broadcast", "core.reshape", "core.transpose"})

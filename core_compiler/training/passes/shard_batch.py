@@ -19,8 +19,8 @@ from core_compiler.ops.loss import totals
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.decompose import expand
 from core_compiler.support.errors import UserError
-from core_compiler.training.probes import differing
-from core_compiler.training.roles import SHARD, Roles
+from core_compiler.training.audit.probes import differing
+from core_compiler.training.graph.roles import SHARD, Roles
 
 #: Of equal shards, how far a mean over all may be from that of one, of the largest.
 _ROUNDING = 2.0**-20

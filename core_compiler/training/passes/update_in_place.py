@@ -13,7 +13,7 @@ from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
 from core_compiler.passes.find_lifetimes import loop_extents, root_of
 from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from core_compiler.training.phases import BEFORE, EXCHANGE, FORWARD, PHASES
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.phases import BEFORE, EXCHANGE, FORWARD, PHASES
+from core_compiler.training.graph.roles import Roles
 from workbench.commands.cli import main
 from workbench.queries import joint, joint_rows, op_timeline
 from workbench.queries.links import LAUNCH

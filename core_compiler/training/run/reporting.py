@@ -9,9 +9,9 @@ from typing import Any
 
 from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.support.errors import UserError
-from core_compiler.training.probes import meaning_of
-from core_compiler.training.schedules import rates
-from core_compiler.training.step import NotFinite, TrainingStep
+from core_compiler.training.audit.probes import meaning_of
+from core_compiler.training.optimisers.schedules import rates
+from core_compiler.training.run.step import NotFinite, TrainingStep
 
 #: Iterations are told together, at most this often (seconds): a recording writes them in one
 #: transaction, and a step of some milliseconds does not wait for each.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.support.errors import UserError
-from core_compiler.training.rows import Wanted, stacked, theirs
+from core_compiler.training.run.rows import Wanted, stacked, theirs
 
 #: Rows among which the next one is drawn.
 BUFFER = 1024
@@ -26,7 +26,7 @@ _ANEW = "give an object whose __iter__ begins anew, such as a dataset of torch"
 
 
 class Stream:
-    """An iterable of rows (see :func:`~core_compiler.training.rows.stacked`) as batches.
+    """An iterable of rows (see :func:`~core_compiler.training.run.rows.stacked`) as batches.
 
     What is behind a batch is not kept: one before it is read again from the beginning of its
     epoch, which for an iterator (a generator) cannot be done.

@@ -32,9 +32,9 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F64, I64
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
-from core_compiler.training.initializers import chosen
-from core_compiler.training.losses import Classes, Own
-from core_compiler.training.roles import ITERATION, SEED, SHARD, STATE, Argument, Roles
+from core_compiler.training.graph.initializers import chosen
+from core_compiler.training.graph.losses import Classes, Own
+from core_compiler.training.graph.roles import ITERATION, SEED, SHARD, STATE, Argument, Roles
 
 #: The rule that the ops of the loss have at the import.
 RULE = "training"

@@ -24,9 +24,9 @@ from core_compiler.kernels.contract import need_current
 from core_compiler.kernels.reference.digest import digest, leaf
 from core_compiler.runtime.team import default_threads
 from core_compiler.support.errors import UserError
-from core_compiler.training import files
+from core_compiler.training.audit.probes import Named, Probes, Watch
 from core_compiler.training.config import LEAVES, RECEIPTS
-from core_compiler.training.probes import Named, Probes, Watch
+from core_compiler.training.run import files
 
 FILE = "receipts.jsonl"
 

@@ -10,43 +10,24 @@ thereby saved for the backward pass.  Loops that say their ``trips`` are ``train
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from core_compiler.ir import Block, Module, Op, Origin, Value, WeightStore
+from core_compiler.ir import Block, Module, Op, Value, WeightStore
 from core_compiler.ir.claims import Gradient
 from core_compiler.ir.core import clone_block
 from core_compiler.ops.base import TypeRuleError, definition
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.gradients.table import CONSTANT, Box, Cotangent, NoGradient
-from core_compiler.passes.rules import adopt
+from core_compiler.ops.gradients.table import Box, Cotangent, NoGradient
 from core_compiler.support.errors import UserError
+from core_compiler.training.graph.loops import reverse
+from core_compiler.training.graph.program import BRANCH, KEEPS, LOOP, Listed, Program, active
 
-#: Control flow whose regions are differentiated as a whole.
-BRANCH, LOOP = "core.if", "core.while"
 #: Why a loop that does not say its trips is refused, and what helps.
 UNCOUNTED = (
     "how often its body runs is not known when it is compiled; let it run a fixed number of times, "
     "its body keeping the values that are done"
 )
-
-
-class Program(Protocol):
-    """Straight code that grows: a rewriter's view of a block, or a list of ops."""
-
-    @property
-    def ops(self) -> Sequence[Op]: ...
-
-    def expand(self, op: Op) -> Mapping[Value, Value]:
-        """Put the declared decomposition in the place of a composite; its old values -> new."""
-
-    def replace(self, op: Op, new: Sequence[Op], rule: str, note: str) -> None:
-        """Put ops that make the same results, and others, in the place of ``op``."""
-
-    def append(self, ops: Sequence[Op], of: Op, claim: Gradient) -> None:
-        """Add the ops of the gradient of ``of`` at the end (none where cotangents are passed on as
-        they are); ``claim`` says which values they make."""
 
 
 class Refused(UserError):
@@ -70,20 +51,6 @@ def differentiate(
     walk.prepare(varied)
     walk.back()
     return {v: walk.found[v] for v in varied if v in walk.found}
-
-
-def active(ops: Sequence[Op], varied: Iterable[Value], wanted: Iterable[Value]) -> set[Value]:
-    """The values that depend on ``varied`` and that ``wanted`` depend on, through ops that pass
-    gradients on: floats all."""
-    reached = {v for v in varied if v.type.dtype.is_float}
-    for op in ops:
-        if op.kind.split(".")[-1] not in CONSTANT and not reached.isdisjoint(op.uses()):
-            reached.update(v for v in op.results if v.type.dtype.is_float)
-    needed = set(wanted)
-    for op in reversed(ops):
-        if not needed.isdisjoint(op.results):
-            needed.update(op.uses())
-    return reached & needed
 
 
 @dataclass
@@ -165,9 +132,9 @@ class _Walk:
 
     def _loop(self, b: Builder, op: Op) -> Sequence[Op]:
         """The loop keeps what a second one reads, whose iterations run in reverse order."""
-        from core_compiler.training.loops import reverse  # it differentiates bodies
-
-        made = reverse(op, self.program.ops, self.found, self.active, self.weights, self.where)
+        made = reverse(
+            op, self.program.ops, self.found, self.active, self.weights, self.where, differentiate
+        )
         if made.keeping:
             self.program.replace(op, made.keeping, KEEPS, made.note)
         b.ops += made.backward
@@ -231,55 +198,6 @@ def pullback(module: Module, where: str = "training") -> Module:
     arguments = tuple(names.get(v, v) for v in blocks.arguments)
     made = blocks.substitute(names).with_(arguments=arguments)
     return module.with_function(module.main.with_(body=made, attributes={}))
-
-
-@dataclass
-class Listed:
-    """A program as a plain list of ops, without a log: ``ops``, then ``made``, the gradients.
-
-    ``changed``: the values of composites -> those of their decompositions.
-    """
-
-    ops: list[Op]
-    weights: WeightStore | None = None
-    made: list[Op] = field(default_factory=list)
-    changed: dict[Value, Value] = field(default_factory=dict)
-
-    def expand(self, op: Op) -> Mapping[Value, Value]:
-        builder = Builder(self.weights, op.origin)
-        decompose: Callable | None = definition(op).decompose
-        assert decompose is not None
-        made, change = adopt(op, decompose(builder, op), builder.ops)
-        place = self.ops.index(op)
-        rest = [later.substitute(change) for later in self.ops[place + 1 :]]
-        self.ops[place:] = [*made, *rest]
-        self.changed |= change
-        return change
-
-    def replace(self, op: Op, new: Sequence[Op], rule: str, note: str) -> None:
-        origin = None if op.origin is None else Origin.derived(rule, [op.origin])
-        place = self.ops.index(op)
-        self.ops[place : place + 1] = [
-            one if one.origin is not None else one.with_(origin=origin) for one in new
-        ]
-
-    def append(self, ops: Sequence[Op], of: Op, claim: Gradient) -> None:
-        origin = gradient_origin(of)
-        self.made += [op if op.origin is not None else op.with_(origin=origin) for op in ops]
-
-
-#: How the rewrite is called that lets a loop keep what its gradient reads.
-KEEPS = "a loop keeps what its gradient reads"
-
-
-def gradient_rule(of: Op) -> str:
-    """How the rewrite that makes the gradient of an op is called."""
-    return f"gradient of {of.kind}"
-
-
-def gradient_origin(of: Op) -> Origin | None:
-    """Where the ops of a gradient come from: the forward op."""
-    return None if of.origin is None else Origin.derived(gradient_rule(of), [of.origin])
 
 
 def place_of(op: Op) -> str:

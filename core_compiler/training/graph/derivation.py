@@ -3,7 +3,7 @@ in every stage after ``differentiate``.
 
 ``differentiate`` says of each op of the forward pass which ops give its gradient (the rewrite's
 values are those of the forward op).  Later stages are led back to that one by what each op was made
-from (:class:`core_compiler.training.phases.Phases`).
+from (:class:`core_compiler.training.graph.phases.Phases`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core_compiler.ir import Module, Op, Rewrite, Value
+from core_compiler.training.graph.phases import (
+    BEFORE,
+    OPTIMIZER,
+    RECOMPUTED,
+    Phases,
+    members,
+    pass_of,
+)
+from core_compiler.training.graph.roles import Roles
 from core_compiler.training.passes.differentiate import Differentiate
-from core_compiler.training.phases import BEFORE, OPTIMIZER, RECOMPUTED, Phases, members, pass_of
-from core_compiler.training.roles import Roles
 
 #: Ops of the stage after ``differentiate``, and numbers of parameters.
 Lead = tuple[frozenset[Op], frozenset[int]]

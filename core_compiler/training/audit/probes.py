@@ -21,7 +21,7 @@ from core_compiler.passes.outline_kernels import LAUNCH, OutlineKernels
 from core_compiler.runtime.program import Ref
 from core_compiler.runtime.shards import ShardWatcher
 from core_compiler.support.arrays import strided
-from core_compiler.training.roles import Roles
+from core_compiler.training.graph.roles import Roles
 
 
 @dataclass(frozen=True)

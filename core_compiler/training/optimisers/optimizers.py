@@ -20,8 +20,8 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64
 from core_compiler.support.errors import UserError, nearest
+from core_compiler.training.optimisers.schedules import Schedule, is_schedule, schedule
 from core_compiler.training.options import below_one, flag, from_zero, number
-from core_compiler.training.schedules import Schedule, is_schedule, schedule
 
 
 @dataclass(frozen=True)

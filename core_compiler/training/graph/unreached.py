@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Op, Value
 from core_compiler.ops.gradients.table import CONSTANT
-from core_compiler.training.autodiff import BRANCH, LOOP, active, place_of
+from core_compiler.training.graph.autodiff import place_of
+from core_compiler.training.graph.program import BRANCH, LOOP, active
 
 #: What a person put there to hold gradients back.
 ON_PURPOSE = "core.stop_gradient"

@@ -18,7 +18,7 @@ import numpy as np
 from core_compiler.kernels.reference.dtypes import DTYPES, dtype_name
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import read_regular
-from core_compiler.training import files
+from core_compiler.training.run import files
 
 RECEIPT = "receipt"
 #: What helps where a checkpoint cannot be gone on from.

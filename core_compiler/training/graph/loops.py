@@ -12,7 +12,7 @@ a few numbers (the slice of an input that belongs to an iteration), and movement
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,14 +20,10 @@ from core_compiler.ir import Block, Op, Origin, Value, WeightStore, as_array, te
 from core_compiler.ir.core import clone_block
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
-from core_compiler.training.autodiff import (
-    KEEPS,
-    LOOP,
-    Listed,
-    active,
-    differentiate,
-    gradient_origin,
-)
+from core_compiler.training.graph.program import KEEPS, LOOP, Listed, active, gradient_origin
+
+#: From a program, cotangents, and the values that vary to the cotangents of these.
+Differentiate = Callable[..., Mapping[Value, Value]]
 
 #: Movements of data: they are done again where they lead back to what is there.
 _MOVES = frozenset(f"core.{name}" for name in (
@@ -53,17 +49,19 @@ class Reversed:
 
 def reverse(
     op: Op, around: Sequence[Op], found: Mapping[Value, Value], wanted: set[Value],
-    weights: WeightStore | None, where: str,
+    weights: WeightStore | None, where: str, differentiate: Differentiate,
 ) -> Reversed:  # fmt: skip
     """The gradient of the loop ``op``, which says its trips, one of the ops ``around``.
 
     ``found`` has the cotangents of its results; ``wanted`` are the outer values whose cotangents
-    are asked for.  UserError names the ops of its body that have no gradient.
+    are asked for; ``differentiate`` makes the gradient of its body
+    (:func:`~core_compiler.training.graph.autodiff.differentiate`).  UserError names the ops of its
+    body that have no gradient.
     """
     if op["trips"] == 0:
         pairs = zip(op.operands, op.results, strict=True)
         return Reversed((), (), [(v, found[r]) for v, r in pairs if v in wanted and r in found])
-    return _Reversal(op, around, found, wanted, weights, where).run()
+    return _Reversal(op, around, found, wanted, weights, where, differentiate).run()
 
 
 @dataclass
@@ -74,6 +72,7 @@ class _Reversal:
     wanted: set[Value]
     weights: WeightStore | None
     where: str
+    differentiate: Differentiate
     #: What is kept of each iteration -> its stack, outside the loop.
     kept: dict[Value, Value] = field(default_factory=dict)
     #: Values of an iteration by whether they are made again of outer ones and counters.
@@ -127,7 +126,7 @@ class _Reversal:
             cotangents[out] = b.add(cotangents[out], value) if out in cotangents else value
         varied = [*(body.arguments[i] for i in self.places), *self.free]
         self.listed.made += b.ops
-        found = differentiate(self.listed, cotangents, varied, self.weights, self.where)
+        found = self.differentiate(self.listed, cotangents, varied, self.weights, self.where)
         b = self._builder()
         self.made = [
             found[v] if v in found else b.scalar_like(0, v)

@@ -14,12 +14,12 @@ import numpy as np
 from core_compiler.ir import dtype
 from core_compiler.kernels.reference.dtypes import widen
 from core_compiler.support.errors import UserError, nearest
-from core_compiler.training.probes import Named, Probe, Probes, Watch
+from core_compiler.training.audit.probes import Named, Probe, Probes, Watch
 
 
 @dataclass(frozen=True)
 class Injection:
-    """``op`` as :class:`~core_compiler.training.probes.Named` calls it (``core.conv#2``), in
+    """``op`` as :class:`~core_compiler.training.audit.probes.Named` calls it (``core.conv#2``), in
     iteration ``iteration`` (from 1 on); ``element``: the first one, in row-major order, that may be
     changed.  Of an op that each shard does with its own examples, the first shard's is changed."""
 

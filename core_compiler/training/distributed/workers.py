@@ -16,13 +16,14 @@ from typing import Any
 
 from core_compiler.ir.events import IterationRecord
 from core_compiler.support.errors import InternalError, UserError
-from core_compiler.training import checkpoint, worker
-from core_compiler.training.data import Data
-from core_compiler.training.fit import History, Plan, Watch, share_out
-from core_compiler.training.meeting import Hub, stride_of
-from core_compiler.training.package import Package
-from core_compiler.training.step import TrainingStep
-from core_compiler.training.stream import Stream
+from core_compiler.training.distributed import worker
+from core_compiler.training.distributed.package import Package
+from core_compiler.training.distributed.rendezvous import Hub, stride_of
+from core_compiler.training.run import checkpoint
+from core_compiler.training.run.data import Data
+from core_compiler.training.run.plan import History, Plan, Watch, share_out
+from core_compiler.training.run.step import TrainingStep
+from core_compiler.training.run.stream import Stream
 
 #: Seconds to wait for workers to be there, and between two looks at them.
 PATIENCE, LOOK = 120.0, 0.1

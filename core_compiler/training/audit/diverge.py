@@ -17,9 +17,9 @@ import numpy as np
 from core_compiler.kernels.reference.difference import first_element
 from core_compiler.kernels.reference.digest import same_bits
 from core_compiler.support.errors import CANNOT_HERE, UserError
-from core_compiler.training.probes import Named, Probe, meaning_of
-from core_compiler.training.receipts import Book, Receipt
-from core_compiler.training.replay import Run, first, mismatch
+from core_compiler.training.audit.probes import Named, Probe, meaning_of
+from core_compiler.training.audit.receipts import Book, Receipt
+from core_compiler.training.audit.replay import Run, first, mismatch
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from core_compiler.support.errors import UserError
-from core_compiler.training import rows as examples
-from core_compiler.training.rows import Wanted
-from core_compiler.training.stream import Stream
+from core_compiler.training.run import rows as examples
+from core_compiler.training.run.rows import Wanted
+from core_compiler.training.run.stream import Stream
 
 #: The stream of random numbers that orders data: above those of a model's random ops.
 STREAM = 0xFFFF_0000
@@ -39,7 +39,7 @@ class Data:
         - a dataset with ``__len__`` and ``__getitem__`` (of torch, of Hugging Face, a list), whose
           rows are tuples or mappings: it is read into memory;
         - an iterable of such rows, which is read as the iterations want it
-          (:class:`~core_compiler.training.stream.Stream`).
+          (:class:`~core_compiler.training.run.stream.Stream`).
 
         ``wanted``: what the model takes (:func:`for_step` knows it); columns are found by these
         names, those that have none of them in their order.  UserError where it is none of this,

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core_compiler.training import checkpoint
-from core_compiler.training.data import Data
-from core_compiler.training.fit import History, Plan, Progress, iterate
-from core_compiler.training.joint import names
-from core_compiler.training.meeting import Apart, Place, Seat, Unreached
-from core_compiler.training.package import Package, PackedStep
-from core_compiler.training.step import LossNotFinite
-from core_compiler.training.stream import Stream
+from core_compiler.training.distributed.package import Package, PackedStep
+from core_compiler.training.distributed.rendezvous import Apart, Place, Seat, Unreached
+from core_compiler.training.graph.joint import names
+from core_compiler.training.run import checkpoint
+from core_compiler.training.run.data import Data
+from core_compiler.training.run.iterate import iterate
+from core_compiler.training.run.plan import History, Plan, Progress
+from core_compiler.training.run.step import LossNotFinite
+from core_compiler.training.run.stream import Stream
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core_compiler.support.errors import UserError
-from core_compiler.training import files
+from core_compiler.training.run import files
 
 if TYPE_CHECKING:
-    from core_compiler.training.step import TrainingStep
+    from core_compiler.training.run.step import TrainingStep
 
 FILE = "run.json"
 #: What a task is.

@@ -16,8 +16,9 @@ import numpy as np
 
 from core_compiler.support.arrays import as_numpy, to_torch
 from core_compiler.support.errors import UserError
-from core_compiler.training.loss_scale import SKIPPED
-from core_compiler.training.optimizers import (
+from core_compiler.training.graph.roles import ITERATION
+from core_compiler.training.optimisers.loss_scale import SKIPPED
+from core_compiler.training.optimisers.optimizers import (
     SGD,
     Adagrad,
     Adam,
@@ -26,11 +27,10 @@ from core_compiler.training.optimizers import (
     RMSprop,
     scalars_after,
 )
-from core_compiler.training.roles import ITERATION
-from core_compiler.training.schedules import rates
+from core_compiler.training.optimisers.schedules import rates
 
 if TYPE_CHECKING:
-    from core_compiler.training.step import TrainingStep
+    from core_compiler.training.run.step import TrainingStep
 
 #: Ours -> what torch calls the fields (the rate apart).
 _FIELDS: Mapping[type[Optimizer], Mapping[str, str]] = {

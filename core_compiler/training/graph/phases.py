@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from core_compiler.ir import Module, Op, Rewrite, Value
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.passes.bufferize import INPUT, OUTPUT
-from core_compiler.training.joint import RULE
+from core_compiler.training.graph.joint import RULE
 from core_compiler.training.passes.apply_optimizer import ApplyOptimizer
 from core_compiler.training.passes.clip_gradients import ClipGradients
 from core_compiler.training.passes.differentiate import Differentiate

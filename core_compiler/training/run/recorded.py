@@ -12,9 +12,16 @@ from typing import Any
 
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
-from core_compiler.training.loss_scale import Dynamic, Static
-from core_compiler.training.optimizers import OPTIMIZERS
-from core_compiler.training.schedules import Constant, Cosine, Exponential, Linear, Step, Warmup
+from core_compiler.training.optimisers.loss_scale import Dynamic, Static
+from core_compiler.training.optimisers.optimizers import OPTIMIZERS
+from core_compiler.training.optimisers.schedules import (
+    Constant,
+    Cosine,
+    Exponential,
+    Linear,
+    Step,
+    Warmup,
+)
 
 #: What a recording may name, by the names that it has there.
 _KNOWN = {

@@ -10,7 +10,7 @@ from core_compiler.ir import Module, Op, Value, WeightStore, dtype
 from core_compiler.kernels.reference.collective import tree_sum
 from core_compiler.kernels.reference.dtypes import widen
 from core_compiler.ops.base import evaluate, evaluate_block
-from core_compiler.training.autodiff import LOOP
+from core_compiler.training.graph.program import LOOP
 
 #: Of each shard the arrays of what an op reads (``Op.uses``), then of its results.
 Seen = list[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]

@@ -20,12 +20,12 @@ from core_compiler.runtime.shards import Join, Shards, ShardWatcher, join_here
 from core_compiler.runtime.team import aligned
 from core_compiler.support.arrays import as_numpy, numbers
 from core_compiler.support.errors import UserError
-from core_compiler.training.joint import names
-from core_compiler.training.losses import Classes
-from core_compiler.training.probes import Both, Named, Probes, find, meaning_of
-from core_compiler.training.probes import names as names_of
-from core_compiler.training.reference import first_not_finite
-from core_compiler.training.roles import ITERATION, STATE, Result, Roles
+from core_compiler.training.audit.probes import Both, Named, Probes, find, meaning_of
+from core_compiler.training.audit.probes import names as names_of
+from core_compiler.training.graph.joint import names
+from core_compiler.training.graph.losses import Classes
+from core_compiler.training.graph.roles import ITERATION, STATE, Result, Roles
+from core_compiler.training.run.reference import first_not_finite
 
 
 def shard_of(batch: Sequence[np.ndarray], shard: int, shards: int) -> list[np.ndarray]:
@@ -326,7 +326,7 @@ class TrainingStep:
         RMSprop.  ``names``: the parameters of that optimiser in its order, where it is not that of
         ``model.parameters()`` (of a model that did not come from torch the step's own order is
         taken).  UserError for an optimiser that torch does not have."""
-        from core_compiler.training.torch_state import state_of
+        from core_compiler.training.optimisers.torch_state import state_of
 
         return state_of(self, names)
 
@@ -340,7 +340,7 @@ class TrainingStep:
         does not say so (SGD) or a schedule stands elsewhere.  A state that has ``param_names`` (of
         an optimiser that was given ``named_parameters()``) says its order itself.  UserError, and
         nothing is changed, where options, rates or tensors are not those of the step."""
-        from core_compiler.training.torch_state import load
+        from core_compiler.training.optimisers.torch_state import load
 
         load(self, held, names, iteration)
 

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from core_compiler.support.errors import CANNOT_HERE, UserError
-from core_compiler.training import checkpoint, receipts, run_file
-from core_compiler.training.data import Data, for_step
-from core_compiler.training.fit import DATA, Plan, begin_at
-from core_compiler.training.probes import Probe, Watch, watch_of
-from core_compiler.training.receipts import Book, Receipt, Recorder
-from core_compiler.training.step import TrainingStep
-from core_compiler.training.stream import Stream
+from core_compiler.training.audit import receipts
+from core_compiler.training.audit.probes import Probe, Watch, watch_of
+from core_compiler.training.audit.receipts import Book, Receipt, Recorder
+from core_compiler.training.run import checkpoint, run_file
+from core_compiler.training.run.data import Data, for_step
+from core_compiler.training.run.plan import Plan
+from core_compiler.training.run.resume import DATA, begin_at
+from core_compiler.training.run.step import TrainingStep
+from core_compiler.training.run.stream import Stream
 
 
 @dataclass

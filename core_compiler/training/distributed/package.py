@@ -13,10 +13,10 @@ from core_compiler.runtime.cpu import CpuDevice
 from core_compiler.runtime.kernel_cache import KernelCache, KernelSource
 from core_compiler.runtime.program import BUILTIN, Program
 from core_compiler.support.errors import UserError
-from core_compiler.training.losses import Classes
-from core_compiler.training.probes import Named, Probes
-from core_compiler.training.roles import Result, Roles
-from core_compiler.training.step import LossNotFinite, TrainingStep
+from core_compiler.training.audit.probes import Named, Probes
+from core_compiler.training.graph.losses import Classes
+from core_compiler.training.graph.roles import Result, Roles
+from core_compiler.training.run.step import LossNotFinite, TrainingStep
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,165 @@
+"""Gradient rewrites beside numerical derivatives, declared subgradients and torch's autograd."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.debug import ties, torch_gradients
+from core_compiler.debug.evaluate import Recorded
+from core_compiler.debug.gradients import SLOPE, GradientCheck, NotEvaluated, Point, Slope, failure
+from core_compiler.ir import Block, Op, Rewrite, Value, attributes_key
+from core_compiler.ir.claims import Gradient
+from core_compiler.ir.events import CheckRecord
+from core_compiler.runtime.cache_folder import CacheFolder, default_root
+from core_compiler.runtime.kernel_cache import digest_of
+from core_compiler.support.errors import UserError
+
+
+def check_gradient(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
+    """What checking an event of ``differentiate`` says."""
+    started = time.perf_counter()
+
+    def record(verdict: str, **facts: Any) -> CheckRecord:
+        return CheckRecord(rewrite, verdict, seconds=time.perf_counter() - started, **facts)
+
+    claim = rewrite.claim
+    assert isinstance(claim, Gradient)
+    if not claim.forward:
+        return _own(rewrite, record, values, narrow)
+    key = canonical(rewrite)
+    known = kept(key)
+    if known is not None:
+        return record("within", worst_error=known[0], tolerance=SLOPE, note=known[1])
+    try:
+        check = GradientCheck(rewrite, values, narrow)
+        found, worst, looked, left_out, count = [], 0.0, 0, 0, 0
+        for number, point in enumerate(check.points()):
+            slope = check.slope(point, number)
+            if slope.error > SLOPE:
+                return record("failed", **_failure(check, point, slope))
+            if slope.left_out < slope.count or not slope.count:
+                looked += 1
+            left_out, count = left_out + slope.left_out, count + slope.count
+            worst = max(worst, slope.error)
+            found.append(point)
+        peers = []
+        for peer in (ties.compare, torch_gradients.compare):
+            said = peer(check, found)
+            if said is not None and said.failure is not None:
+                return record("failed", **said.failure)
+            if said is not None:
+                worst = max(worst, said.error)
+                peers.append(said.note)
+    except NotEvaluated as problem:
+        return record("unchecked", note=f"not differentiated numerically: {problem}")
+    if not looked:
+        if not peers:
+            return record("unchecked", note="every element of the result lies at a kink")
+        note = "; ".join(peers)
+    else:
+        many = "point" if looked == 1 else "points"
+        note = f"central differences in f64 at {looked} {many}"
+        if left_out:
+            note += f" ({left_out} of {count} elements at kinks left out)"
+        note = "; ".join([note, *peers])
+    keep(key, worst, note)
+    return record("within", worst_error=worst, tolerance=SLOPE, note=note)
+
+
+def _own(rewrite: Rewrite, record: Any, values: Recorded, narrow: Any) -> CheckRecord:
+    """The cotangent of what is differentiated itself is 1."""
+    ((value, _, after),) = rewrite.claim.sums  # type: ignore[union-attr]
+    assert isinstance(after, Value)
+    made = np.asarray(values[after], np.float64)
+    if made.shape == value.type.shape and np.all(made == 1):
+        return record("bitwise", note="differentiation begins with 1")
+    return record("failed", worst_error=math.inf, value=value, old=1.0,
+                  new=float(made.reshape(-1)[0]) if made.size else math.nan,
+                  note="differentiation does not begin with 1")  # fmt: skip
+
+
+def _failure(check: GradientCheck, point: Point, slope: Slope) -> dict[str, Any]:
+    """The facts of a record that failed."""
+    value, index, want, got = check.worst(point, slope)
+    return failure(check, value, index, want, got, slope.error,
+                   f"the slope of a central difference in f64, at {point.name}")  # fmt: skip
+
+
+#: Good verdicts of this process: key -> (error, note).
+_KNOWN: dict[str, tuple[float, str]] = {}
+
+
+_FOLDER = "gradient-checks"
+
+
+def canonical(rewrite: Rewrite) -> str:
+    """The hash of what an event is up to the names of its values, and of the sources that give its
+    ops their meaning."""
+    numbers: dict[Value, int] = {}
+
+    def number(value: Value | None) -> Any:
+        if value is None:
+            return None
+        fresh = value not in numbers
+        place = numbers.setdefault(value, len(numbers))
+        return (place, str(value.type)) if fresh else place
+
+    def block(one: Block) -> Any:
+        arguments = tuple(map(number, one.arguments))
+        return arguments, tuple(map(told, one.ops)), tuple(map(number, one.outputs))
+
+    def told(op: Op) -> Any:
+        operands = tuple(map(number, op.operands))
+        regions = tuple(map(block, op.regions))
+        key = attributes_key(op.attributes.items())
+        return op.kind, operands, key, regions, tuple(map(number, op.results))
+
+    claim = rewrite.claim
+    assert isinstance(claim, Gradient)
+    text = repr((
+        tuple(map(told, claim.forward)),
+        tuple((number(a), number(b)) for a, b in claim.given),
+        tuple((number(a), number(b)) for a, b, _ in claim.sums),
+        tuple(map(told, rewrite.new)), tuple(number(after) for _, _, after in claim.sums),
+    ))  # fmt: skip
+    parts = (sources(), torch_gradients.version(), text)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def sources() -> str:
+    """The digest of what evaluates and compares."""
+    return digest_of(("ops/**/*.py", "kernels/*.py", "kernels/reference/*.py", "debug/*.py"))
+
+
+def kept(key: str) -> tuple[float, str] | None:
+    """A good verdict that was found before."""
+    if key not in _KNOWN:
+        found = _folder(default_root()).get(_FOLDER, key, "verdict.json")
+        if found is None:
+            return None
+        held = json.loads(found)
+        _KNOWN[key] = held["error"], held["note"]
+    return _KNOWN[key]
+
+
+def keep(key: str, error: float, note: str) -> None:
+    """Keep a good verdict; a cache that cannot be written is done without."""
+    _KNOWN[key] = error, note
+    told = json.dumps({"error": error, "note": note}).encode()
+    with suppress(UserError):
+        _folder(default_root()).put(_FOLDER, key, {"verdict.json": told})
+
+
+@cache
+def _folder(root: Path) -> CacheFolder:
+    return CacheFolder(root)

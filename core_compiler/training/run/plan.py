@@ -1,0 +1,131 @@
+"""What a training run is asked for, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core_compiler.ir.events import IterationRecord
+from core_compiler.support.errors import UserError
+from core_compiler.training.audit import receipts
+from core_compiler.training.audit.inject import Injection
+from core_compiler.training.options import SEEDS, whole
+from core_compiler.training.run import checkpoint
+
+
+@dataclass
+class History:
+    """What came of a run: a row for every iteration done in it, the first one after ``first``;
+    ``peak_bytes`` of all its processes."""
+
+    first: int
+    rows: list[IterationRecord] = field(default_factory=list)
+    peak_bytes: int = 0
+    #: Told every iteration that is done.
+    hear: Callable[[IterationRecord], None] = lambda row: None
+
+    @property
+    def loss(self) -> list[float]:
+        return [row.loss for row in self.rows]
+
+    @property
+    def seconds(self) -> list[float]:
+        return [row.seconds for row in self.rows]
+
+    def add(self, row: IterationRecord) -> None:
+        self.rows.append(row)
+        self.hear(row)
+
+    def progress(self, total: int, batch: int) -> Progress:
+        """Where the run stands; ``batch`` examples an iteration."""
+        recent = [row.seconds for row in self.rows[-20:]]
+        mean = sum(recent) / len(recent)
+        last = self.rows[-1]
+        return Progress(last.number, total, last.loss, batch / mean if mean else 0.0,
+                        mean * (total - last.number))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Progress:
+    """After an iteration: its number (from 1 on) of ``total``, its loss, examples a second and the
+    seconds that are left, by the mean of the last iterations."""
+
+    iteration: int
+    total: int
+    loss: float
+    rate: float
+    left: float
+
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does, apart from the step itself: see :func:`fit`."""
+
+    iterations: int
+    batch: int
+    seed: int = 0
+    folder: Path | None = None
+    every: int = 0
+    receipts: str = "off"
+    ops_every: int = 0
+    inject: Injection | None = None
+    leaves: str = "fast"
+
+    def __post_init__(self) -> None:
+        for name, low in (("iterations", 0), ("batch", 1), ("every", 0), ("ops_every", 0)):
+            held = whole("fit", name, getattr(self, name), low, 2**63 - 1,
+                         f"give a whole number of {low} or more")  # fmt: skip
+            object.__setattr__(self, name, held)
+        object.__setattr__(self, "seed", whole("fit", "seed", self.seed, *SEEDS))
+        if self.has_receipts and self.folder is None:
+            raise UserError("there is no folder for receipts", "receipts", "give a folder")
+        receipts.leaf_of(self.leaves)
+
+    @property
+    def has_receipts(self) -> bool:
+        return self.receipts != "off" or self.ops_every > 0
+
+    @staticmethod
+    def of(facts: Mapping[str, Any], folder: Path) -> Plan:
+        """The plan whose :meth:`facts` a run's folder keeps; KeyError, TypeError or ValueError
+        where they are none."""
+        held = {name: facts[name] for name in Plan.__dataclass_fields__ if name != "folder"}
+        inject = held["inject"]
+        try:
+            inject = Injection.of(inject) if inject else None
+            return Plan(**{**held, "inject": inject}, folder=folder)
+        except UserError as error:
+            raise ValueError(error.what) from None
+
+    def facts(self) -> dict[str, Any]:
+        """What a recording says of it."""
+        held = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {
+            **held, "folder": "" if self.folder is None else str(self.folder.absolute()),
+            "inject": "" if self.inject is None else str(self.inject),
+        }  # fmt: skip
+
+    def check_folder(self, resume: bool) -> None:
+        """UserError where the folder cannot be begun in, or resumed from."""
+        if resume and self.folder is None:
+            raise UserError("there is no folder to resume from", "resume", "give the folder")
+        if not resume and self.folder is not None and checkpoint.newest(self.folder) is not None:
+            raise UserError(
+                "there are checkpoints of a run in the folder", str(self.folder),
+                "go on with --resume (resume=True), or choose another folder",
+            )  # fmt: skip
+
+
+def share_out(shards: int, workers: int) -> None:
+    """UserError where some workers would have no shard."""
+    if workers > shards:
+        raise UserError(
+            f"{workers} workers for {shards} shard{'s' if shards > 1 else ''}", "workers",
+            f"cut the batch with --shards {workers} or Training(shards={workers}): shards are part "
+            "of what is computed, workers are not",
+        )  # fmt: skip

@@ -1,0 +1,90 @@
+"""Checkpoints of a training step: written while it runs, and gone on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.kernels.contract import need_current
+from core_compiler.support.errors import UserError
+from core_compiler.training.graph.roles import ITERATION
+from core_compiler.training.run import checkpoint
+from core_compiler.training.run.step import TrainingStep
+
+#: Where a receipt has the place of data that are read as a stream.
+DATA = "data"
+
+
+def save(
+    step: TrainingStep, path: Path, seed: int = 0, place: Mapping[str, int] | None = None
+) -> None:
+    """Write a checkpoint of a training step; ``seed`` of the data's order, ``place`` where they
+    stand."""
+    checkpoint.write(path, step.whole_state(), {
+        "iteration": step.iteration, "digest": step.digest, "seed": step.seed, "data_seed": seed,
+        "shards": step.shards, "identity": step.identity, "contract": CONTRACT_VERSION,
+        **({DATA: dict(place)} if place else {}),
+    })  # fmt: skip
+
+
+def restore(step: TrainingStep, path: Path, data_seed: int | None = None) -> dict[str, Any]:
+    """Set a training step to a checkpoint; its receipt.  ``data_seed``: that of the data which the
+    run would go on with.  UserError where the checkpoint is of another step, was written under
+    other seeds, shards or another version of the contract, or is damaged; then the step stays as it
+    is."""
+    state, receipt = checkpoint.read(path)
+    _compare(step, receipt, data_seed, str(path))
+    return _taken(step, state, receipt, path)
+
+
+def begin_at(step: TrainingStep, path: Path) -> dict[str, Any]:
+    """The same of a checkpoint that was written under whatever seeds."""
+    return _taken(step, *checkpoint.read(path), path)
+
+
+def _taken(
+    step: TrainingStep, state: Mapping[str, np.ndarray], receipt: dict[str, Any], path: Path
+) -> dict[str, Any]:
+    need_current(receipt.get("contract", CONTRACT_VERSION), "the checkpoint was", str(path),
+                 "begin at it")  # fmt: skip
+    if receipt.get("identity") != step.identity:
+        raise UserError("the checkpoint is of another training step", str(path),
+                        "resume with the model and the configuration that it was written "
+                        "with")  # fmt: skip
+    before = step.whole_state()
+    missing = before.keys() - state.keys()
+    if missing:
+        raise UserError(f"the checkpoint lacks {', '.join(sorted(missing)[:3])}", str(path),
+                        checkpoint.OLDER)  # fmt: skip
+    step.load_state_dict(state)
+    if step.digest != receipt.get("digest") or step.iteration != receipt.get(ITERATION):
+        step.load_state_dict(before)
+        raise UserError("the checkpoint's tensors are not those that its receipt names", str(path),
+                        checkpoint.OLDER)  # fmt: skip
+    return receipt
+
+
+def _compare(
+    step: TrainingStep, receipt: Mapping[str, Any], data_seed: int | None, where: str
+) -> None:
+    """UserError where a run was begun with something else than it would go on with.  What receipts
+    of before do not say is not compared."""
+    need_current(receipt.get("contract", CONTRACT_VERSION), "the checkpoint was", where, "resume")
+    given = {
+        "seed": ("seed of the training", step.seed),
+        "data_seed": ("seed of the data's order", data_seed),
+        "shards": ("shards", step.shards),
+    }
+    other = [
+        f"{what} {receipt[key]!r}, given {value}" for key, (what, value) in given.items()
+        if value is not None and key in receipt and receipt[key] != value
+    ]  # fmt: skip
+    if not other:
+        return
+    raise UserError(f"the checkpoint has {'; '.join(other)}", where,
+                    "resume with what the run was begun with, or begin another in another "
+                    "folder")  # fmt: skip
