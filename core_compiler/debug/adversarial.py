@@ -29,7 +29,8 @@ from core_compiler.ir import Op, Rewrite, TensorType, Value, WeightStore, attrib
 from core_compiler.ir.kinds import CONSTANTS, MEANING_IN_REGION
 from core_compiler.ir.rewriter import stable_topological
 from core_compiler.ir.weights import array_digest
-from core_compiler.ops.base import REGISTRY, cost, definition
+from core_compiler.ops.base import REGISTRY, definition
+from core_compiler.ops.costs import cost
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.support.errors import InternalError
 

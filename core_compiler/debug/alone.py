@@ -22,8 +22,9 @@ from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.framework import InF64, Iteration
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.types import is_sized
-from core_compiler.ops.base import TypeRuleError, cost, definition
+from core_compiler.ops.base import TypeRuleError, definition
 from core_compiler.ops.builder import decomposed
+from core_compiler.ops.costs import cost
 from core_compiler.ops.reduction import SCANS
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.support.errors import InternalError

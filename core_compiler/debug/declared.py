@@ -16,7 +16,8 @@ from core_compiler.debug.bits import differing, same_bits
 from core_compiler.debug.elementary import KIND
 from core_compiler.ir import Module, Op, TensorType, Value, tensor
 from core_compiler.ir.events import CheckRecord
-from core_compiler.ops.base import REGISTRY, evaluate
+from core_compiler.ops.base import REGISTRY
+from core_compiler.ops.evaluation import evaluate
 
 #: How many pairs of operands an op is tried on.
 _COUNT = 1 << 10

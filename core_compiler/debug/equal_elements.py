@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from core_compiler.ir import Op, Value
-from core_compiler.ops.base import evaluate
+from core_compiler.ops.evaluation import evaluate
 
 #: Ops that give positions in their first operand along their ``axis``, and those that hand
 #: positions on: some of them, in another form.

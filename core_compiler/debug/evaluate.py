@@ -13,7 +13,8 @@ import numpy as np
 from core_compiler.debug.divisions import divides_integers
 from core_compiler.ir import Block, Function, Op, Value, WeightStore, attributes_key
 from core_compiler.ir.kinds import MEANING_IN_REGION
-from core_compiler.ops.base import definition, evaluate
+from core_compiler.ops.base import definition
+from core_compiler.ops.evaluation import evaluate
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.support.errors import InternalError
 

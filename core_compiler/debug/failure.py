@@ -35,7 +35,7 @@ from core_compiler.ir.claims import Formula, Gradient
 from core_compiler.ir.events import CheckRecord, Diagnostic
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import LevelRules, verify
-from core_compiler.ops.base import cost
+from core_compiler.ops.costs import cost
 from core_compiler.passes.base import Pass, PassContext, run_pass
 from core_compiler.pipelines.pipeline import Step
 from core_compiler.support.errors import CANNOT_HERE, UserError

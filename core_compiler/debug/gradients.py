@@ -35,7 +35,7 @@ from core_compiler.debug.evaluate import Recorded
 from core_compiler.debug.wide import Wide, widened
 from core_compiler.ir import Op, Rewrite, TensorType, Value
 from core_compiler.ir.claims import Gradient
-from core_compiler.ops.base import cost
+from core_compiler.ops.costs import cost
 from core_compiler.support.errors import InternalError
 
 #: How far both sides may be apart, of the norm of the terms that are added up.

@@ -27,7 +27,7 @@ from core_compiler.ir import Module, Op
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
 from core_compiler.kernels.interpreter import KernelFault
-from core_compiler.ops.base import cost
+from core_compiler.ops.costs import cost
 from core_compiler.passes.bufferize import OVER
 
 #: A wrong launch with at most this many operations is tried whole, to tell wrong plain loops.

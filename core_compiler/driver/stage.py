@@ -12,7 +12,7 @@ from core_compiler.ir.events import Diagnostic, StageRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_module
 from core_compiler.ir.types import is_sized
-from core_compiler.ops.base import cost
+from core_compiler.ops.costs import cost
 from core_compiler.pipelines.pipeline import Step
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from core_compiler.hardware.limits import of_machine
 from core_compiler.hardware.machine import Machine
 from core_compiler.ir import Block, Op, TensorType, Value
-from core_compiler.ops.base import cost, definition
+from core_compiler.ops.base import definition
+from core_compiler.ops.costs import cost
 
 #: Ops that read only some elements of their first operand.
 PARTIAL = frozenset(

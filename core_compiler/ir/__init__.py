@@ -5,6 +5,7 @@ reference.  Operands point to values, values do not point to ops, so replacing a
 produces the same value rebuilds that op alone.
 """
 
+import core_compiler.ir.text  # noqa: F401  (enters how a module is shown in a notebook)
 from core_compiler.ir.attributes import Dense, Resource, as_array, attributes_key, dense
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.origin import FrontendNode, Origin

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from core_compiler.ir.attributes import Attribute, frozen_attributes
+from core_compiler.ir.markup import Displayed
 from core_compiler.ir.origin import Origin
 from core_compiler.ir.types import Type
 from core_compiler.ir.weights import WeightStore
@@ -219,7 +220,7 @@ class Function:
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
-class Module:
+class Module(Displayed):
     """Functions by name (``main`` is the entry), the weight store, and facts about symbols.
 
     ``symbols`` maps a symbolic size to its inclusive ``(low, high)`` range (high -1: unbounded).
@@ -253,12 +254,6 @@ class Module:
     def __repr__(self) -> str:
         ops = sum(1 for _ in self.walk())
         return f"<module of {ops} ops in {', '.join(self.functions)}>"
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        from core_compiler.ir.markup import bundle, code
-        from core_compiler.ir.text import print_module
-
-        return bundle(repr(self), code(print_module(self), repr(self)[1:-1]))
 
 
 def structure_key(module: Module) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable
+from typing import Any
 
 #: Lines of a text, and rows of a table, that a cell shows at most.
 MOST = 400
@@ -21,6 +23,19 @@ def escape(text: str) -> str:
     """Text for HTML, SVG and Graphviz: names of models may hold any character, and one that XML has
     not is shown as U+FFFD."""
     return html.escape(_NO_XML.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+#: The text of an object by its class, for its cell; the module that prints a class enters it.
+PRINTERS: dict[type, Callable[[Any], str]] = {}
+
+
+class Displayed:
+    """A notebook cell shows the object's text (:data:`PRINTERS`)."""
+
+    __slots__ = ()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return bundle(repr(self), code(PRINTERS[type(self)](self), repr(self)[1:-1]))
 
 
 def bundle(text: str, markup: str) -> dict[str, str]:

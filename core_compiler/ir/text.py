@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from core_compiler.ir.attributes import Attribute, Dense, Resource
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.literals import dense_text, float_text, resource_section, value_name
+from core_compiler.ir.markup import PRINTERS
 from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ir.types import Type, quoted
 
@@ -409,3 +410,6 @@ def weight_names(module: Module) -> dict[str, str]:
     while len({d[:digits] for d in digests}) < len(digests):
         digits += 1
     return {digest: f"w_{digest[:digits]}" for digest in digests}
+
+
+PRINTERS[Module] = print_module

@@ -39,7 +39,7 @@ from core_compiler.onnx_level.dialect import (
     spelled,
 )
 from core_compiler.onnx_level.write import write
-from core_compiler.ops.base import evaluate_block
+from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.support.errors import InternalError, UserError
 
 

@@ -12,14 +12,13 @@ from core_compiler.ops.base import (
     OpDef,
     TypeRuleError,
     agrees,
-    cost,
     declare,
     definition,
-    evaluate,
-    evaluate_block,
     infer,
     infer_op,
 )
+from core_compiler.ops.costs import cost
+from core_compiler.ops.evaluation import evaluate, evaluate_block
 from core_compiler.ops.builder import Builder, broadcast_shape, decomposed
 
 # The families; each import declares its ops, in the order the documentation lists them.

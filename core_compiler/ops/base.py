@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.ir import Block, DType, Op, TensorType, Type, Value, as_array, dtype
-from core_compiler.ir.verifier import where_of
-from core_compiler.ir.weights import WeightStore
+from core_compiler.ir import Block, DType, Op, TensorType, Type, Value, dtype
 from core_compiler.support.errors import InternalError
 
 
@@ -250,102 +248,3 @@ def infer_op(op: Op) -> tuple[TensorType, ...]:
 def agrees(inferred: TensorType, actual: TensorType) -> bool:
     """Whether a result type keeps its type rule: same shape and dtype, any memory order."""
     return inferred.shape == actual.shape and inferred.dtype is actual.dtype
-
-
-def evaluate(
-    op: Op,
-    arrays: Sequence[np.ndarray],
-    weights: WeightStore | None = None,
-    outer: Mapping[Value, np.ndarray] | None = None,
-) -> tuple[np.ndarray, ...]:
-    """The results of one tensor-level op by its reference (or its decomposition's references).
-
-    ``arrays`` are NumPy arrays of the operands' dtypes and shapes; the answer is a tuple of arrays.
-    ``outer`` holds the values around the op that its regions read.
-    """
-    declared = definition(op)
-    if op.kind == "core.constant":
-        return (as_array(op["value"], weights),)
-    if declared.execute is not None:
-
-        def run(block: Block, given: Sequence[np.ndarray]):
-            return evaluate_block(block, given, weights, outer)
-
-        return tuple(declared.execute(op, list(arrays), run))
-    if declared.reference is not None:
-        types = [v.type for v in op.results]
-        try:
-            results = tuple(declared.reference(list(arrays), declared.fill(op.attributes), types))
-        except Exception as error:
-            line = where_of(op)
-            error.add_note(f"in the reference of {op.kind}{f' of {line}' if line else ''}")
-            raise
-        if all(map(_is_of, arrays, (v.type for v in op.operands))):
-            _hold(op, results)
-        return results
-    from core_compiler.ops.builder import decomposed  # built on the registry
-
-    return evaluate_block(decomposed(op), arrays, weights)
-
-
-def _is_of(array: Any, type_: Type) -> bool:
-    """Whether an array has a type's shape and dtype, as far as it has a fixed one."""
-    if not isinstance(array, np.ndarray) or not isinstance(type_, TensorType):
-        return True
-    return not type_.is_static or (array.shape, array.dtype) == (type_.shape, type_.dtype.numpy)
-
-
-def _hold(op: Op, results: Sequence[np.ndarray]) -> None:
-    """InternalError where a reference's results are not of the types that the op has."""
-    for array, value in zip(results, op.results, strict=True):
-        if not _is_of(array, value.type):
-            shape = "x".join(map(str, array.shape))
-            raise InternalError(f"the reference of {op.kind} gives {array.dtype} of shape "
-                                f"[{shape}] for {value.type}")  # fmt: skip
-
-
-def evaluate_block(
-    block: Block,
-    arrays: Sequence[np.ndarray],
-    weights: WeightStore | None = None,
-    outer: Mapping[Value, np.ndarray] | None = None,
-) -> tuple[np.ndarray, ...]:
-    """The outputs of a block of tensor-level ops, op by op through :func:`evaluate`.
-
-    ``outer`` holds the values of the blocks around this one, for a block that reads them.  A value
-    is let go after its last use.
-    """
-    last: dict[Value, Op | None] = {v: op for op in block.ops for v in op.uses()}
-    last.update(dict.fromkeys(block.outputs))
-    values = dict(outer or {})
-    values.update(zip(block.arguments, arrays, strict=True))
-    for op in block.ops:
-        around = values if op.regions else None
-        results = evaluate(op, [values[v] for v in op.operands], weights, around)
-        values.update(zip(op.results, results, strict=True))
-        for value in op.uses():
-            if last[value] is op:
-                values.pop(value, None)
-    return tuple(values[v] for v in block.outputs)
-
-
-def cost(op: Op) -> Cost:
-    """Flops and compulsory bytes of one op (static shapes).
-
-    Bytes: each different operand read once, each result written once.
-    """
-    moved = sum(v.type.bytes for v in (*dict.fromkeys(op.operands), *op.results))
-    return Cost(_flops(op), moved)
-
-
-def _flops(op: Op) -> int:
-    declared = definition(op)
-    if declared.flops is not None:
-        return int(declared.flops(op))
-    if "elementwise" in declared.traits and declared.decompose is None:
-        return sum(v.type.elements for v in op.results)
-    if declared.decompose is not None:
-        from core_compiler.ops.builder import decomposed  # built on the registry
-
-        return sum(map(_flops, decomposed(op).ops))
-    raise InternalError(f"{op.kind} declares no cost")

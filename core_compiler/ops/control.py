@@ -7,7 +7,8 @@ read values of the blocks around it.  ``core.group`` is isolated: it sees its ar
 from __future__ import annotations
 
 from core_compiler.ir import Block, Op
-from core_compiler.ops.base import Attr, OpDef, agrees, cost, declare
+from core_compiler.ops.base import Attr, OpDef, agrees, declare
+from core_compiler.ops.costs import cost
 from core_compiler.ops.rules import BOOL, need, need_dtype, need_rank
 from core_compiler.support.errors import InternalError
 

@@ -20,7 +20,7 @@ import numpy as np
 from core_compiler.ir import Block, Function, Module, Op, Resource, Value, WeightStore, dtype
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module
-from core_compiler.ops.base import evaluate_block
+from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.support.arrays import numbers
 from core_compiler.support.errors import UserError
 

@@ -9,7 +9,8 @@ import numpy as np
 from core_compiler.ir import Op, TensorType, as_array
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ir.types import is_empty
-from core_compiler.ops.base import definition, evaluate
+from core_compiler.ops.base import definition
+from core_compiler.ops.evaluation import evaluate
 from core_compiler.passes.base import CONTROL_FLOW, Pass, makes_nothing
 
 #: Ops that become views of their operand's memory: a copy of a large constant would gain nothing.

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core_compiler.ir import Block, Module, Op, Rewriter, Value, WeightStore
-from core_compiler.ops.base import definition, evaluate, evaluate_block
+from core_compiler.ops.base import definition
+from core_compiler.ops.evaluation import evaluate, evaluate_block
 from core_compiler.passes.base import Pass, PassContext
 
 LOOP = "core.while"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
 from core_compiler.ir import Module
-from core_compiler.ops.base import evaluate_block
+from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.passes.find_lifetimes import lifetimes
 from core_compiler.passes.plan_memory import PLANNERS
 from core_compiler.runtime.program import Loop, Program, Ref

@@ -12,7 +12,8 @@ from core_compiler.exporters.mlir.linalg import Linalg
 from core_compiler.exporters.mlir.tosa import Tosa
 from core_compiler.ir import Block, Value, WeightStore, dtype, tensor
 from core_compiler.ops import Builder, evaluate
-from core_compiler.ops.base import definition, evaluate_block
+from core_compiler.ops.base import definition
+from core_compiler.ops.evaluation import evaluate_block
 from tests.examples import examples
 from tests.exporters import corners
 from tests.exporters.iree import differing

@@ -8,7 +8,7 @@ import pytest
 
 from core_compiler.driver.compilation import Options
 from core_compiler.exporters.mlir import write
-from core_compiler.ops.base import evaluate_block
+from core_compiler.ops.evaluation import evaluate_block
 from sample_models import CATALOGUE
 from tests.exporters.iree import Loaded, compile_file, differing, refusal
 from tests.sample_models.narrow import NARROW

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from core_compiler.frontends.pytorch import import_module
 from core_compiler.frontends.pytorch.tensors import to_numpy
-from core_compiler.ops.base import evaluate_block
+from core_compiler.ops.evaluation import evaluate_block
 
 DTYPES = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
 OPERATIONS = {

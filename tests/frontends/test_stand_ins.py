@@ -8,8 +8,8 @@ import pytest
 from core_compiler.driver import recorded_stage
 from core_compiler.frontends import stand_ins
 from core_compiler.ir import Module, Resource, WeightStore
-from core_compiler.ops.base import evaluate_block
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.support.errors import UserError
 from core_compiler.targets.cpu import CPU
 from core_compiler.training.config import Training

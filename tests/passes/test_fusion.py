@@ -7,7 +7,7 @@ import pytest
 
 from core_compiler.driver import compilation
 from core_compiler.kernels.lowering import MOST_OPS
-from core_compiler.ops.base import evaluate_block
+from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.passes.fuse_elementwise import FuseElementwise
 from tests.passes import specs
 from tests.passes.programs import inputs, program

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from core_compiler.ir import Block, Module, Op
-from core_compiler.ops.base import cost, evaluate_block
+from core_compiler.ops.costs import cost
+from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.passes import simplify_loops
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode

@@ -14,7 +14,7 @@ from torch.nn import functional
 import core_compiler as cc
 from core_compiler.ir import Block, Value, tensor
 from core_compiler.ops import Builder
-from core_compiler.ops.base import evaluate_block
+from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from core_compiler.training.fit import fit

@@ -12,7 +12,7 @@ import core_compiler.ops  # noqa: F401  (the declarations that costs come from)
 from core_compiler.ir import Op, TensorType
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_attribute
-from core_compiler.ops.base import cost
+from core_compiler.ops.costs import cost
 from core_compiler.passes.outline_kernels import LAUNCH
 from workbench.queries.joint import written
 from workbench.queries.run import Run

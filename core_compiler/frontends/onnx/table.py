@@ -10,7 +10,8 @@ import numpy as np
 
 from core_compiler.frontends.run_time_sizes import SizedBuilder
 from core_compiler.ir import Value, as_array
-from core_compiler.ops.base import cost, evaluate
+from core_compiler.ops.costs import cost
+from core_compiler.ops.evaluation import evaluate
 
 #: ``OpType`` (default domain) or ``domain::OpType`` -> handler(context, *inputs) -> value(s).
 TABLE: dict[str, Callable] = {}

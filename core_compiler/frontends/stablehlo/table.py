@@ -9,8 +9,8 @@ import numpy as np
 
 from core_compiler.frontends.stablehlo.reading import NotSupported, python_of, type_of
 from core_compiler.ir import Block, DType, FrontendNode, TensorType, Value, as_array, dtype
-from core_compiler.ops.base import evaluate
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import evaluate
 
 __all__ = ["CALLS", "TABLE", "Context", "NotSupported", "call", "op"]
 

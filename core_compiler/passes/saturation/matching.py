@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from core_compiler.ir import Op, Value, WeightStore, as_array, attributes_key
-from core_compiler.ops.base import definition, evaluate
+from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import evaluate
 from core_compiler.passes.patterns import Match, View, matches
 from core_compiler.passes.patterns import Node as PatternNode
 from core_compiler.passes.rules import Rule

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from core_compiler.ir import Block, Value, WeightStore, as_array, tensor
-from core_compiler.ops.base import evaluate_block
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64, I64
 from core_compiler.support.errors import UserError, nearest

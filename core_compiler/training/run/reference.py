@@ -9,7 +9,7 @@ import numpy as np
 from core_compiler.ir import Module, Op, Value, WeightStore, dtype
 from core_compiler.kernels.reference.collective import tree_sum
 from core_compiler.kernels.reference.dtypes import widen
-from core_compiler.ops.base import evaluate, evaluate_block
+from core_compiler.ops.evaluation import evaluate, evaluate_block
 from core_compiler.training.graph.program import LOOP
 
 #: Of each shard the arrays of what an op reads (``Op.uses``), then of its results.
