@@ -53,13 +53,17 @@ class Kind:
 #: compiled model are refused (a compile makes none).
 _LEFT_OUT = {"__init__.py", "document.py", "verify.py", "hooks.py", "spelling.py", "problem.py",
              "positions.py"}  # fmt: skip
-#: Files, or folders of them, whose answers are one pass's work, whoever asks for them: tables that
-#: are made when they are imported, schedules that code generation asks about again.
+#: Files, or folders of them, whose answers are the work of these passes, whoever asks for them:
+#: tables that are made when they are imported (the passes that form kernels ask how an op is
+#: lowered), schedules that code generation asks about again.
 WORK_OF = {
-    "core_compiler/ops/lowerings.py": "outline_kernels",
-    "core_compiler/kernels/schedules/": "schedule_kernels",
-    "core_compiler/kernels/transforms/": "schedule_kernels",
-}
+    "core_compiler/ops/lowerings.py": (
+        "inline_broadcasts", "fuse_elementwise", "fuse_epilogues", "fuse_reductions",
+        "outline_kernels",
+    ),
+    "core_compiler/kernels/schedules/": ("schedule_kernels",),
+    "core_compiler/kernels/transforms/": ("schedule_kernels",),
+}  # fmt: skip
 
 CLASSES = {
     kind.name: kind

@@ -84,7 +84,8 @@ class Coverage:
         usable = self._ordered(usable, kind.command, file, around)
         passes = {p[5:] for n in usable for p in found[n] if p.startswith("pass:")}
         passes |= self._around(file, around, usable)
-        passes |= {label for start, label in WORK_OF.items() if file.startswith(start)}
+        for start, labels in WORK_OF.items():
+            passes.update(labels if file.startswith(start) else ())
         return Site(kind, file, mutation, usable, tuple(sorted(passes)))
 
     def _around(self, file: str, around: range, names: Sequence[str]) -> set[str]:
