@@ -50,7 +50,7 @@ def record(
     model predicts at least: the sum over launches of compulsory work under the device's limits.
     """
     from core_compiler.driver.compilation import Options
-    from core_compiler.kernels.reference.digest import digest
+    from core_compiler.numerics.reference.digest import digest
     from workbench.model import jobs, models
 
     model = models.load(spec)

@@ -11,15 +11,15 @@ import core_compiler.ops  # noqa: F401  (declares the ops)
 from core_compiler.codegen.cpu import generate
 from core_compiler.ir import Block, Op, Value
 from core_compiler.ir.weights import array_digest
-from core_compiler.kernels.abi import callees, scratch_bytes, work_items
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.schedules import convolution
-from core_compiler.kernels.schedules.contraction import AVX512, Tiles
-from core_compiler.kernels.schedules.product import longest_chunk
+from core_compiler.kernel_ir.abi import callees, scratch_bytes, work_items
+from core_compiler.lowering.lower import lower_group
 from core_compiler.ops.builder import Builder
 from core_compiler.runtime.cpu import CpuDevice
 from core_compiler.runtime.kernel_cache import KernelCache, KernelSource
 from core_compiler.runtime.program import Argument, Constant, Launch, Program, Ref
+from core_compiler.scheduling.schedules import convolution
+from core_compiler.scheduling.schedules.contraction import AVX512, Tiles
+from core_compiler.scheduling.schedules.product import longest_chunk
 
 
 def group(types: Sequence, build: Callable, order=None) -> Op:

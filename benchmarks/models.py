@@ -55,7 +55,7 @@ def execute(name: str, threads: int, against: list[str]) -> dict:
     """Times and errors of one model, ours and the peers in turns."""
     from core_compiler.debug.metric import farthest
     from core_compiler.driver.compilation import Options
-    from core_compiler.kernels.reference.digest import digest
+    from core_compiler.numerics.reference.digest import digest
     from core_compiler.runtime.peers import compare
     from workbench.model import jobs, models, peers
     from workbench.model.spec import read_spec

@@ -15,8 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # Each may import those before it and itself.
 LAYERS = (
     "ir",
-    "kernels",
+    "numerics",
+    "kernel_ir",
     "ops",
+    "lowering",
+    "scheduling",
     "hardware",
     "placement",
     "codegen",
@@ -30,7 +33,7 @@ LAYERS = (
 )
 # Beside the chain: what they may import, themselves included.
 BRANCHES = {
-    "frontends": ("frontends", "ir", "kernels", "ops"),
+    "frontends": ("frontends", "ir", "numerics", "ops"),
     "record": ("record", "ir"),
     "exporters": ("exporters", "ir", "ops", "record"),
 }

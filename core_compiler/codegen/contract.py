@@ -18,8 +18,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from core_compiler.kernels import functions, primitives
-from core_compiler.kernels.primitives import FLOATS, NUMBERS, composed_primitives
+from core_compiler.numerics import functions, primitives
+from core_compiler.numerics.primitives import FLOATS, NUMBERS, composed_primitives
 
 _CODE = {numba_type: name for name, numba_type in NUMBERS.items()} | {primitives.boolean: "bool"}
 

@@ -6,8 +6,8 @@ import re
 
 from core_compiler.ir import VectorType, dtype
 from core_compiler.ir.types import INDEX
-from core_compiler.kernels import scalars
-from core_compiler.kernels.ops import element, like
+from core_compiler.kernel_ir import scalars
+from core_compiler.kernel_ir.ops import element, like
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

@@ -24,8 +24,8 @@ from core_compiler.codegen.expressions import (
 )
 from core_compiler.ir import Block, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
-from core_compiler.kernels import scalars
-from core_compiler.kernels.ops import access, count_operand, element, is_pure, lane_axis
+from core_compiler.kernel_ir import scalars
+from core_compiler.kernel_ir.ops import access, count_operand, element, is_pure, lane_axis
 from core_compiler.support.errors import InternalError, one_line
 
 #: The entry of every generated module.

@@ -46,7 +46,7 @@ SMALL = 64
 #: How far both sides of an inexact rule may be apart in f64, and how much worse it may round.
 ALGEBRA, GROWTH, MOVED = 1e-9, 4.0, 8.0
 #: What decides about a pair beside its text.
-_SOURCES = ("ops/**/*.py", "kernels/*.py", "kernels/reference/*.py", "passes/**/*.py",
+_SOURCES = ("ops/**/*.py", "numerics/**/*.py", "kernel_ir/*.py", "lowering/*.py", "passes/**/*.py",
             "debug/adversarial.py", "debug/hurtful.py", "debug/wide.py")  # fmt: skip
 _OF_NODES = ("frontends/onnx/**/*.py", "onnx_level/**/*.py", "debug/imported_pairs.py")
 

@@ -18,13 +18,13 @@ import numpy as np
 from core_compiler.debug.remembered import Remembered
 from core_compiler.ir import DType, Module, Op, Value
 from core_compiler.ir.events import CheckRecord
-from core_compiler.kernels.reference.elementwise import apply
-from core_compiler.kernels.scalars import code_name
+from core_compiler.kernel_ir.scalars import code_name
+from core_compiler.numerics.reference.elementwise import apply
 
 #: The kind of these checks.
 KIND = "function"
-_SOURCES = ("kernels/functions*.py", "kernels/primitives.py", "kernels/_numba.py",
-            "kernels/reference/elementwise.py", "debug/elementary.py")  # fmt: skip
+_SOURCES = ("numerics/functions*.py", "numerics/primitives.py", "numerics/jit.py",
+            "numerics/reference/elementwise.py", "debug/elementary.py")  # fmt: skip
 #: Ulps of its own format by which an oracle may be off.
 _ORACLE = 4.0
 #: Near the least normal number an f64 function may lose digits (an f32 one must not).
@@ -220,6 +220,6 @@ def _of(op: Op, name: str, imported: Module) -> Value | None:
 
 def _functions() -> dict:
     """The table of functions, whose import compiles them."""
-    from core_compiler.kernels.functions import FUNCTIONS
+    from core_compiler.numerics.functions import FUNCTIONS
 
     return FUNCTIONS

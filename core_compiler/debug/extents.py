@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from core_compiler.ir import Function, Op
-from core_compiler.kernels.abi import index_arguments
+from core_compiler.kernel_ir.abi import index_arguments
 
 #: Points of the iteration space that are tried at the most, unless the least extents have more.
 MOST_POINTS = 150_000

@@ -8,9 +8,9 @@ from typing import Any
 
 from core_compiler.ir import Block, Module, Op, Value, attributes_key
 from core_compiler.ir.core import structure_key
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.pull import CannotLower
-from core_compiler.kernels.verify import KernelError, verify
+from core_compiler.kernel_ir.verifier import KernelError, verify
+from core_compiler.lowering.element_expressions import CannotLower
+from core_compiler.lowering.lower import lower_group
 from core_compiler.passes.base import CONTROL_FLOW, makes_nothing
 from core_compiler.passes.decompose import not_composite
 from core_compiler.passes.grouping import GROUP, is_free_view, make_group

@@ -138,7 +138,9 @@ def canonical(rewrite: Rewrite) -> str:
 @cache
 def sources() -> str:
     """The digest of what evaluates and compares."""
-    return digest_of(("ops/**/*.py", "kernels/*.py", "kernels/reference/*.py", "debug/*.py"))
+    return digest_of(
+        ("ops/**/*.py", "numerics/**/*.py", "kernel_ir/*.py", "lowering/*.py", "debug/*.py")
+    )
 
 
 def kept(key: str) -> tuple[float, str] | None:

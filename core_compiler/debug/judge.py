@@ -49,10 +49,10 @@ from core_compiler.ir import Function, Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.kinds import CONSTANTS
-from core_compiler.kernels.reference.collective import tree_sum
-from core_compiler.kernels.schedules.steps import Scheduled, Step
+from core_compiler.numerics.reference.collective import tree_sum
 from core_compiler.runtime.device import Executable, Unending
 from core_compiler.runtime.shards import Shards
+from core_compiler.scheduling.schedules.steps import Scheduled, Step
 from core_compiler.support.errors import InternalError, UserError
 
 #: How many times the import's error against f64 a stage's may be.

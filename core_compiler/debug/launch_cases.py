@@ -23,9 +23,9 @@ from core_compiler.debug.extents import (
 from core_compiler.debug.flips import flip
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.kinds import MEANING_IN_REGION
-from core_compiler.kernels.abi import buffer_arguments, index_arguments
-from core_compiler.kernels.interpreter import KernelFault, interpret
-from core_compiler.kernels.ops import element
+from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
+from core_compiler.kernel_ir.interpreter import KernelFault, interpret
+from core_compiler.kernel_ir.ops import element
 from core_compiler.passes.bufferize import OVER
 from core_compiler.support.arrays import strided
 

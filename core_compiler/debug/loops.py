@@ -26,20 +26,20 @@ from core_compiler.debug.launch_cases import (
     hurtful_cases,
 )
 from core_compiler.debug.metric import distance
-from core_compiler.debug.remembered import Remembered
+from core_compiler.debug.remembered import KERNEL_SOURCES, Remembered
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
-from core_compiler.kernels.abi import buffer_arguments, index_arguments
-from core_compiler.kernels.interpreter import KernelFault
-from core_compiler.kernels.ops import access
-from core_compiler.kernels.transforms.edit import constant_of, depends_on, producers
+from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
+from core_compiler.kernel_ir.interpreter import KernelFault
+from core_compiler.kernel_ir.ops import access
+from core_compiler.scheduling.transforms.edit import constant_of, depends_on, producers
 
 #: Terms that a launch may have, once its parallel extents are small, to be interpreted.
 MOST_TERMS = 60_000
 #: Patterns that tell what a kernel has written from what it found.
 _PATTERNS = (0xA5, 0x3C)
-_SOURCES = ("kernels/**/*.py", "ops/**/*.py", "debug/loops.py", "debug/extents.py",
+_SOURCES = (*KERNEL_SOURCES, "ops/**/*.py", "debug/loops.py", "debug/extents.py",
             "debug/launch_cases.py", "debug/flips.py", "debug/hurtful.py")  # fmt: skip
 
 

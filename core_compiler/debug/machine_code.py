@@ -23,10 +23,10 @@ from core_compiler.debug.check import numbers, worst_error
 from core_compiler.debug.isolated_execution import Ended, Unable, execute
 from core_compiler.debug.kernels import KernelCheck
 from core_compiler.debug.launch_cases import LaunchCase, cases, first_launches
-from core_compiler.debug.remembered import Remembered
+from core_compiler.debug.remembered import KERNEL_SOURCES, Remembered
 from core_compiler.ir import Block, Function, Module, Op, Value, buffer, dense
 from core_compiler.ir.events import CheckRecord
-from core_compiler.kernels.interpreter import KernelFault
+from core_compiler.kernel_ir.interpreter import KernelFault
 from core_compiler.passes.bufferize import ALLOC, CONSTANT, COPY, INPUT, OUTPUT, OVER
 from core_compiler.passes.outline_kernels import is_exchange
 
@@ -34,9 +34,9 @@ from core_compiler.passes.outline_kernels import is_exchange
 THREADS = (1, 3)
 #: Elements behind each result that must keep their bits.
 GUARD = 256
-_SOURCES = ("codegen/**/*.py", "kernels/**/*.py", "targets/*.py", "runtime/*.py",
+_SOURCES = ("codegen/**/*.py", *KERNEL_SOURCES, "targets/*.py", "runtime/*.py",
             "debug/extents.py", "debug/flips.py", "debug/launch_cases.py", "debug/hurtful.py",
-            "debug/machine_code.py", "debug/execute_apart.py")  # fmt: skip
+            "debug/machine_code.py", "debug/isolated_execution.py")  # fmt: skip
 
 
 def check_code(

@@ -14,7 +14,7 @@ from core_compiler.debug.alone import is_random
 from core_compiler.debug.elementary import KIND
 from core_compiler.ir import Module
 from core_compiler.ir.events import CheckRecord
-from core_compiler.kernels.reference.random import normal, random_bits, uniform
+from core_compiler.numerics.reference.random import normal, random_bits, uniform
 
 #: Counter, key and words of Philox4x32-10: known answers of the authors' library (Random123, Salmon
 #: et al., SC 2011).

@@ -12,6 +12,9 @@ import os
 from core_compiler.runtime.cache_folder import default_root
 from core_compiler.runtime.kernel_cache import digest_of
 
+#: The files that decide what a kernel is and means.
+KERNEL_SOURCES = ("numerics/**/*.py", "kernel_ir/*.py", "lowering/*.py", "scheduling/**/*.py")
+
 
 class Remembered:
     """The keys (hexadecimal digests) of one ``kind`` of check that are known to be right;

@@ -22,18 +22,18 @@ from core_compiler.debug.check import worst_error
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.extents import whole
 from core_compiler.debug.launch_cases import LaunchCase, cases, first_launches, states
-from core_compiler.debug.remembered import Remembered
+from core_compiler.debug.remembered import KERNEL_SOURCES, Remembered
 from core_compiler.ir import Module, Op
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
-from core_compiler.kernels.interpreter import KernelFault
+from core_compiler.kernel_ir.interpreter import KernelFault
 from core_compiler.ops.costs import cost
 from core_compiler.passes.bufferize import OVER
 
 #: A wrong launch with at most this many operations is tried whole, to tell wrong plain loops.
 MOST_FLOPS = 2_000_000
 #: Our own files that decide about the check of a schedule.
-_SOURCES = ("kernels/**/*.py", "debug/steps.py", "debug/extents.py", "debug/launch_cases.py",
+_SOURCES = (*KERNEL_SOURCES, "debug/steps.py", "debug/extents.py", "debug/launch_cases.py",
             "debug/flips.py", "debug/hurtful.py")  # fmt: skip
 #: Stands for a step's name where the unscheduled loops are wrong already.
 NOT_THE_MEANING = "the plain loops"

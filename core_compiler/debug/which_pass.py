@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core_compiler.ir import Module, Op, Rewrite
-from core_compiler.kernels.reference.difference import first_element
+from core_compiler.numerics.reference.difference import first_element
 from core_compiler.passes.base import Pass
 from core_compiler.pipelines.pipeline import PipelineEdit, Step, arrange, first_of, said_of
 from core_compiler.support.errors import CANNOT_HERE, UserError

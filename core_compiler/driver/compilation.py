@@ -35,8 +35,8 @@ from core_compiler.ir.events import (
 )
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import verify
-from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.kernels._numba import assert_no_flush_to_zero
+from core_compiler.numerics import CONTRACT_VERSION
+from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.ops.positions import Positions
 from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext, run_pass
 from core_compiler.pipelines.edit_data import edit_facts
@@ -333,7 +333,7 @@ class Compilation:
         times, fewer where that takes more than ``seconds``: a
         :class:`~core_compiler.runtime.profiler.Profile`.  The observer is told both."""
         from core_compiler.driver.kernel_records import timing_records
-        from core_compiler.kernels.reference.digest import digest
+        from core_compiler.numerics.reference.digest import digest
         from core_compiler.runtime import profiler
 
         given = self.leaves(arrays) if arrays else self.inputs

@@ -18,7 +18,7 @@ from core_compiler.ir import (
 from core_compiler.ir.core import Op
 from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ir.verifier import LevelRules
-from core_compiler.kernels.ops import KERNEL_OPS
+from core_compiler.kernel_ir.ops import KERNEL_OPS
 from core_compiler.ops.base import REGISTRY, TypeRuleError, infer_op
 from core_compiler.support.errors import InternalError
 

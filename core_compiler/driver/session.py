@@ -20,8 +20,8 @@ from core_compiler.frontends.base import Imported
 from core_compiler.frontends.open import Opened, as_arrays, name_of, open_model
 from core_compiler.ir import TensorType, Value
 from core_compiler.ir.events import Observer
-from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.kernels._numba import assert_no_flush_to_zero
+from core_compiler.numerics import CONTRACT_VERSION
+from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.pipelines.pipeline import LEVELS_OF, PipelineEdit, level_of
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training

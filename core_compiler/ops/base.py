@@ -109,7 +109,7 @@ class OpDef:
     reference   ``(arrays, attributes, result types) -> tuple of arrays``: the meaning, bit for bit
                 (numerics contract).  None only for ops whose meaning is their ``decompose``.
     decompose   ``(builder, op) -> values``: a composite's declared decomposition, its meaning.
-    lower       how the op becomes loops: an object of ``core_compiler.kernels.lowering`` (or None
+    lower       how the op becomes loops: an object of ``core_compiler.lowering.lower`` (or None
                 for composites that are always decomposed, and for ops that cost nothing).
     flops       ``(op) -> int`` arithmetic operations (an fma counts two, a transcendental one);
                 default: the result's elements for elementwise ops, the decomposition's sum for

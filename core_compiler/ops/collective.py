@@ -13,7 +13,7 @@ from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import FLOATS, INTEGERS, need, need_dtype
 from core_compiler.support import lazy_module
 
-collective = lazy_module.module("core_compiler.kernels.reference.collective")
+collective = lazy_module.module("core_compiler.numerics.reference.collective")
 
 #: Most shards of one batch.
 MOST = 1024

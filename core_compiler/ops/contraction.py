@@ -26,7 +26,7 @@ from core_compiler.ops.rules import (
 )
 from core_compiler.support import lazy_module
 
-contraction = lazy_module.module("core_compiler.kernels.reference.contraction")
+contraction = lazy_module.module("core_compiler.numerics.reference.contraction")
 
 ARITHMETIC = tuple(d for d in DTYPES.values() if d is not BOOL)
 ACCUMULATE = Attr(

@@ -23,7 +23,7 @@ from core_compiler.ops.rules import (
 )
 from core_compiler.support import lazy_module
 
-convolution = lazy_module.module("core_compiler.kernels.reference.convolution")
+convolution = lazy_module.module("core_compiler.numerics.reference.convolution")
 
 _SPATIAL = {
     "strides": Attr(tuple, doc="step of the window on each spatial axis"),

@@ -27,8 +27,8 @@ from core_compiler.ops.rules import (
 )
 from core_compiler.support import lazy_module
 
-dtypes = lazy_module.module("core_compiler.kernels.reference.dtypes")
-elementwise = lazy_module.module("core_compiler.kernels.reference.elementwise")
+dtypes = lazy_module.module("core_compiler.numerics.reference.dtypes")
+elementwise = lazy_module.module("core_compiler.numerics.reference.elementwise")
 
 SIGNED_NUMBERS = FLOATS + SIGNED
 ANY = tuple(DTYPES.values())

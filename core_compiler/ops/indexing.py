@@ -29,7 +29,7 @@ from core_compiler.ops.rules import (
 )
 from core_compiler.support import lazy_module
 
-scatter = lazy_module.module("core_compiler.kernels.reference.scatter")
+scatter = lazy_module.module("core_compiler.numerics.reference.scatter")
 
 MODE = Attr(
     str,

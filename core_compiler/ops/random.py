@@ -16,8 +16,8 @@ from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import F32, FLOATS, INTEGERS, need, need_dtype, need_rank
 from core_compiler.support import lazy_module
 
-dtypes = lazy_module.module("core_compiler.kernels.reference.dtypes")
-random = lazy_module.module("core_compiler.kernels.reference.random")
+dtypes = lazy_module.module("core_compiler.numerics.reference.dtypes")
+random = lazy_module.module("core_compiler.numerics.reference.random")
 
 UI32 = dtype("ui32")
 _OPERANDS = ("seed", "iteration", "shard", "trip")

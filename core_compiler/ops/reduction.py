@@ -22,8 +22,8 @@ from core_compiler.ops.rules import (
 )
 from core_compiler.support import lazy_module
 
-reduction = lazy_module.module("core_compiler.kernels.reference.reduction")
-scan = lazy_module.module("core_compiler.kernels.reference.scan")
+reduction = lazy_module.module("core_compiler.numerics.reference.reduction")
+scan = lazy_module.module("core_compiler.numerics.reference.scan")
 
 AXES = Attr(tuple, doc="the axes that vanish, ascending")
 ORDERS = Attr(

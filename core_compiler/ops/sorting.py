@@ -16,7 +16,7 @@ from core_compiler.ops.rules import (
 )
 from core_compiler.support import lazy_module
 
-sort = lazy_module.module("core_compiler.kernels.reference.sort")
+sort = lazy_module.module("core_compiler.numerics.reference.sort")
 
 _AXIS = Attr(int, doc="the axis that is sorted")
 _DESCENDING = Attr(bool, False, "largest first; equals keep their order")

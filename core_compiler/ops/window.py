@@ -17,7 +17,7 @@ from core_compiler.ops.rules import (
 )
 from core_compiler.support import lazy_module
 
-window = lazy_module.module("core_compiler.kernels.reference.window")
+window = lazy_module.module("core_compiler.numerics.reference.window")
 
 _WINDOW = {
     "window": Attr(tuple, doc="size of the window on each spatial axis"),

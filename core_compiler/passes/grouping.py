@@ -1,7 +1,7 @@
 """Groups: the unit that becomes one kernel, and the shared mechanics of growing one.
 
 A ``core.group`` holds a block of tensor ops that uses nothing but its arguments.  What may share a
-kernel is the kernel level's knowledge (:func:`core_compiler.kernels.lowering.can_join`); what may
+kernel is the kernel level's knowledge (:func:`core_compiler.lowering.lower.can_join`); what may
 merge without a cycle, and what to copy instead of share, is decided here.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Block, Op, Rewriter, Value
 from core_compiler.ir.refusal import Refusal, refuse
-from core_compiler.kernels import hooks
-from core_compiler.kernels.lowering import can_join
+from core_compiler.lowering.lower import can_join
+from core_compiler.ops import lowering_hooks
 from core_compiler.ops.base import definition
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.passes.layouts import is_free_view
@@ -192,10 +192,10 @@ def family(unit: Op) -> str:
 
 
 _FAMILIES = {
-    hooks.Contraction: "contraction", hooks.Convolution: "contraction",
-    hooks.WeightGradient: "contraction", hooks.Reduction: "reduction",
-    hooks.Window: "window", hooks.WindowGradient: "window",
-    hooks.Scan: "alone", hooks.Custom: "alone",
+    lowering_hooks.Contraction: "contraction", lowering_hooks.Convolution: "contraction",
+    lowering_hooks.WeightGradient: "contraction", lowering_hooks.Reduction: "reduction",
+    lowering_hooks.Window: "window", lowering_hooks.WindowGradient: "window",
+    lowering_hooks.Scan: "alone", lowering_hooks.Custom: "alone",
 }  # fmt: skip
 
 

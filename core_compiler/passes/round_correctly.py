@@ -20,7 +20,7 @@ from core_compiler.passes.rules import Match, Rule, apply_rules, op
 from core_compiler.support import lazy_module
 from core_compiler.support.errors import UserError, nearest
 
-contract = lazy_module.module("core_compiler.kernels.functions")
+contract = lazy_module.module("core_compiler.numerics.functions")
 
 #: All functions of one operand that f32 arithmetic rounds more than once.
 NAMES = (

@@ -30,8 +30,8 @@ from core_compiler.support.errors import UserError
 #: Who turns generated CPU source into object code.
 CPU_COMPILER = "core_compiler.codegen.cpu:compile_source"
 #: Our files whose text decides what a source compiles to: flags, intrinsics, the contract.
-_TOOLCHAIN = ("kernels/_numba.py", "kernels/primitives.py", "kernels/functions*.py",
-              "kernels/narrow.py", "kernels/scalars.py", "codegen/*.py",
+_TOOLCHAIN = ("numerics/jit.py", "numerics/primitives.py", "numerics/functions*.py",
+              "numerics/narrow.py", "kernel_ir/scalars.py", "codegen/*.py",
               "codegen/cpu/*.py")  # fmt: skip
 KIND = "kernels"
 

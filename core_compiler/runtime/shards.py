@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from core_compiler.kernels.reference.collective import tree_sum
-from core_compiler.kernels.reference.dtypes import cast, widen
+from core_compiler.numerics.reference.collective import tree_sum
+from core_compiler.numerics.reference.dtypes import cast, widen
 from core_compiler.runtime.device import Executable, Parts, Watcher
 from core_compiler.support.errors import InternalError
 

@@ -73,7 +73,7 @@ class Target:
 
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches: Sequence = ()):
         """The kernel scheduled for this target, with the named steps on the way
-        (:class:`core_compiler.kernels.schedules.steps.Scheduled`); ``launches`` are the size
+        (:class:`core_compiler.scheduling.schedules.steps.Scheduled`); ``launches`` are the size
         arguments of the launches that use it."""
         raise NotImplementedError(f"{self.name}: schedule")
 

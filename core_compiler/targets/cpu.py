@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from core_compiler.ir import Function, Module
-from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.support.errors import UserError
 from core_compiler.targets import Target
 from core_compiler.targets.native import implementation
@@ -44,7 +44,7 @@ class CPU(Target):
         return implementation()
 
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
-        from core_compiler.kernels.schedules.library import schedule
+        from core_compiler.scheduling.schedules.library import schedule
 
         width, tiles = self._tiling(options)
         return schedule(kernel, width, launches, tiles)
@@ -55,7 +55,7 @@ class CPU(Target):
         A width that this processor does not have is compiled all the same (LLVM takes two registers
         for a vector, and spills a register tile): tests of bits use it.
         """
-        from core_compiler.kernels.schedules.library import TILINGS, WIDTHS
+        from core_compiler.scheduling.schedules.library import TILINGS, WIDTHS
 
         taken = {**self.defaults, **options}
         width, tiles = taken["vector_width"], taken["tiles"]
@@ -108,7 +108,7 @@ class CPU(Target):
 def own_width() -> int:
     """Lanes of f32 in the vector registers of this processor, of those there are tiles for."""
     from core_compiler.hardware import host
-    from core_compiler.kernels.schedules.library import WIDTHS
+    from core_compiler.scheduling.schedules.library import WIDTHS
 
     lanes = host.detect().vector_bytes // 4
     return next((width for width in WIDTHS if width <= lanes), WIDTHS[-1])

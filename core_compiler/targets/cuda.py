@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from core_compiler.ir import Function, Module
-from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.targets import Target
 from core_compiler.targets.native import implementation
@@ -20,8 +20,8 @@ from core_compiler.targets.native import implementation
 #: What is compiled for where there is no GPU.
 ARCHITECTURE = "sm_90"
 #: Our files whose text decides what a source compiles to.
-_TOOLCHAIN = ("kernels/primitives.py", "kernels/functions*.py", "kernels/narrow.py",
-              "kernels/scalars.py", "codegen/*.py", "codegen/cuda/*.py")  # fmt: skip
+_TOOLCHAIN = ("numerics/primitives.py", "numerics/functions*.py", "numerics/narrow.py",
+              "kernel_ir/scalars.py", "codegen/*.py", "codegen/cuda/*.py")  # fmt: skip
 
 
 class CUDA(Target):
@@ -60,13 +60,13 @@ class CUDA(Target):
         return implementation()
 
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
-        from core_compiler.kernels.schedules import gpu
+        from core_compiler.scheduling.schedules import gpu
 
         processors = int(self.machine.units[0].count.value)
         return gpu.schedule(kernel, launches, processors, self._tiles(options))
 
     def _tiles(self, options: Mapping[str, Any]) -> str:
-        from core_compiler.kernels.schedules.gpu.product import TILINGS
+        from core_compiler.scheduling.schedules.gpu.product import TILINGS
 
         tiles = options.get("tiles", "default")
         if tiles not in TILINGS:

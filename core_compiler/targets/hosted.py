@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core_compiler.ir import Function, Module
-from core_compiler.kernels.schedules.steps import Scheduled
+from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.targets import Target
 
 

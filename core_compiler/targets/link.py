@@ -10,7 +10,7 @@ from core_compiler.hardware.costs import kernel_cost
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.weights import array_digest
-from core_compiler.kernels.abi import callees, scratch_bytes, work_items
+from core_compiler.kernel_ir.abi import callees, scratch_bytes, work_items
 from core_compiler.passes.bufferize import LOOP, REPEAT
 from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.runtime.driver import COPY_CHUNK

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.ir.events import Observer
-from core_compiler.kernels._numba import assert_no_flush_to_zero
+from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.runtime.interrupts import held_back
 from core_compiler.support.errors import UserError
 from core_compiler.training.audit import receipts

@@ -17,11 +17,11 @@ import pytest
 from core_compiler.codegen.cpu import compile_source
 from core_compiler.codegen.cpu.source import generate
 from core_compiler.codegen.cpu.values import CONTRACT
-from core_compiler.kernels.builder import KernelBuilder
-from core_compiler.kernels.functions import FUNCTIONS
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.schedules.library import schedule
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.lowering.lower import lower_group
+from core_compiler.numerics.functions import FUNCTIONS
 from core_compiler.runtime import loader
+from core_compiler.scheduling.schedules.library import schedule
 from tests.kernels.kernel_helpers import assert_same_bits, compiled, group, interpreted, normal
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -151,7 +151,7 @@ def test_compiled_kernels_load_without_numba(tmp_path):
 def test_functions_that_decide_on_values_are_known():
     """Everything else runs on vectors; ``scalars.has_lanes`` must agree."""
     from core_compiler.ir import dtype
-    from core_compiler.kernels.scalars import has_lanes
+    from core_compiler.kernel_ir.scalars import has_lanes
 
     op_of = {"fmod": "rem", "remainder": "mod", "round_even": "round"}
     for name, function in FUNCTIONS.items():

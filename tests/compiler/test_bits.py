@@ -10,7 +10,7 @@ import pytest
 from core_compiler.debug.bits import same_bits
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
-from core_compiler.kernels.reference.digest import digest
+from core_compiler.numerics.reference.digest import digest
 from tests.passes.programs import program
 from tests.sample_models.narrow import NARROW
 from tests.slow import slow_but

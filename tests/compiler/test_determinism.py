@@ -22,7 +22,7 @@ import hashlib, json, sys
 from core_compiler import compiler
 from core_compiler.driver.compilation import Options
 from core_compiler.ir.text import print_module
-from core_compiler.kernels.reference.digest import digest
+from core_compiler.numerics.reference.digest import digest
 from core_compiler.runtime.kernel_cache import toolchain
 from workbench import models
 

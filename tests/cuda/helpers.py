@@ -10,10 +10,10 @@ from core_compiler.codegen.cuda import toolchain
 from core_compiler.codegen.cuda.compile import lower
 from core_compiler.codegen.cuda.source import generate
 from core_compiler.ir import Op
-from core_compiler.kernels.abi import scratch_allocations, scratch_bytes, work_items
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.schedules import gpu
-from core_compiler.kernels.verify import verify
+from core_compiler.kernel_ir.abi import scratch_allocations, scratch_bytes, work_items
+from core_compiler.kernel_ir.verifier import verify
+from core_compiler.lowering.lower import lower_group
+from core_compiler.scheduling.schedules import gpu
 from tests.cuda.ptx_interpreter import launch
 from tests.cuda.simulated_target import ON_A_GPU, real_driver
 from tests.kernels.kernel_helpers import from_memory, group_buffers

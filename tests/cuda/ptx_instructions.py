@@ -13,7 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from core_compiler.kernels.primitives import PRIMITIVES
+from core_compiler.numerics.primitives import PRIMITIVES
 from tests.cuda.ptx import Instruction, Kernel
 
 WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}

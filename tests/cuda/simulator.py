@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from core_compiler.codegen.entry import entry_of
-from core_compiler.kernels.functions import instantiate_functions
+from core_compiler.numerics.functions import instantiate_functions
 from tests.kernels.exact_scalars import Scalar
 
 #: Bytes between the addresses of two buffers.

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from core_compiler.codegen.cuda.source import generate
-from core_compiler.kernels.builder import KernelBuilder
-from core_compiler.kernels.verify import verify
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.kernel_ir.verifier import verify
 
 
 def barriers(kb: KernelBuilder) -> list[str]:

@@ -10,9 +10,9 @@ import pytest
 
 from core_compiler.codegen.cuda.compile import compile_source
 from core_compiler.codegen.cuda.source import generate
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.schedules import gpu
+from core_compiler.lowering.lower import lower_group
 from core_compiler.ops.rules import F32, F64
+from core_compiler.scheduling.schedules import gpu
 from tests.cuda.helpers import CAPABILITIES, on_gpu
 from tests.cuda.lint import complaints, complaints_about
 from tests.kernels.kernel_helpers import (

@@ -7,8 +7,8 @@ import pytest
 from core_compiler.codegen.cuda import toolchain
 from core_compiler.codegen.cuda.listing import ptx_lines, sass_lines
 from core_compiler.codegen.cuda.source import generate
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.schedules import gpu
+from core_compiler.lowering.lower import lower_group
+from core_compiler.scheduling.schedules import gpu
 from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.lint import complaints, complaints_about
 from tests.kernels.kernel_helpers import group, normal

@@ -10,7 +10,7 @@ from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.kernels import check_kernels
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
-from core_compiler.kernels.reference.digest import digest
+from core_compiler.numerics.reference.digest import digest
 from tests.cuda.helpers import CAPABILITIES
 from tests.cuda.lint import complaints_about_all
 from tests.cuda.simulated_target import SimulatedCUDA

@@ -10,9 +10,9 @@ import pytest
 from core_compiler.codegen.cuda.compile import compile_source
 from core_compiler.codegen.cuda.listing import inner_loop, mix
 from core_compiler.codegen.cuda.source import generate
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.schedules.gpu import product
-from core_compiler.kernels.schedules.product import read_product
+from core_compiler.lowering.lower import lower_group
+from core_compiler.scheduling.schedules.gpu import product
+from core_compiler.scheduling.schedules.product import read_product
 from tests.cuda.helpers import CAPABILITIES, on_gpu
 from tests.cuda.lint import complaints, complaints_about
 from tests.cuda.ptx import read

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from core_compiler.codegen.cuda.source import generate
-from core_compiler.kernels.abi import scratch_allocations, scratch_bytes, work_items
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.schedules import gpu
+from core_compiler.kernel_ir.abi import scratch_allocations, scratch_bytes, work_items
+from core_compiler.lowering.lower import lower_group
+from core_compiler.scheduling.schedules import gpu
 from tests.cuda import simulator
 from tests.kernels import definitions
 from tests.kernels.kernel_helpers import (

@@ -9,11 +9,11 @@ import numpy as np
 
 import core_compiler.ops  # noqa: F401  (declares the ops)
 from core_compiler.ir import Block, Function, Module, Op, Value, WeightStore, as_array, tensor
-from core_compiler.kernels.schedules.steps import Step
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
 from core_compiler.passes.grouping import GROUP
 from core_compiler.passes.rules import Rule, apply_rules, op
+from core_compiler.scheduling.schedules.steps import Step
 from core_compiler.targets.cpu import CPU
 
 

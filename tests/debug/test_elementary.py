@@ -12,8 +12,8 @@ from core_compiler.debug import declared, elementary, random_numbers
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, tensor
-from core_compiler.kernels.functions import FUNCTIONS
-from core_compiler.kernels.reference import elementwise
+from core_compiler.numerics.functions import FUNCTIONS
+from core_compiler.numerics.reference import elementwise
 from core_compiler.ops.base import REGISTRY, TypeRuleError
 from core_compiler.ops.builder import Builder
 from core_compiler.targets.cpu import CPU

@@ -22,9 +22,8 @@ from core_compiler.debug.memory import complaints, mismarked
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import CheckFailed, Compilation, Options
 from core_compiler.ir import Block, Module, Op, Value, WeightStore, dtype
-from core_compiler.kernels import pull
-from core_compiler.kernels.builder import KernelBuilder
-from core_compiler.kernels.schedules import simd
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.lowering import element_expressions
 from core_compiler.ops.builder import Builder
 from core_compiler.passes import (
     bufferize,
@@ -40,6 +39,7 @@ from core_compiler.passes import (
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.rules import Const, Rule, adopt, apply_rules, is_all, op
 from core_compiler.runtime.program import Ref
+from core_compiler.scheduling.schedules import simd
 from core_compiler.targets.cpu import CPU
 from core_compiler.targets.link import Linker
 from tests.debug.faults import network
@@ -283,7 +283,7 @@ def _sum_without_its_tail(patch) -> None:
 
 
 def _adds_up_in_i32(patch) -> None:
-    patch.setattr(pull, "accumulator", lambda kind: dtype("i32"))
+    patch.setattr(element_expressions, "accumulator", lambda kind: dtype("i32"))
 
 
 def _all_at_one_place(patch) -> None:

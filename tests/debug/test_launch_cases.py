@@ -12,11 +12,11 @@ from core_compiler.codegen import expressions, source
 from core_compiler.debug.flips import flip
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
-from core_compiler.kernels import heavy
+from core_compiler.lowering import reduction_nests
 from tests.debug import wrong_compilers as wrong
 from tests.passes.programs import program
 
-RIGHT_TEXT, RIGHT_IDENTITY = expressions.number_text, heavy.identity
+RIGHT_TEXT, RIGHT_IDENTITY = expressions.number_text, reduction_nests.identity
 
 
 def _infinite_is_finite(name, operands, lane, code, suffix):
@@ -45,13 +45,13 @@ def _never_negative(kb, kind, dtype):
          "generate_code", "NaN, infinities and other special values among the floats"),
         ((source, "number_text"), _size_without_sign,
          lambda b, x: b.abs(x), "6x37xi32", "generate_code", "integers of all sizes"),
-        ((heavy, "identity"), _not_the_lowest,
+        ((reduction_nests, "identity"), _not_the_lowest,
          lambda b, x: b.reduce_max(x, axes=(1,)), "6x37xf32",
          "schedule_kernels", "nearly all floats -inf"),
-        ((heavy, "identity"), _never_negative,
+        ((reduction_nests, "identity"), _never_negative,
          lambda b, x: b.reduce_max(x, axes=(1,)), "6x37xi32",
          "schedule_kernels", "integers near the least"),
-        ((heavy, "identity"), _never_negative,
+        ((reduction_nests, "identity"), _never_negative,
          lambda b, x: b.reduce_min(x, axes=(1,)), "6x37xi8",
          "schedule_kernels", "integers near the largest"),
     ],

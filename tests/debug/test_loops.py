@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.kernels.emission import Emitter
+from core_compiler.lowering.emission import Emitter
 
 torch = pytest.importorskip("torch", reason="the models are torch's")
 

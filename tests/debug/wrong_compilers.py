@@ -13,13 +13,13 @@ import numpy as np
 
 import core_compiler.ops  # noqa: F401  (declares the ops)
 from core_compiler.ir import Op
-from core_compiler.kernels.schedules.steps import Step
 from core_compiler.ops.base import REGISTRY
 from core_compiler.passes import plan_memory
 from core_compiler.passes.canonicalise import Canonicalise
 from core_compiler.passes.decompose import Decompose
 from core_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from core_compiler.passes.outline_kernels import OutlineKernels
+from core_compiler.scheduling.schedules.steps import Step
 from core_compiler.targets.cpu import CPU
 from core_compiler.training.graph.roles import Roles
 from core_compiler.training.optimisers.optimizers import SGD

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from core_compiler.kernels import primitives
+from core_compiler.numerics import primitives
 from tests.kernels import definitions
 
 

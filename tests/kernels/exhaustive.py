@@ -26,7 +26,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from core_compiler.kernels.functions import (
+from core_compiler.numerics.functions import (
     BINARY,
     BOUNDS,
     FUNCTIONS,

@@ -10,10 +10,10 @@ import numpy as np
 
 from core_compiler.codegen.cpu.source import generate
 from core_compiler.ir import Block, Function, Op, Value, tensor
-from core_compiler.kernels.abi import scratch_bytes, work_items
-from core_compiler.kernels.interpreter import interpret
-from core_compiler.kernels.lowering import Lowered, lower_group
-from core_compiler.kernels.verify import verify
+from core_compiler.kernel_ir.abi import scratch_bytes, work_items
+from core_compiler.kernel_ir.interpreter import interpret
+from core_compiler.kernel_ir.verifier import verify
+from core_compiler.lowering.lower import Lowered, lower_group
 from core_compiler.ops import Builder, evaluate_block
 from core_compiler.runtime import loader
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from core_compiler.kernels.functions import NAMESPACE
-from core_compiler.kernels.reference.random import random_bits
+from core_compiler.numerics.functions import NAMESPACE
+from core_compiler.numerics.reference.random import random_bits
 from tests.kernels.ulp import specials
 
 SEED = 20261125

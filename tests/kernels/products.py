@@ -10,19 +10,19 @@ import numpy as np
 import core_compiler.ops  # noqa: F401  (declares the ops)
 from core_compiler.codegen.cpu import compile_source, generate
 from core_compiler.ir import Block, Op, Value, tensor
-from core_compiler.kernels.abi import (
+from core_compiler.kernel_ir.abi import (
     buffer_arguments,
     callees,
     index_arguments,
     scratch_bytes,
     work_items,
 )  # fmt: skip
-from core_compiler.kernels.interpreter import interpret
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.schedules.contraction import Tiles
-from core_compiler.kernels.verify import verify
+from core_compiler.kernel_ir.interpreter import interpret
+from core_compiler.kernel_ir.verifier import verify
+from core_compiler.lowering.lower import lower_group
 from core_compiler.ops.builder import Builder
 from core_compiler.runtime.loader import load_object
+from core_compiler.scheduling.schedules.contraction import Tiles
 
 NHWC = (0, 2, 3, 1)
 #: Tiny tiles for the interpreter: every kind of edge within a few rows and columns.

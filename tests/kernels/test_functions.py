@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from core_compiler.kernels.functions import (
+from core_compiler.numerics.functions import (
     BINARY,
     BOUNDS,
     FUNCTIONS,

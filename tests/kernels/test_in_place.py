@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler.kernels.builder import KernelBuilder
-from core_compiler.kernels.in_place import may_share
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.lowering.in_place import may_share
 
 
 def _kernel(fill):
@@ -87,7 +87,7 @@ def test_it_may_not(fill):
 
 
 def test_what_is_said_to_share_gives_the_same_bits_shared():
-    from core_compiler.kernels.interpreter import interpret
+    from core_compiler.kernel_ir.interpreter import interpret
 
     function, _, _ = _kernel(_each)
     x = np.arange(40, dtype=np.float32)

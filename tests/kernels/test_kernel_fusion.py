@@ -7,7 +7,7 @@ import pytest
 
 from core_compiler.ir import Function, Module
 from core_compiler.ir.core import structure_key
-from core_compiler.kernels.lowering import can_join, lower_group
+from core_compiler.lowering.lower import can_join, lower_group
 from tests.kernels.kernel_helpers import group, normal
 
 

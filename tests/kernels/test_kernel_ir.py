@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from core_compiler.ir import Block
-from core_compiler.kernels.abi import parallel_nest, scratch_bytes, work_items
-from core_compiler.kernels.builder import KernelBuilder
-from core_compiler.kernels.interpreter import KernelFault, interpret
-from core_compiler.kernels.ops import KernelTypeError
-from core_compiler.kernels.verify import KernelError, verify
+from core_compiler.kernel_ir.abi import parallel_nest, scratch_bytes, work_items
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.kernel_ir.interpreter import KernelFault, interpret
+from core_compiler.kernel_ir.ops import KernelTypeError
+from core_compiler.kernel_ir.verifier import KernelError, verify
 
 
 def vector_kernel(body, name="k"):

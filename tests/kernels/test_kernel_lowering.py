@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_compiler.ir import Block, FrontendNode, Origin, dtype
-from core_compiler.kernels.abi import work_items
-from core_compiler.kernels.lowering import lower_group
-from core_compiler.kernels.reference.window import max_pool_indices
-from core_compiler.kernels.schedules.library import schedule
+from core_compiler.kernel_ir.abi import work_items
+from core_compiler.lowering.lower import lower_group
+from core_compiler.numerics.reference.window import max_pool_indices
+from core_compiler.scheduling.schedules.library import schedule
 from tests.examples import examples
 from tests.kernels.kernel_helpers import (
     assert_same_bits,
@@ -392,7 +392,7 @@ def test_bits_do_not_depend_on_threads_tiles_or_vector_width(name):
         for slices in (1, 2):
             made = compiled(op, arrays, function, slices=slices)
             assert_same_bits(made, wanted, f"{name}, width {width}, {slices} slices")
-    from core_compiler.kernels.schedules import elementwise
+    from core_compiler.scheduling.schedules import elementwise
 
     if kernel.attributes["family"] == "elementwise":
         small = elementwise.schedule(kernel, 16, block=32).function

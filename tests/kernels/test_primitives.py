@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.errors import TypingError
 
-from core_compiler.kernels import _numba
-from core_compiler.kernels.functions import NAMESPACE
-from core_compiler.kernels.primitives import INTEGERS
-from core_compiler.kernels.reference.dtypes import NARROW_DTYPES, cast, widen
+from core_compiler.numerics import jit
+from core_compiler.numerics.functions import NAMESPACE
+from core_compiler.numerics.primitives import INTEGERS
+from core_compiler.numerics.reference.dtypes import NARROW_DTYPES, cast, widen
 from tests.kernels.definitions import fma, same_bits
 from tests.kernels.ulp import specials
 
@@ -215,13 +215,13 @@ def test_f64_and_i64_round_once_to_narrow_floats(name):
 
 def test_flush_to_zero_is_refused():
     torch = pytest.importorskip("torch")
-    _numba.assert_no_flush_to_zero()
+    jit.assert_no_flush_to_zero()
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor cannot flush subnormals")
     try:
         with pytest.raises(Exception, match="subnormal") as caught:
-            _numba.assert_no_flush_to_zero()
+            jit.assert_no_flush_to_zero()
     finally:
         torch.set_flush_denormal(False)
     assert caught.value.exit_code == 3
-    _numba.assert_no_flush_to_zero()
+    jit.assert_no_flush_to_zero()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.kernels.reference.contraction import contract, matmul
-from core_compiler.kernels.reference.convolution import (
+from core_compiler.numerics.reference.contraction import contract, matmul
+from core_compiler.numerics.reference.convolution import (
     conv,
     conv_input_gradient,
     conv_transpose,
@@ -196,7 +196,7 @@ def test_pointwise_conv_has_matmuls_bits():
 
 
 def test_conv_slabs_do_not_show(monkeypatch):
-    from core_compiler.kernels.reference import convolution
+    from core_compiler.numerics.reference import convolution
 
     rng = np.random.default_rng(8)
     x, w = normal(rng, 2, 33, 12, 11), normal(rng, 8, 33, 3, 3)

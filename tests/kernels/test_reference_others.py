@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from core_compiler.kernels.functions import FUNCTIONS
-from core_compiler.kernels.reference.digest import canonical_bytes, digest, leaf
-from core_compiler.kernels.reference.digest import same_bits as same_canonical_bits
-from core_compiler.kernels.reference.dtypes import DTYPES, cast
-from core_compiler.kernels.reference.elementwise import apply, clamp, select
-from core_compiler.kernels.reference.random import normal, random_bits, uniform
-from core_compiler.kernels.reference.scatter import (
+from core_compiler.numerics.functions import FUNCTIONS
+from core_compiler.numerics.reference.digest import canonical_bytes, digest, leaf
+from core_compiler.numerics.reference.digest import same_bits as same_canonical_bits
+from core_compiler.numerics.reference.dtypes import DTYPES, cast
+from core_compiler.numerics.reference.elementwise import apply, clamp, select
+from core_compiler.numerics.reference.random import normal, random_bits, uniform
+from core_compiler.numerics.reference.scatter import (
     embedding_gradient,
     gather,
     gather_elements,
@@ -30,7 +30,7 @@ from core_compiler.kernels.reference.scatter import (
     scatter_nd,
     scatter_rows,
 )
-from core_compiler.kernels.reference.sort import argsort, sort, top_k
+from core_compiler.numerics.reference.sort import argsort, sort, top_k
 from tests.kernels.definitions import add, chunked, same_bits
 
 # --- sorts ------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_a_second_process_loads_what_the_first_compiled(tmp_path):
     """And compiles what somebody cut off, anew."""
     program = (
         "import numpy as np\n"
-        "from core_compiler.kernels.reference.scan import _kernel, cumsum\n"
+        "from core_compiler.numerics.reference.scan import _kernel, cumsum\n"
         "cumsum(np.ones((3, 2), np.float32), 0)\n"
         "stats = _kernel('sum', 'f32').stats\n"
         "print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))\n"

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.kernels.reference.reduction import (
+from core_compiler.numerics.reference.reduction import (
     groups_of_axes,
     mean,
     reduce,
     standard_deviation,
     variance,
 )
-from core_compiler.kernels.reference.scan import cumsum, cumulative
-from core_compiler.kernels.reference.window import (
+from core_compiler.numerics.reference.scan import cumsum, cumulative
+from core_compiler.numerics.reference.window import (
     average_pool,
     average_pool_gradient,
     max_pool,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from core_compiler.codegen.cpu import generate
-from core_compiler.kernels.abi import work_items
-from core_compiler.kernels.reference import contraction as reference
-from core_compiler.kernels.schedules import contraction
-from core_compiler.kernels.schedules.contraction import AVX512, Tiles
-from core_compiler.kernels.schedules.product import longest_chunk, read_product, work_item
-from core_compiler.kernels.transforms import Refused
+from core_compiler.kernel_ir.abi import work_items
+from core_compiler.numerics.reference import contraction as reference
+from core_compiler.scheduling.schedules import contraction
+from core_compiler.scheduling.schedules.contraction import AVX512, Tiles
+from core_compiler.scheduling.schedules.product import longest_chunk, read_product, work_item
+from core_compiler.scheduling.transforms import Refused
 from tests.kernels.products import TINY, Case, f32, group, heads, linear
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler.kernels.reference import convolution as reference
-from core_compiler.kernels.schedules import contraction, convolution
-from core_compiler.kernels.schedules.contraction import AVX2, AVX512
-from core_compiler.kernels.schedules.product import longest_chunk
+from core_compiler.numerics.reference import convolution as reference
+from core_compiler.scheduling.schedules import contraction, convolution
+from core_compiler.scheduling.schedules.contraction import AVX2, AVX512
+from core_compiler.scheduling.schedules.product import longest_chunk
 from tests.kernels.products import NHWC, TINY, Case, columns, linear, weights
 from tests.kernels.products import convolution as conv
 from tests.slow import slow_but

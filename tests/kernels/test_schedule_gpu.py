@@ -8,11 +8,11 @@ import pytest
 
 from core_compiler.codegen.cuda.source import generate
 from core_compiler.codegen.cuda.threads import thread_axes
-from core_compiler.kernels.abi import index_arguments, work_items
-from core_compiler.kernels.builder import KernelBuilder
-from core_compiler.kernels.schedules.gpu import product, schedule
-from core_compiler.kernels.schedules.product import read_product
-from core_compiler.kernels.verify import verify
+from core_compiler.kernel_ir.abi import index_arguments, work_items
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.kernel_ir.verifier import verify
+from core_compiler.scheduling.schedules.gpu import product, schedule
+from core_compiler.scheduling.schedules.product import read_product
 from core_compiler.support.errors import InternalError
 from tests.kernels.products import Case, convolution, heads, linear
 from tests.slow import slow_but

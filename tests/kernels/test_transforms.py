@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_compiler.ir import Function
-from core_compiler.kernels.builder import KernelBuilder
-from core_compiler.kernels.interpreter import interpret
-from core_compiler.kernels.transforms import (
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.kernel_ir.interpreter import interpret
+from core_compiler.kernel_ir.verifier import verify
+from core_compiler.scheduling.transforms import (
     Refused,
     carry_division,
     cover,
@@ -37,8 +38,7 @@ from core_compiler.kernels.transforms import (
     unswitch,
     vectorise,
 )  # fmt: skip
-from core_compiler.kernels.transforms.edit import loops
-from core_compiler.kernels.verify import verify
+from core_compiler.scheduling.transforms.edit import loops
 from tests.examples import examples
 
 SIZE = st.integers(1, 9)

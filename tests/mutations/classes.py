@@ -11,16 +11,13 @@ from pathlib import Path
 _LOGIC = ("condition", "comparison", "swap", "keyword", "twin", "removal", "arithmetic")
 _PASSES = ("core_compiler/passes/*.py", "core_compiler/passes/recompose/*.py",
            "core_compiler/passes/saturation/*.py")  # fmt: skip
-_LOWERING = tuple(
-    f"core_compiler/kernels/{name}.py"
-    for name in ("affine", "builder", "emission", "heavy", "hooks", "in_place", "index_maps",
-                 "lower_custom", "lowering", "planning", "pull")
-)  # fmt: skip
-_SCHEDULES = ("core_compiler/kernels/schedules/*.py", "core_compiler/kernels/transforms/*.py")
+_LOWERING = ("core_compiler/lowering/*.py", "core_compiler/kernel_ir/builder.py",
+             "core_compiler/ops/affine.py", "core_compiler/ops/index_maps.py")  # fmt: skip
+_SCHEDULES = ("core_compiler/scheduling/schedules/*.py", "core_compiler/scheduling/transforms/*.py")
 _PLANNERS = ("core_compiler/placement/*.py", "core_compiler/passes/plan_memory.py",
              "core_compiler/passes/bufferize.py", "core_compiler/passes/find_lifetimes.py",
-             "core_compiler/kernels/in_place.py")  # fmt: skip
-_MEANINGS = ("core_compiler/ops/*.py", "core_compiler/kernels/reference/*.py",
+             "core_compiler/lowering/in_place.py")  # fmt: skip
+_MEANINGS = ("core_compiler/ops/*.py", "core_compiler/numerics/reference/*.py",
              "core_compiler/kernels/functions_*.py")  # fmt: skip
 
 #: The commands: ``check`` is ``compile --check``, ``train`` is ``train --check``, ``against`` is
@@ -51,8 +48,8 @@ class Kind:
 
 #: Files that decide no value: declarations of interfaces, texts, explanations, and which calls of a
 #: compiled model are refused (a compile makes none).
-_LEFT_OUT = {"__init__.py", "document.py", "verify.py", "hooks.py", "spelling.py", "problem.py",
-             "positions.py"}  # fmt: skip
+_LEFT_OUT = {"__init__.py", "document.py", "verifier.py", "verify.py", "lowering_hooks.py",
+             "spelling.py", "problem.py", "positions.py"}  # fmt: skip
 #: Files, or folders of them, whose answers are the work of these passes, whoever asks for them:
 #: tables that are made when they are imported (the passes that form kernels ask how an op is
 #: lowered), schedules that code generation asks about again.
@@ -61,8 +58,8 @@ WORK_OF = {
         "inline_broadcasts", "fuse_elementwise", "fuse_epilogues", "fuse_reductions",
         "outline_kernels",
     ),
-    "core_compiler/kernels/schedules/": ("schedule_kernels",),
-    "core_compiler/kernels/transforms/": ("schedule_kernels",),
+    "core_compiler/scheduling/schedules/": ("schedule_kernels",),
+    "core_compiler/scheduling/transforms/": ("schedule_kernels",),
 }  # fmt: skip
 
 CLASSES = {

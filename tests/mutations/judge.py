@@ -80,7 +80,7 @@ def equivalents() -> dict[str, list[dict[str, str]]]:
 #: on their way, the plain loops or these after some steps.
 EARLIER = "earlier"
 #: What such a mutant may have changed, and why it is no fault.
-_SCHEDULES = ("core_compiler/kernels/schedules/", "core_compiler/kernels/transforms/")
+_SCHEDULES = ("core_compiler/scheduling/schedules/", "core_compiler/scheduling/transforms/")
 REFUSED_STEP = """A step of the schedule is refused, and the kernel is what the clean sources have \
 of it before that step, text for text, which the machine code is compared with.  Results are the \
 clean ones on all inputs that were tried."""

@@ -18,22 +18,22 @@ class Planted:
     passes: tuple[str, ...] = ()
 
 
-_KERNELS, _PASSES = "core_compiler/kernels", "core_compiler/passes"
+_TRANSFORMS, _PASSES = "core_compiler/scheduling/transforms", "core_compiler/passes"
 
 PLANTED: dict[str, Planted] = {
     fault.kind: fault
     for fault in (
         Planted("rules", f"{_PASSES}/canonicalise.py", 'lambda b, m: b.add(m["x"], m["y"])',
                 'lambda b, m: b.sub(m["x"], m["y"])', "algebra", ("canonicalise",)),
-        Planted("constants", f"{_KERNELS}/pull.py", "CHUNK = 256\n", "CHUNK = 128\n",
+        Planted("constants", "core_compiler/lowering/element_expressions.py", "CHUNK = 256\n", "CHUNK = 128\n",
                 "product_long"),
-        Planted("axes", f"{_KERNELS}/transforms/edit.py",
+        Planted("axes", f"{_TRANSFORMS}/edit.py",
                 "high = self[op.operands[1]] if upper", "high = self[op.operands[2]] if upper",
                 "onnx_shifts", ("schedule_kernels",)),
         Planted("strides", "core_compiler/codegen/expressions.py",
                 "step = str(int(step) * int(dim))", "step = str(int(step) + int(dim))",
                 "conv_bn_relu"),
-        Planted("comparisons", f"{_KERNELS}/transforms/ragged.py",
+        Planted("comparisons", f"{_TRANSFORMS}/ragged.py",
                 "copier.kb.add(copier[lower], size) if o is target",
                 "copier.kb.add(copier[lower], size) if o is not target", "onnx_conv_same_lower",
                 ("schedule_kernels",)),
@@ -45,7 +45,7 @@ PLANTED: dict[str, Planted] = {
         Planted("meanings", "core_compiler/ops/reduction.py",
                 "return b.div(total, b.scalar_like(size_of(x, axes), total))",
                 "return b.mul(total, b.scalar_like(size_of(x, axes), total))", "onnx_reductions"),
-        Planted("schedules", f"{_KERNELS}/transforms/loops.py", "base = kb.mul(io, size)",
+        Planted("schedules", f"{_TRANSFORMS}/loops.py", "base = kb.mul(io, size)",
                 "base = kb.add(io, size)", "product_tiles", ("schedule_kernels",)),
         Planted("planners", f"{_PASSES}/plan_memory.py",
                 'place["offset"] = int(offsets[life.value])', 'place["offset"] = 0', "onnx_rnn",

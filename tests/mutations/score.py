@@ -122,6 +122,6 @@ def _commit() -> str:
 
 
 def _contract() -> int:
-    source = (tree.ROOT / "core_compiler/kernels/__init__.py").read_text()
+    source = (tree.ROOT / "core_compiler/numerics/__init__.py").read_text()
     line = next(line for line in source.splitlines() if line.startswith("CONTRACT_VERSION"))
     return int(line.rpartition("=")[2])

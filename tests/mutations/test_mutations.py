@@ -209,7 +209,7 @@ def test_an_argument_of_a_decision_holds_only_where_results_are_the_clean_ones(m
     right = judge.EQUIVALENT_SITE, "one of several right ways"
     assert known.of(_survivor(effect="code")) == right
     assert known.of(_survivor(effect="earlier")) == right
-    schedule = "core_compiler/kernels/transforms/edit.py"
+    schedule = "core_compiler/scheduling/transforms/edit.py"
     assert known.of(_survivor(effect="earlier", file=schedule))[0] == judge.EQUIVALENT_SITE
     assert known.of(_survivor(effect="code", file=schedule))[0] == judge.SURVIVED
     assert known.of(_survivor(effect="values")) == (judge.SURVIVED, "")

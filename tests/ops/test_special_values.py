@@ -9,7 +9,7 @@ import pytest
 
 from core_compiler.ir import Op, Value, dtype, tensor
 from core_compiler.ir.origin import FrontendNode, Origin
-from core_compiler.kernels._numba import jit, reads, writes
+from core_compiler.numerics.jit import jit, reads, writes
 from core_compiler.ops import Builder, decomposed, evaluate
 from core_compiler.support.errors import raised_at
 

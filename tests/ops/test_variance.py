@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import core_compiler as cc
-from core_compiler.kernels.reference import reduction
+from core_compiler.numerics.reference import reduction
 from core_compiler.ops import evaluate_block
 from core_compiler.training.graph.autodiff import pullback
 from tests.examples import examples

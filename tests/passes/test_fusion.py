@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core_compiler.driver import compilation
-from core_compiler.kernels.lowering import MOST_OPS
+from core_compiler.lowering.lower import MOST_OPS
 from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.passes.fuse_elementwise import FuseElementwise
 from tests.passes import specs

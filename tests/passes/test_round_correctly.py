@@ -11,7 +11,7 @@ from core_compiler.debug.bits import same_bits
 from core_compiler.debug.check import summary
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
-from core_compiler.kernels.functions import BINARY, FUNCTIONS, THROUGH_F64
+from core_compiler.numerics.functions import BINARY, FUNCTIONS, THROUGH_F64
 from core_compiler.ops.rules import F32, F64
 from core_compiler.passes.base import with_options
 from core_compiler.passes.round_correctly import NAMES, RoundCorrectly, rules_of

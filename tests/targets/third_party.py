@@ -28,8 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from core_compiler.ir import BufferType, Function, IndexType, Value, dtype
-from core_compiler.kernels.abi import buffer_arguments, index_arguments
-from core_compiler.kernels.ops import access
+from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
+from core_compiler.kernel_ir.ops import access
 from core_compiler.runtime.program import KernelRef
 from core_compiler.runtime.stepped import SteppedDevice
 from core_compiler.support.errors import UserError

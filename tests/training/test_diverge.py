@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import core_compiler as cc
-from core_compiler.kernels.reference.difference import ulps
-from core_compiler.kernels.reference.digest import LANES, MULTIPLIER, canonical_bytes, digest, leaf
-from core_compiler.kernels.reference.dtypes import DTYPES
+from core_compiler.numerics.reference.difference import ulps
+from core_compiler.numerics.reference.digest import LANES, MULTIPLIER, canonical_bytes, digest, leaf
+from core_compiler.numerics.reference.dtypes import DTYPES
 from core_compiler.support.errors import UserError
 from core_compiler.training.audit import receipts
 from core_compiler.training.audit.diverge import diverge

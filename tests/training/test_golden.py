@@ -1,7 +1,7 @@
 """Trained models in the bits that they had when this version of the contract was written down.
 
 An order of accumulation that changes without a word changes these.  Where that is meant, the
-contract gets a new version (``core_compiler.kernels.CONTRACT_VERSION``) and new digests; the old
+contract gets a new version (``core_compiler.numerics.CONTRACT_VERSION``) and new digests; the old
 ones stay.
 """
 
@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.numerics import CONTRACT_VERSION
 from workbench.commands.cli import main
 
 #: Contract version -> words of a training run -> SHA-256 of its parameters and optimiser state.

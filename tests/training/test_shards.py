@@ -14,8 +14,8 @@ from torch.nn import functional
 
 import core_compiler as cc
 from core_compiler.ir.text import print_module
-from core_compiler.kernels.reference.collective import tree_sum
-from core_compiler.kernels.reference.dtypes import DTYPES
+from core_compiler.numerics.reference.collective import tree_sum
+from core_compiler.numerics.reference.dtypes import DTYPES
 from core_compiler.runtime.shards import join_here
 from core_compiler.support.errors import UserError
 from core_compiler.targets.link import Linker

@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional
 
 import core_compiler as cc
-from core_compiler.kernels.reference.collective import tree_sum
+from core_compiler.numerics.reference.collective import tree_sum
 from core_compiler.record import Recorder, Recording
 from core_compiler.support.errors import STOPPED, UserError
 from core_compiler.training.audit import receipts

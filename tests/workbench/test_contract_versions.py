@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import UserError
 from core_compiler.training.audit import receipts
 from core_compiler.training.run import checkpoint

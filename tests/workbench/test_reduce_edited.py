@@ -46,7 +46,7 @@ MISTAKES = {
         "differentiate", "gradient of core.tanh",
     ),
     "schedule": (
-        "core_compiler/kernels/transforms/vectorise.py",
+        "core_compiler/scheduling/transforms/vectorise.py",
         "    steps = _strides(op, iv, made)\n", "    steps, whole = _strides(op, iv, made), True\n",
         "schedule_kernels", "",
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.ir.events import Observer
-from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from workbench.commands import common
 from workbench.commands.printing import emit, table

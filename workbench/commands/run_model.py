@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import UserError
 from workbench.commands import common
 from workbench.commands.compile_model import exit_code, output
@@ -84,7 +84,7 @@ def run(arguments) -> int:
 def _executed(arguments, model, options, peer, observer, timed: bool = False):
     """The outputs, and what there is to say about them."""
     from core_compiler.ir.events import Observers
-    from core_compiler.kernels.reference.digest import digest
+    from core_compiler.numerics.reference.digest import digest
     from workbench.model import jobs
     from workbench.queries.numeric_results import Beside
 

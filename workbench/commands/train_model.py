@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import STOPPED, UserError
 from workbench.commands import common
 from workbench.commands.compile_model import counted, listed, output
@@ -218,8 +218,8 @@ def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
 
 def recorder_at(path: Path, step, resumed: bool):
     """Writes a new recording, or goes on with the one of the run that is resumed."""
-    from core_compiler.kernels import CONTRACT_VERSION
-    from core_compiler.kernels.contract import need_current
+    from core_compiler.numerics import CONTRACT_VERSION
+    from core_compiler.numerics.contract import need_current
     from core_compiler.record import Recorder
     from core_compiler.record.resumed import Resumed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from workbench.commands.printing import emit
 

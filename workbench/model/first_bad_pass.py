@@ -28,7 +28,7 @@ from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Compilation, Options
 from core_compiler.driver.legality import levels
 from core_compiler.ir.text import print_module, print_ops, value_names
-from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import need_regular
 from workbench.model import recorded_model, reducing

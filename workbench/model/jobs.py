@@ -16,7 +16,7 @@ from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Cancelled, Compilation, Options
 from core_compiler.driver.kernel_records import tell
 from core_compiler.ir.events import Observer, Observers
-from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.pipelines.edit_data import edit_facts
 from core_compiler.record.recorder import Recorder
 from core_compiler.record.resumed import Executed

@@ -3,7 +3,7 @@ may be compared."""
 
 from __future__ import annotations
 
-from core_compiler.kernels import CONTRACT_VERSION
+from core_compiler.numerics import CONTRACT_VERSION
 from workbench.queries.run import Run
 
 #: What recordings that do not say it were made under.

@@ -93,9 +93,9 @@ def _of_arrays(a: np.ndarray, b: np.ndarray, payloads: bool) -> Iterator[str]:
         return
     if a.tobytes() == b.tobytes():
         return
-    from core_compiler.kernels.reference.difference import first_element
-    from core_compiler.kernels.reference.digest import same_bits
-    from core_compiler.kernels.reference.dtypes import DTYPES
+    from core_compiler.numerics.reference.difference import first_element
+    from core_compiler.numerics.reference.digest import same_bits
+    from core_compiler.numerics.reference.dtypes import DTYPES
 
     kind = str(a.dtype)
     if a.dtype.kind == "c":

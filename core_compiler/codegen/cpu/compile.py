@@ -23,7 +23,7 @@ from core_compiler.codegen.cpu.names import Namespace
 from core_compiler.codegen.cpu.repeated import remembered
 from core_compiler.codegen.entry import entry_of
 from core_compiler.codegen.source import SYMBOL, Source
-from core_compiler.kernels._numba import FLAGS
+from core_compiler.numerics.jit import FLAGS
 
 _SIGNATURE = (types.int64,) * 4
 

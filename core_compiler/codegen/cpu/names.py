@@ -43,9 +43,9 @@ from core_compiler.codegen.cpu.values import (
     numba_type,
 )
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
-from core_compiler.kernels._numba import inline_jit
-from core_compiler.kernels.functions import NAMESPACE, integer_power
-from core_compiler.kernels.primitives import PRIMITIVES, boolean
+from core_compiler.numerics.functions import NAMESPACE, integer_power
+from core_compiler.numerics.jit import inline_jit
+from core_compiler.numerics.primitives import PRIMITIVES, boolean
 
 _FORM = re.compile(r"(?P<stem>\w+)_(?P<dtype>[a-z]+[a-z0-9]*?)x(?P<width>\d+)$")
 _I8P, _I32, _I64 = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)

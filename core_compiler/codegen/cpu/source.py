@@ -5,8 +5,8 @@ from __future__ import annotations
 from core_compiler.codegen.expressions import dense, total, wrap
 from core_compiler.codegen.source import SYMBOL, Source, Writer, closure
 from core_compiler.ir import Block, BufferType, Function, Op, Value
-from core_compiler.kernels import scalars
-from core_compiler.kernels.abi import (
+from core_compiler.kernel_ir import scalars
+from core_compiler.kernel_ir.abi import (
     ALIGN,
     buffer_arguments,
     callees,

@@ -17,7 +17,7 @@ from numba.extending import lower_builtin, register_model
 
 from core_compiler.codegen.contract import Contract, lanes_of
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
-from core_compiler.kernels.primitives import LEAF_TABLE, NUMBERS, boolean
+from core_compiler.numerics.primitives import LEAF_TABLE, NUMBERS, boolean
 
 #: The contract's functions on this processor.
 CONTRACT = Contract(LEAF_TABLE)

@@ -19,8 +19,8 @@ from numba.cuda.extending import intrinsic
 
 from core_compiler.codegen.cuda.leaves import CONTRACT
 from core_compiler.codegen.cuda.values import NUMBA, dtype_of, numba_type
-from core_compiler.kernels.functions import instantiate_functions, integer_power
-from core_compiler.kernels.primitives import PRIMITIVES, boolean
+from core_compiler.numerics.functions import instantiate_functions, integer_power
+from core_compiler.numerics.primitives import PRIMITIVES, boolean
 
 _I32 = ir.IntType(32)
 

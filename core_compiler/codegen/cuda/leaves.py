@@ -14,7 +14,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from core_compiler.codegen.contract import Contract
-from core_compiler.kernels.primitives import FLOATS, INTEGERS, LEAF_TABLE
+from core_compiler.numerics.primitives import FLOATS, INTEGERS, LEAF_TABLE
 
 _LETTER = {"f32": "f", "f64": "d"}
 _I32 = ir.IntType(32)

@@ -35,7 +35,7 @@ from core_compiler.codegen.cuda.functions import contract_function, spread
 from core_compiler.codegen.cuda.leaves import call
 from core_compiler.codegen.cuda.values import NUMBA, SPACES, Pointer, Vector, numba_type
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
-from core_compiler.kernels.primitives import boolean
+from core_compiler.numerics.primitives import boolean
 
 _FORM = re.compile(r"(?P<stem>\w+?)_(?P<dtype>[a-z][a-z0-9]*?)(?:x(?P<width>\d+))?(?:_(\d+))?$")
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)

@@ -22,15 +22,10 @@ from core_compiler.codegen.expressions import dense, index_text, total, vector_c
 from core_compiler.codegen.source import SYMBOL, Source, Writer, closure
 from core_compiler.ir import Block, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
-from core_compiler.kernels import scalars
-from core_compiler.kernels.abi import (
-    ALIGN,
-    buffer_arguments,
-    parallel_nest,
-    scratch_allocations,
-)
-from core_compiler.kernels.ops import access, count_operand, element, lane_axis
-from core_compiler.kernels.transforms.edit import producers
+from core_compiler.kernel_ir import scalars
+from core_compiler.kernel_ir.abi import ALIGN, buffer_arguments, parallel_nest, scratch_allocations
+from core_compiler.kernel_ir.ops import access, count_operand, element, lane_axis
+from core_compiler.scheduling.transforms.edit import producers
 from core_compiler.support.errors import InternalError
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from math import prod
 
 from core_compiler.ir import Function, Op, Value
-from core_compiler.kernels.ops import access
-from core_compiler.kernels.transforms.edit import constant_of, producers
+from core_compiler.kernel_ir.ops import access
+from core_compiler.scheduling.transforms.edit import constant_of, producers
 from core_compiler.support.errors import InternalError
 
 #: Threads of a block that has no thread loop.

@@ -8,7 +8,7 @@ from numba.cuda.extending import core_models, register_model
 
 from core_compiler.codegen.contract import lanes_of
 from core_compiler.codegen.memory import memory_type
-from core_compiler.kernels.primitives import NUMBERS, boolean
+from core_compiler.numerics.primitives import NUMBERS, boolean
 
 NUMBA = {**NUMBERS, "bool": boolean}
 CODES = {numba_type: code for code, numba_type in NUMBA.items()}

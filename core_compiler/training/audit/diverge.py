@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.kernels.reference.difference import first_element
-from core_compiler.kernels.reference.digest import same_bits
+from core_compiler.numerics.reference.difference import first_element
+from core_compiler.numerics.reference.digest import same_bits
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.training.audit.probes import Named, Probe, meaning_of
 from core_compiler.training.audit.receipts import Book, Receipt

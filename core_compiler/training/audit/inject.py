@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core_compiler.ir import dtype
-from core_compiler.kernels.reference.dtypes import widen
+from core_compiler.numerics.reference.dtypes import widen
 from core_compiler.support.errors import UserError, nearest
 from core_compiler.training.audit.probes import Named, Probe, Probes, Watch
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import Module, Op, Origin, Rewrite, Value, dtype
-from core_compiler.kernels.lowering import GROUP
+from core_compiler.lowering.lower import GROUP
 from core_compiler.passes.outline_kernels import LAUNCH, OutlineKernels
 from core_compiler.runtime.program import Ref
 from core_compiler.runtime.shards import ShardWatcher

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.kernels.contract import need_current
-from core_compiler.kernels.reference.digest import digest, leaf
+from core_compiler.numerics import CONTRACT_VERSION
+from core_compiler.numerics.contract import need_current
+from core_compiler.numerics.reference.digest import digest, leaf
 from core_compiler.runtime.team import default_threads
 from core_compiler.support.errors import UserError
 from core_compiler.training.audit.probes import Named, Probes, Watch

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.kernels.reference.collective import tree_sum
-from core_compiler.kernels.reference.dtypes import DTYPES, dtype_name
+from core_compiler.numerics.reference.collective import tree_sum
+from core_compiler.numerics.reference.dtypes import DTYPES, dtype_name
 
 _ALIGN, _TOKEN = 64, 16
 #: Files here are memory; where it is too small, the temporary folder's files are mapped.

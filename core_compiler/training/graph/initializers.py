@@ -19,10 +19,10 @@ import numpy as np
 from core_compiler.support import lazy_module
 from core_compiler.support.errors import UserError, nearest
 
-contraction = lazy_module.module("core_compiler.kernels.reference.contraction")
-dtypes = lazy_module.module("core_compiler.kernels.reference.dtypes")
-elementwise = lazy_module.module("core_compiler.kernels.reference.elementwise")
-random = lazy_module.module("core_compiler.kernels.reference.random")
+contraction = lazy_module.module("core_compiler.numerics.reference.contraction")
+dtypes = lazy_module.module("core_compiler.numerics.reference.dtypes")
+elementwise = lazy_module.module("core_compiler.numerics.reference.elementwise")
+random = lazy_module.module("core_compiler.numerics.reference.random")
 
 #: The stream of the first parameter's numbers: above those of a model's random ops.
 STREAM = 0xFFFE_0000

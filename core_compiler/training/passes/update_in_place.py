@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
-from core_compiler.kernels.in_place import may_share
+from core_compiler.lowering.in_place import may_share
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
 from core_compiler.passes.find_lifetimes import loop_extents, root_of

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.kernels.reference.dtypes import DTYPES, dtype_name
+from core_compiler.numerics.reference.dtypes import DTYPES, dtype_name
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import read_regular
 from core_compiler.training.run import files

@@ -80,7 +80,7 @@ class Data:
     def order(self, seed: int, epoch: int) -> np.ndarray:
         """The examples' numbers in the order of one epoch: sorted by as many random words of the
         contract's generator, of equal ones the first first."""
-        from core_compiler.kernels.reference.random import random_bits
+        from core_compiler.numerics.reference.random import random_bits
 
         words = random_bits((len(self),), seed, STREAM, epoch)
         return np.argsort(words, kind="stable")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from core_compiler.ir import Module, Op, Value, WeightStore, dtype
-from core_compiler.kernels.reference.collective import tree_sum
-from core_compiler.kernels.reference.dtypes import widen
+from core_compiler.numerics.reference.collective import tree_sum
+from core_compiler.numerics.reference.dtypes import widen
 from core_compiler.ops.evaluation import evaluate, evaluate_block
 from core_compiler.training.graph.program import LOOP
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.kernels import CONTRACT_VERSION
-from core_compiler.kernels.contract import need_current
+from core_compiler.numerics import CONTRACT_VERSION
+from core_compiler.numerics.contract import need_current
 from core_compiler.support.errors import UserError
 from core_compiler.training.graph.roles import ITERATION
 from core_compiler.training.run import checkpoint

@@ -425,7 +425,7 @@ class TrainingStep:
     @property
     def digest(self) -> str:
         """SHA-256 over all parameters, buffers and the optimiser's state, in order."""
-        from core_compiler.kernels.reference.digest import digest
+        from core_compiler.numerics.reference.digest import digest
 
         parts = [digest([a]) for a in self.state]
         return hashlib.sha256("".join(parts).encode()).hexdigest()

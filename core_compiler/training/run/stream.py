@@ -141,7 +141,7 @@ def shuffled(rows: Iterator[Any], seed: int, epoch: int, buffer: int) -> Iterato
 
 
 def _words(seed: int, epoch: int) -> Iterator[int]:
-    from core_compiler.kernels.reference.random import random_bits
+    from core_compiler.numerics.reference.random import random_bits
 
     first = 0
     while True:

@@ -1,0 +1,1 @@
+"""The kernel level: ops with type rule and meaning, builder, verifier, interpreter."""

@@ -1,0 +1,138 @@
+"""What a launch of a kernel needs to know: work items, scratch memory, evaluated for given sizes.
+
+The work items of a kernel are the iterations of its outermost parallel loops (on a GPU: the blocks
+of its grid): a perfect nest (only index arithmetic and allocations between the levels) whose bounds
+do not depend on one another.  A kernel without parallel loops is one item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+
+from core_compiler.ir import BufferType, Function, Op, Value
+from core_compiler.ir.types import INDEX
+from core_compiler.kernel_ir.ops import SHARED_OUT, is_pure
+from core_compiler.support.errors import InternalError
+
+#: Alignment of scratch buffers, in bytes.
+ALIGN = 64
+
+_EVALUATE: dict[str, Callable[..., int]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "ceildiv": lambda a, b: -(-a // b), "mod": lambda a, b: a % b,
+    "min": min, "max": max, "div": lambda a, b: a // b, "neg": lambda a: -a,
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+    "select": lambda p, a, b: a if p else b,
+}  # fmt: skip
+
+
+def parallel_nest(function: Function) -> list[Op]:
+    """The outermost parallel loops, outermost first; [] where the function is one work item."""
+    block, nest = function.body, []
+    ivs: set[Value] = set()
+    while True:
+        acting = [op for op in block.ops if not is_pure(op) and op.kind != "kernel.alloc"]
+        if len(acting) != 1 or acting[0].kind != "kernel.for":
+            break
+        (loop,) = acting
+        if loop.get("loop") not in SHARED_OUT or _depends(loop.operands[:3], ivs, block):
+            break
+        nest.append(loop)
+        block = loop.regions[0]
+        ivs |= {block.arguments[0]}
+        ivs |= {v for op in block.ops if ivs & set(op.operands) for v in op.results}
+    return nest
+
+
+def _depends(values, ivs: set[Value], block) -> bool:
+    reached = set(ivs)
+    for op in block.ops:
+        if reached & set(op.operands):
+            reached.update(op.results)
+    return any(v in reached for v in values)
+
+
+def index_arguments(function: Function) -> list[Value]:
+    return [v for v in function.arguments if v.type is INDEX]
+
+
+def buffer_arguments(function: Function) -> list[Value]:
+    return [v for v in function.arguments if isinstance(v.type, BufferType)]
+
+
+def callees(function: Function) -> tuple[str, ...]:
+    """The kernels that a kernel invokes, in order of first use.  Their addresses follow its index
+    arguments in the argument block of a launch."""
+    names = (op["callee"] for op in function.body.walk() if op.kind == "kernel.invoke")
+    return tuple(dict.fromkeys(names))
+
+
+def work_items(function: Function, sizes: Sequence[int]) -> int:
+    """How many work items a launch with these index arguments has (at least 0)."""
+    nest = parallel_nest(function)
+    if not nest:
+        return 1
+    env = _evaluated(function, sizes)
+    total = 1
+    for loop in nest:
+        lower, upper, step = (env[v] for v in loop.operands[:3])
+        total *= max(0, -(-(upper - lower) // step))
+    return total
+
+
+def scratch_bytes(
+    function: Function, sizes: Sequence[int], functions: Mapping[str, Function] | None = None
+) -> int:
+    """Bytes of scratch memory each thread needs, with those of the kernels it invokes."""
+    env = _evaluated(function, sizes)
+    total = sum(_allocated(op, env) for op in scratch_allocations(function))
+    deepest = 0
+    for op in function.body.walk():
+        if op.kind == "kernel.invoke" and functions:
+            deepest = max(deepest, _static_scratch(functions[op["callee"]], functions))
+    return total + deepest
+
+
+def _static_scratch(function: Function, functions) -> int:
+    """Scratch of an invoked kernel: its allocations have static shapes."""
+    own = 0
+    for op in scratch_allocations(function):
+        if op.operands:
+            raise InternalError(f"{function.name} is invoked and allocates a run-time size")
+        own += _allocated(op, {})
+    below = [
+        _static_scratch(functions[op["callee"]], functions)
+        for op in function.body.walk() if op.kind == "kernel.invoke"
+    ]  # fmt: skip
+    return own + max(below, default=0)
+
+
+def scratch_allocations(function: Function) -> list[Op]:
+    """The scratch buffers of a kernel, in program order: they are laid out one after another."""
+    return [
+        op for op in function.body.walk()
+        if op.kind == "kernel.alloc" and op.result.type.space == "scratch"
+    ]  # fmt: skip
+
+
+def _allocated(op: Op, env: Mapping[Value, int]) -> int:
+    sizes = iter(op.operands)
+    kind = op.result.type
+    elements = prod(env[next(sizes)] if isinstance(d, str) else d for d in kind.shape)
+    return -(-max(elements, 0) * kind.dtype.bytes // ALIGN) * ALIGN
+
+
+def _evaluated(function: Function, sizes: Sequence[int]) -> dict[Value, int]:
+    """The index values that do not depend on a loop (those of the parallel nest's levels too)."""
+    env: dict[Value, int] = dict(zip(index_arguments(function), map(int, sizes), strict=True))
+    blocks = [function.body, *(loop.regions[0] for loop in parallel_nest(function))]
+    for block in blocks:
+        for op in block.ops:
+            name = op.kind.removeprefix("kernel.")
+            if name == "constant" and op.result.type is INDEX:
+                env[op.result] = op["value"]
+            elif name in _EVALUATE and all(v in env for v in op.operands):
+                env[op.result] = _EVALUATE[name](*(env[v] for v in op.operands))
+    return env

@@ -1,0 +1,255 @@
+"""Making kernels: nested regions with ``with``, index arithmetic that folds, checked op types.
+
+::
+
+    kb = KernelBuilder("scale")
+    x = kb.buffer("x", ("n",), "f32", strides=(1,))
+    y = kb.buffer("y", ("n",), "f32", strides=(1,))
+    n = kb.size("n")
+    with kb.loop("block", 0, n, 4096, loop="parallel") as block:
+        with kb.loop("i", block, kb.min(kb.add(block, 4096), n), loop="vector") as i:
+            kb.store(kb.mul(kb.load(x, i), kb.number(2.0, "f32")), y, i)
+    function = kb.function()
+
+A loop that carries values: ``with kb.loop("k", 0, n, init=[zero]) as (k, acc): kb.carry(...)``;
+its results are then ``kb.results``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+
+from core_compiler.ir import Block, DType, Function, Op, Value, dtype, vector
+from core_compiler.ir.types import INDEX, Dim, buffer, row_major
+from core_compiler.kernel_ir.ops import KERNEL_OPS, result_types
+from core_compiler.support.errors import InternalError
+
+_INDEX_FOLD: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "min": min, "max": max, "mod": lambda a, b: a % b if b else 0,
+    "floordiv": lambda a, b: a // b if b else 0, "ceildiv": lambda a, b: -(-a // b) if b else 0,
+}  # fmt: skip
+
+
+class KernelBuilder:
+    """Appends kernel ops to nested blocks; ints are accepted wherever an index is expected."""
+
+    def __init__(self, name: str = "kernel", origin=None):
+        self.name, self.origin = name, origin
+        self.arguments: list[Value] = []
+        self._blocks: list[list[Op]] = [[]]
+        self._carries: list[tuple[Value, ...]] = []
+        self._constants: dict[Value, int] = {}
+        self._shared: list[dict] = [{}]
+        self.results: tuple[Value, ...] = ()
+
+    # -- the kernel itself -----------------------------------------------------------------------
+
+    def buffer(self, name, shape, dtype_, strides=None, offset=0, space="dram") -> Value:
+        """A buffer argument; strings in ``shape``, ``strides``, ``offset`` name index arguments."""
+        strides = row_major(shape) if strides is None else tuple(strides)
+        value = Value(buffer(shape, dtype_, strides, offset, space), name)
+        self.arguments.append(value)
+        return value
+
+    def size(self, name: str) -> Value:
+        """An index argument: the run-time size or stride that buffer types call ``name``."""
+        value = Value(INDEX, name)
+        self.arguments.append(value)
+        return value
+
+    def function(self, **attributes) -> Function:
+        """The finished kernel: buffers first, then index arguments, each group as declared."""
+        if len(self._blocks) != 1:
+            raise InternalError("a region is still open")
+        arguments = sorted(self.arguments, key=lambda v: v.type is INDEX)
+        block = Block(tuple(arguments), tuple(self._blocks[0]), ())
+        return Function(self.name, block, "kernel", attributes)
+
+    # -- regions ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(self, name, lower, upper, step=1, *, loop="sequential", init=()):
+        """``kernel.for``; yields ``iv``, or ``(iv, *carried)`` where ``init`` is given."""
+        bounds = [self.index(b) for b in (lower, upper, step)]
+        iv = Value(INDEX, name)
+        carried = tuple(Value(v.type, v.name) for v in init)
+        self._open()
+        yield (iv, *carried) if init else iv
+        outputs = self._carries.pop()
+        if len(outputs) != len(carried):
+            raise InternalError(f"loop {name} carries {len(carried)} values, got {len(outputs)}")
+        body = Block((iv, *carried), tuple(self._close()), outputs)
+        self.results = self._append(
+            "kernel.for", (*bounds, *init), {"loop": loop, "name": name}, regions=(body,)
+        )
+
+    def carry(self, *values: Value) -> None:
+        """What the innermost open loop (or branch) hands on: its outputs."""
+        self._carries[-1] = values
+
+    @contextmanager
+    def branch(self, condition: Value):
+        """``kernel.if`` without results: the body runs where ``condition`` holds."""
+        self._open()
+        yield
+        self._carries.pop()
+        then = Block((), tuple(self._close()), ())
+        self._append("kernel.if", (condition,), {}, regions=(then, Block()))
+
+    def choose(self, condition: Value, then, otherwise) -> tuple[Value, ...]:
+        """``kernel.if`` with results: two functions, each builds its region and returns values."""
+        blocks = []
+        for build in (then, otherwise):
+            self._open()
+            values = build()
+            values = (values,) if isinstance(values, Value) else tuple(values)
+            self._carries.pop()
+            blocks.append(Block((), tuple(self._close()), values))
+        types = [v.type for v in blocks[0].outputs]
+        return self._append("kernel.if", (condition,), {}, types, tuple(blocks))
+
+    def _open(self):
+        self._blocks.append([])
+        self._carries.append(())
+        self._shared.append({})
+
+    def _close(self):
+        self._shared.pop()
+        return self._blocks.pop()
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def load(self, source: Value, *indices, width=None, count=None, axis=None, name=None) -> Value:
+        """An element, or ``width`` lanes along ``axis`` (the first ``count`` of them)."""
+        operands = [source, *map(self.index, indices)]
+        operands += [] if count is None else [self.index(count)]
+        asked = source.type.dtype if width is None else vector(width, source.type.dtype)
+        attributes = {} if axis is None else {"axis": axis}
+        return self._append("kernel.load", operands, attributes, (asked,), name=name)[0]
+
+    def store(self, value: Value, target: Value, *indices, count=None, axis=None) -> None:
+        operands = [value, target, *map(self.index, indices)]
+        operands += [] if count is None else [self.index(count)]
+        self._append("kernel.store", operands, {} if axis is None else {"axis": axis})
+
+    def alloc(self, shape, dtype_, *sizes, space="scratch", name=None) -> Value:
+        """A private buffer; ``sizes`` are the values of the strings in ``shape``, in order."""
+        strides: list[Dim] = []
+        step: Dim = 1
+        for d in reversed(tuple(shape)):
+            strides.append(step)
+            known = isinstance(d, int) and isinstance(step, int)
+            step = d * step if known else (d if step == 1 else f"{d}*{step}")
+        kind = buffer(shape, dtype_, tuple(reversed(strides)), 0, space)
+        return self._append("kernel.alloc", map(self.index, sizes), {}, (kind,), name=name)[0]
+
+    # -- numbers ---------------------------------------------------------------------------------
+
+    def index(self, what) -> Value:
+        """``what`` as an index value: a Python int becomes a constant."""
+        if isinstance(what, Value):
+            return what
+        return self._constant(int(what), INDEX)
+
+    def number(self, value, type_) -> Value:
+        """A constant of a dtype, INDEX or vector type (a splat)."""
+        type_ = dtype(type_) if isinstance(type_, str) else type_
+        lane = getattr(type_, "dtype", type_)
+        if isinstance(lane, DType):
+            value = {"float": float, "bool": bool}.get(lane.kind, int)(value)
+        return self._constant(value, type_)
+
+    def _constant(self, value, type_) -> Value:
+        found = self._append("kernel.constant", (), {"value": value}, (type_,))[0]
+        if type_ is INDEX:
+            self._constants[found] = value
+        return found
+
+    def known(self, value) -> int | None:
+        """The constant behind an index value, None where it is not known here."""
+        return value if isinstance(value, int) else self._constants.get(value)
+
+    def cast(self, x: Value, to) -> Value:
+        """Numeric conversion to a dtype or INDEX; ``x`` itself where it has that type."""
+        to = dtype(to) if isinstance(to, str) else to
+        if getattr(x.type, "dtype", x.type) is to:
+            return x
+        return self.op("cast", x, dtype=to)
+
+    def broadcast(self, x: Value, width: int) -> Value:
+        return self._append("kernel.broadcast", (x,), {}, (vector(width, x.type),))[0]
+
+    def lanes(self, width: int) -> Value:
+        return self._append("kernel.lanes", (), {}, (vector(width, "i64"),))[0]
+
+    def op(self, name: str, *operands, **attributes) -> Value:
+        """``kernel.<name>`` with one result; index arithmetic on constants folds."""
+        kind = f"kernel.{name}"
+        if all(isinstance(v, int) or v.type is INDEX for v in operands) and name in _INDEX_FOLD:
+            return self._index_op(name, *operands)
+        return self._append(kind, [self.index(v) for v in operands], attributes)[0]
+
+    def __getattr__(self, name: str):
+        kind = name.rstrip("_")
+        if name.startswith("_") or f"kernel.{kind}" not in KERNEL_OPS:
+            raise AttributeError(name)
+        return lambda *operands, **attributes: self.op(kind, *operands, **attributes)
+
+    def _index_op(self, name, a, b) -> Value:
+        x, y = self.known(a), self.known(b)
+        if x is not None and y is not None:
+            return self.index(_INDEX_FOLD[name](x, y))
+        neutral = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1, "ceildiv": 1}.get(name)
+        if y is not None and y == neutral:
+            return a
+        if name in ("add", "mul") and x is not None and x == neutral:
+            return b
+        if name == "mul" and 0 in (x, y):
+            return self.index(0)
+        if name in ("min", "max") and a is b:
+            return a
+        return self._append(f"kernel.{name}", (self.index(a), self.index(b)), {})[0]
+
+    # -- the one place where ops are made --------------------------------------------------------
+
+    def _append(self, kind, operands, attributes, types=(), regions=(), name=None):
+        operands, types = tuple(operands), tuple(types)
+        facts = _facts(attributes) if attributes else ()
+        typed = (kind, tuple([v.type for v in operands]), facts, types)
+        known = _TYPED.get(typed)
+        if known is None:
+            known = tuple(result_types(kind, typed[1], attributes, types))
+            _TYPED[typed] = known
+        types = known
+        pure = KERNEL_OPS[kind].pure
+        key = (kind, operands, facts, types)
+        if pure:  # an equal pure op of this or an outer region serves again
+            for scope in reversed(self._shared):
+                if key in scope:
+                    return scope[key]
+        results = tuple(Value(t, name) for t in types)
+        op = Op(kind, operands, results, attributes, regions, self.origin)
+        self._blocks[-1].append(op)
+        if pure:
+            self._shared[-1][key] = results
+        return results
+
+    def append(self, op: Op) -> None:
+        """Add a ready op (transformations that copy most of a kernel)."""
+        self._blocks[-1].append(op)
+
+
+#: Result types by (kind, operand types, attributes, asked types): transformations copy the same ops
+#: over and over, and types are interned.
+_TYPED: dict[tuple, tuple] = {}
+
+
+def _facts(attributes) -> tuple:
+    """Attributes as a key that tells apart what equality does not: 1 and 1.0 and True, -0.0 and
+    0.0, one NaN and another."""
+    return tuple(
+        (name, type(v), v.hex() if isinstance(v, float) else v)
+        for name, v in sorted(attributes.items(), key=lambda item: item[0])
+    )

@@ -1,0 +1,1 @@
+"""From groups of tensor ops to kernels: plain loops that spell out the meaning."""

@@ -1,0 +1,484 @@
+"""Lowerings of the ops that are always a kernel of their own: scans, sorts, scatters, random
+numbers, sums over shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from math import prod
+
+from core_compiler.ir import Block, Op, Value, dtype
+from core_compiler.ir.types import INDEX, ordered_strides
+from core_compiler.kernel_ir import scalars
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.numerics.reference.collective import pairwise
+
+CHUNK = 256
+
+
+class Custom:
+    """A kernel builder over the operands and results of the one op of a block: full-rank strided
+    buffers, one for each of the block's arguments (which the op may read in several places).
+
+    ``extents[value]`` are the run-time sizes of a tensor's axes.
+    """
+
+    def __init__(self, block: Block, name: str):
+        (op,) = block.ops
+        self.op, self.kb = op, KernelBuilder(name, op.origin)
+        self.roles: dict[Value, tuple[str, int]] = {}
+        self.sizes: dict[Value, int] = {}
+        self.counts: dict[str, int] = {}
+        self.extents: dict[Value, list[Value]] = {}
+        given = {v: self._buffer(v, ("operand", n)) for n, v in enumerate(block.arguments)}
+        self.inputs = [given[v] for v in op.operands]
+        self.outputs = [self._buffer(v, ("result", n)) for n, v in enumerate(op.results)]
+
+    def _buffer(self, value: Value, role: tuple[str, int]) -> Value:
+        t = value.type
+        extents = [self.argument("n", d) for d in t.shape]
+        strides = [
+            s if s in (0, 1) else self.argument("s", s).name
+            for s in ordered_strides(t.shape, t.order)
+        ]
+        letter = "x" if role[0] == "operand" else "y"
+        made = self.kb.buffer(f"{letter}{role[1]}", [e.name for e in extents], t.dtype, strides)
+        self.roles[made], self.extents[made] = role, extents
+        return made
+
+    def argument(self, letter: str, number: int) -> Value:
+        place = self.counts[letter] = self.counts.get(letter, -1) + 1
+        value = self.kb.size(f"{letter}{place}")
+        self.sizes[value] = number
+        return value
+
+    @contextmanager
+    def rows(self, buffer: Value, axis: int | None, name: str = "i"):
+        """Parallel loops over all axes but ``axis``; yields what makes the full index of an index
+        along ``axis``."""
+        axes = [a for a in range(buffer.type.rank) if a != axis]
+        with self._nest(buffer, axes, name, {}) as ivs:
+            yield lambda k=None: tuple(k if a == axis else ivs[a] for a in range(buffer.type.rank))
+
+    @contextmanager
+    def _nest(self, buffer: Value, axes: Sequence[int], name: str, ivs: dict, loop="parallel"):
+        if not axes:
+            yield ivs
+            return
+        extent = self.extents[buffer][axes[0]]
+        with self.kb.loop(f"{name}{axes[0]}", 0, extent, loop=loop) as iv:  # noqa: SIM117
+            with self._nest(buffer, axes[1:], name, {**ivs, axes[0]: iv}, loop) as found:
+                yield found
+
+    def along(self, name: str, size: Value):
+        """A loop along a row: iterations may run in any order, in what runs the row.  A row alone
+        is all of the kernel, whose scratch memory its work items would not share."""
+        alone = self.inputs[0].type.rank == 1
+        return self.kb.loop(name, 0, size, loop="vector" if alone else "parallel")
+
+    def wide(self, value: Value) -> Value:
+        """A loaded value as arithmetic needs it: narrow floats in f32."""
+        return self.kb.cast(value, "f32") if scalars.is_narrow(value.type) else value
+
+    def narrow(self, value: Value, to) -> Value:
+        return self.kb.cast(value, to)
+
+    def lowered(self):
+        from core_compiler.lowering.lower import Lowered
+
+        function = self.kb.function(family="custom")
+        arguments = tuple(
+            self.roles[v] if v in self.roles else ("size", self.sizes[v])
+            for v in function.arguments
+        )
+        return Lowered(function, arguments)
+
+
+def lower(block: Block, name: str):
+    """The kernel of a block of one op (and the constants it reads as operands)."""
+    custom = Custom(block, name)
+    op = custom.op
+    kind = op.kind.split(".")[-1]
+    (BUILDERS.get(kind) or SCANS[kind])(custom, op)
+    return custom.lowered()
+
+
+# -- scans -----------------------------------------------------------------------------------------
+
+
+def _scan(c: Custom, op: Op, kind: str) -> None:
+    """Chunks of 256, sequential inside from their first element; y = offset + local, and local
+    itself in the first chunk."""
+    from core_compiler.lowering.reduction_nests import COMBINE, identity
+
+    kb, axis = c.kb, op["axis"]
+    (x,), (y,) = c.inputs, c.outputs
+    size, combine = c.extents[x][axis], COMBINE[kind]
+    lane = x.type.dtype if not scalars.is_narrow(x.type.dtype) else dtype("f32")
+    start = identity(kb, kind, lane)
+    with c.rows(x, axis) as at:
+
+        def place(r):
+            return kb.sub(kb.sub(size, 1), r) if op["reverse"] else r
+
+        def put(value, r):
+            kb.store(c.narrow(value, y.type.dtype), y, *at(place(r)))
+
+        if op["exclusive"]:
+            with kb.branch(kb.gt(size, kb.index(0))):
+                put(start, kb.index(0))
+        with kb.loop("chunk", 0, size, CHUNK, init=[start]) as (chunk, offset):
+            end = kb.min(kb.add(chunk, CHUNK), size)
+            first_chunk = kb.eq(chunk, kb.index(0))
+            with kb.loop("r", chunk, end, init=[start]) as (r, local):
+                value = c.wide(kb.load(x, *at(place(r))))
+                joined = kb.op(combine, local, value)
+                if kind in ("sum", "prod"):
+                    joined = kb.select(kb.eq(r, chunk), value, joined)
+                total = kb.select(first_chunk, joined, kb.op(combine, offset, joined))
+                if op["exclusive"]:
+                    with kb.branch(kb.lt(kb.add(r, 1), size)):
+                        put(total, kb.add(r, 1))
+                else:
+                    put(total, r)
+                kb.carry(joined)
+            local = kb.results[0]
+            kb.carry(kb.select(first_chunk, local, kb.op(combine, offset, local)))
+
+
+SCANS: dict[str, Callable] = {
+    f"cum{kind}": (lambda c, op, kind=kind: _scan(c, op, kind))
+    for kind in ("sum", "prod", "max", "min")
+}
+
+
+# -- sorting ---------------------------------------------------------------------------------------
+
+
+def _sorted_positions(c: Custom, x: Value, axis: int, at, descending: bool) -> Value:
+    """Positions along a row in sorted order, by a stable bottom-up merge sort in scratch memory."""
+    kb, size = c.kb, c.extents[x][axis]
+    length = c.op.operands[0].type.shape[axis]
+    passes = c.argument("passes", max(length - 1, 0).bit_length())
+    order = kb.alloc((size.name,), "i64", size, name="order")
+    merged = kb.alloc((size.name,), "i64", size, name="merged")
+    with c.along("p", size) as p:
+        kb.store(kb.cast(p, "i64"), order, p)
+    top = kb.sub(size, 1)
+
+    def element(slot):
+        place = kb.cast(kb.load(order, kb.min(slot, top)), INDEX)
+        return c.wide(kb.load(x, *at(place)))
+
+    with kb.loop("level", 0, passes, init=[kb.index(1)]) as (_, run):
+        pair = kb.mul(run, 2)
+        with kb.loop("lower", 0, size, pair) as lower:
+            middle, upper = kb.min(kb.add(lower, run), size), kb.min(kb.add(lower, pair), size)
+            with kb.loop("slot", lower, upper, init=[lower, middle]) as (slot, i, j):
+                a, b = element(i), element(j)
+                sooner = _before(kb, b, a, descending)
+                open_left, open_right = kb.lt(i, middle), kb.lt(j, upper)
+                right = kb.and_(open_right, kb.or_(kb.not_(open_left), sooner))
+                taken = kb.select(right, kb.min(j, top), kb.min(i, top))
+                kb.store(kb.load(order, taken), merged, slot)
+                step = kb.select(right, kb.index(1), kb.index(0))
+                kb.carry(kb.add(i, kb.sub(1, step)), kb.add(j, step))
+        with c.along("q", size) as q:
+            kb.store(kb.load(merged, q), order, q)
+        kb.carry(pair)
+    return order
+
+
+def _before(kb: KernelBuilder, b: Value, a: Value, descending: bool) -> Value:
+    """Whether ``b`` belongs strictly before ``a``: NaN is greatest, -0 equals +0."""
+    less = kb.gt(b, a) if descending else kb.lt(b, a)
+    if not b.type.is_float:
+        return less
+    x, y = (b, a) if descending else (a, b)
+    return kb.or_(less, kb.and_(kb.is_nan(x), kb.not_(kb.is_nan(y))))
+
+
+def _sort(c: Custom, op: Op) -> None:
+    kb, axis = c.kb, op["axis"]
+    (x,), (y,) = c.inputs, c.outputs
+    with c.rows(x, axis) as at:
+        order = _sorted_positions(c, x, axis, at, op["descending"])
+        with c.along("k", c.extents[x][axis]) as k:
+            place = kb.cast(kb.load(order, k), INDEX)
+            positions = op.kind.endswith("argsort")
+            value = (
+                kb.cast(kb.cast(place, "i64"), y.type.dtype)
+                if positions
+                else kb.load(x, *at(place))
+            )
+            kb.store(value, y, *at(k))
+
+
+def _topk(c: Custom, op: Op) -> None:
+    kb, axis = c.kb, op["axis"]
+    (x,), (values, positions) = c.inputs, c.outputs
+    with c.rows(x, axis) as at:
+        order = _sorted_positions(c, x, axis, at, op["largest"])
+        with c.along("k", c.extents[values][axis]) as k:
+            place = kb.load(order, k)
+            kb.store(kb.load(x, *at(kb.cast(place, INDEX))), values, *at(k))
+            kb.store(place, positions, *at(k))
+
+
+# -- scatters --------------------------------------------------------------------------------------
+
+
+def _scatter(c: Custom, op: Op, depth: int, target: Callable) -> None:
+    """Updates applied in row-major order.  ``target(u, at)`` gives, for the update slice at index
+    ``u``, the index of the destination's first ``depth`` axes."""
+    kb, mode = c.kb, op["mode"]
+    (x, _, updates), (y,) = c.inputs, c.outputs
+    rank, width = x.type.rank, x.type.rank - depth
+    lead = updates.type.rank - width
+    every = range(rank)
+    with c._nest(x, every, "copy", {}, "vector") as at:
+        where = [at[a] for a in every]
+        kb.store(kb.load(x, *where), y, *where)
+    table = None
+    if mode in ("add", "mul"):
+        table = _Totals(c, x, depth, mode, prod(op.operands[2].type.shape[:lead]))
+    with c._nest(updates, range(lead), "u", {}, "sequential") as u:
+        row = target([u[a] for a in range(lead)])
+        inside = None
+        for value, extent in zip(row, c.extents[x], strict=False):
+            test = kb.and_(kb.ge(value, kb.index(0)), kb.lt(value, extent))
+            inside = test if inside is None else kb.and_(inside, test)
+        inside = kb.number(True, "i1") if inside is None else inside
+        with kb.branch(inside):
+            if table is not None:
+                table.hit(row)
+            with c._nest(updates, range(lead, lead + width), "w", {}, "vector") as w:
+                rest = [w[a] for a in range(lead, lead + width)]
+                update = kb.load(updates, *(u[a] for a in range(lead)), *rest)
+                if table is not None:
+                    table.add(rest, c.wide(update))
+                elif mode == "set":
+                    kb.store(update, y, *row, *rest)
+                else:
+                    old = c.wide(kb.load(y, *row, *rest))
+                    made = kb.op(mode, old, c.wide(update))
+                    kb.store(c.narrow(made, y.type.dtype), y, *row, *rest)
+    if table is not None:
+        table.finish(y)
+
+
+class _Totals:
+    """What a destination's hits add up to: chunks of 256 from the identity, then old + total.
+
+    ``updates``: how many there are.  Where few of many rows can be hit (a gradient of an embedding)
+    memory is for as many rows as there are updates, and a row gets its slot with its first hit.
+    """
+
+    def __init__(self, c: Custom, x: Value, depth: int, mode: str, updates: int):
+        from core_compiler.lowering.element_expressions import accumulator
+        from core_compiler.lowering.reduction_nests import identity
+
+        self.c, self.x, self.depth, self.mode = c, x, depth, mode
+        kb, extents = c.kb, c.extents[x]
+        self.lane = accumulator(x.type.dtype)
+        self.start = identity(kb, "sum" if mode == "add" else "prod", self.lane)
+        self.chunk = kb.number(CHUNK, "i64")
+        shape = c.op.operands[0].type.shape
+        rows, inside = prod(shape[:depth]), prod(shape[depth:])
+        row_bytes = 2 * inside * self.lane.bytes
+        self.slots = self.used = None
+        sizes, names = extents, tuple(e.name for e in extents)
+        if updates > 0 and updates * row_bytes + rows * 8 < rows * row_bytes:
+            self.slots = kb.alloc(names[:depth], "i64", *extents[:depth], name="slots")
+            self.used = kb.alloc((1,), "i64", name="used")
+            kb.store(kb.number(0, "i64"), self.used, kb.index(0))
+            sizes = [c.argument("n", updates), *extents[depth:]]
+        held = tuple(e.name for e in sizes)
+        self.part = kb.alloc(held, self.lane, *sizes, name="part")
+        self.total = kb.alloc(held, self.lane, *sizes, name="total")
+        self.hits = kb.alloc(names[:depth], "i64", *extents[:depth], name="hits")
+        with c._nest(x, range(depth), "r", {}, "vector") as r:
+            kb.store(kb.number(0, "i64"), self.hits, *(r[a] for a in range(depth)))
+
+    def hit(self, row) -> None:
+        kb = self.c.kb
+        self.seen = kb.load(self.hits, *row)
+        kb.store(kb.add(self.seen, kb.number(1, "i64")), self.hits, *row)
+        if self.slots is not None and self.used is not None:
+            with kb.branch(kb.eq(self.seen, kb.number(0, "i64"))):
+                slot = kb.load(self.used, kb.index(0))
+                kb.store(slot, self.slots, *row)
+                kb.store(kb.add(slot, kb.number(1, "i64")), self.used, kb.index(0))
+        self.row = self._kept(row)
+
+    def _kept(self, row) -> list[Value]:
+        """Where the memory has what a row's hits add up to."""
+        kb = self.c.kb
+        return list(row) if self.slots is None else [kb.cast(kb.load(self.slots, *row), INDEX)]
+
+    def add(self, rest, update: Value) -> None:
+        """One more hit: at the start of a chunk the last chunk's part joins the total."""
+        kb, seen, where = self.c.kb, self.seen, [*self.row, *rest]
+        place = kb.rem(seen, self.chunk)
+        update = kb.cast(update, self.lane)
+        with kb.branch(kb.eq(place, kb.number(0, "i64"))):
+            with kb.branch(kb.gt(seen, kb.number(0, "i64"))):
+                self._fold(where, seen)
+            kb.store(kb.op(self.mode, self.start, update), self.part, *where)
+        with kb.branch(kb.ne(place, kb.number(0, "i64"))):
+            kb.store(kb.op(self.mode, kb.load(self.part, *where), update), self.part, *where)
+
+    def _fold(self, where, seen) -> None:
+        kb = self.c.kb
+        first = kb.le(seen, self.chunk)
+        part = kb.load(self.part, *where)
+        with kb.branch(first):
+            kb.store(part, self.total, *where)
+        with kb.branch(kb.not_(first)):
+            kb.store(kb.op(self.mode, kb.load(self.total, *where), part), self.total, *where)
+
+    def finish(self, y: Value) -> None:
+        kb, c, x = self.c.kb, self.c, self.x
+        with c._nest(x, range(self.depth), "f", {}, "sequential") as f:
+            row = [f[a] for a in range(self.depth)]
+            seen = kb.load(self.hits, *row)
+            with kb.branch(kb.gt(seen, kb.number(0, "i64"))):
+                held = self._kept(row)
+                with c._nest(x, range(self.depth, x.type.rank), "g", {}, "vector") as g:
+                    rest = [g[a] for a in range(self.depth, x.type.rank)]
+                    self._fold([*held, *rest], seen)
+                    old = kb.cast(c.wide(kb.load(x, *row, *rest)), self.lane)
+                    made = kb.op(self.mode, old, kb.load(self.total, *held, *rest))
+                    kb.store(c.narrow(made, y.type.dtype), y, *row, *rest)
+
+
+def _scatter_along(c: Custom, op: Op) -> None:
+    indices, axis = c.inputs[1], op["axis"]
+
+    def target(u):
+        found = c.kb.cast(c.kb.load(indices, *u), INDEX)
+        return [*u[:axis], found, *u[axis + 1 :]]
+
+    _scatter(c, op, c.inputs[0].type.rank, target)
+
+
+def _scatter_nd(c: Custom, op: Op) -> None:
+    indices = c.inputs[1]
+    depth = op.operands[1].type.shape[-1]
+
+    def target(u):
+        return [c.kb.cast(c.kb.load(indices, *u, k), INDEX) for k in range(depth)]
+
+    _scatter(c, op, depth, target)
+
+
+# -- random numbers --------------------------------------------------------------------------------
+
+
+def _philox(kb: KernelBuilder, counter: list[Value], key: list[Value]) -> list[Value]:
+    """Ten rounds of Philox4x32 (Salmon et al., SC 2011): four u32."""
+    u32 = dtype("ui32")
+
+    def product(constant: int, x: Value):
+        wide = kb.mul(kb.number(constant, "ui64"), kb.cast(x, "ui64"))
+        return kb.cast(kb.shr(wide, kb.number(32, "ui64")), u32), kb.cast(wide, u32)
+
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        h0, l0 = product(0xD2511F53, c[0])
+        h1, l1 = product(0xCD9E8D57, c[2])
+        c = [kb.xor(kb.xor(h1, c[1]), k[0]), l1, kb.xor(kb.xor(h0, c[3]), k[1]), l0]
+        k = [kb.add(k[0], kb.number(0x9E3779B9, u32)), kb.add(k[1], kb.number(0xBB67AE85, u32))]
+    return c
+
+
+def _random(c: Custom, op: Op) -> None:
+    """A work item is one counter: four elements, as many as there are left.  A shard's elements
+    follow those of the shards before it and may begin and end inside a counter."""
+    kb, (y,) = c.kb, c.outputs
+    u32, f32 = dtype("ui32"), dtype("f32")
+    shape = op.result.type.shape
+    total = c.argument("total", prod(shape))
+    sharded = len(c.inputs) > 2
+    blocks = c.argument("blocks", -(-prod(shape) // 4) + sharded)
+    seed = kb.cast(kb.load(c.inputs[0]), "ui64")
+    key = [kb.cast(seed, u32), kb.cast(kb.shr(seed, kb.number(32, "ui64")), u32)]
+    zero = kb.number(0, u32)
+    iteration, trip = (
+        kb.cast(kb.cast(kb.load(c.inputs[i]), "i64"), u32) if len(c.inputs) > i else zero
+        for i in (1, 3)
+    )
+    first = kb.mul(kb.cast(kb.load(c.inputs[2]), INDEX), total) if sharded else None
+    with kb.loop("block", 0, blocks, loop="parallel") as block:
+        count = block if first is None else kb.add(kb.floordiv(first, 4), block)
+        counter = [
+            kb.cast(kb.cast(count, "i64"), u32),
+            kb.number(op["stream"], u32),
+            iteration,
+            trip,
+        ]
+        words = _philox(kb, counter, key)
+        for number, value in enumerate(_numbers(kb, op.kind, words, f32)):
+            place = kb.add(kb.mul(count, 4), number)
+            if first is not None:
+                place = kb.sub(place, first)
+            inside = kb.lt(place, total)
+            if first is not None:
+                inside = kb.and_(inside, kb.ge(place, kb.index(0)))
+            with kb.branch(inside):
+                kb.store(kb.cast(value, y.type.dtype), y, *_unravel(c, y, place))
+
+
+def _numbers(kb: KernelBuilder, kind: str, words: list[Value], f32) -> list[Value]:
+    if kind.endswith("bits"):
+        return words
+    scale = kb.number(2.0**-24, f32)
+    eight, one = kb.number(8, "ui32"), kb.number(1, "ui32")
+
+    def unit(u):
+        return kb.mul(kb.cast(kb.shr(u, eight), f32), scale)
+
+    if kind.endswith("uniform"):
+        return [unit(u) for u in words]
+    made = []
+    for u, v in (words[:2], words[2:]):
+        u1 = kb.mul(kb.cast(kb.add(kb.shr(u, eight), one), f32), scale)
+        angle = kb.mul(kb.number(6.2831853071795864, f32), unit(v))
+        r = kb.sqrt(kb.mul(kb.number(-2.0, f32), kb.log(u1)))
+        made += [kb.mul(r, kb.cos(angle)), kb.mul(r, kb.sin(angle))]
+    return made
+
+
+def _unravel(c: Custom, y: Value, place: Value) -> list[Value]:
+    kb, index = c.kb, []
+    for number, extent in reversed(list(enumerate(c.extents[y]))):
+        index.append(kb.mod(place, extent) if number else place)
+        place = kb.floordiv(place, extent)
+    return index[::-1]
+
+
+# -- what shards have in common --------------------------------------------------------------------
+
+
+def _all_reduce(c: Custom, op: Op) -> None:
+    """Alone: as though every shard held the same, by the tree over the shards."""
+    kb = c.kb
+    (x,), (y,) = c.inputs, c.outputs
+    with c.rows(x, None) as at:
+        where = at()
+        total = pairwise([c.wide(kb.load(x, *where))] * op["shards"], kb.add)
+        kb.store(c.narrow(total, y.type.dtype), y, *where)
+
+
+#: core op name -> builder of its kernel.
+BUILDERS: dict[str, Callable] = {
+    "sort": _sort,
+    "argsort": _sort,
+    "topk": _topk,
+    "scatter_along": _scatter_along,
+    "scatter_nd": _scatter_nd,
+    "random_bits": _random,
+    "random_uniform": _random,
+    "random_normal": _random,
+    "all_reduce": _all_reduce,
+}

@@ -1,0 +1,514 @@
+"""From a group of tensor ops to a graph of element expressions.
+
+``pull(value, index)`` says what the element of ``value`` at ``index`` is: a read of an input, a
+scalar op on other elements, or a *heavy* node (a reduction, product, convolution or window, which
+needs loops of its own).  Index maps vanish into the indices.  Nodes are shared: equal value and
+index give the same node, so common subexpressions and row values are found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from core_compiler.ir import Block, DType, Op, Value, dtype
+from core_compiler.ir.refusal import Refusal
+from core_compiler.ir.types import ordered_strides
+from core_compiler.ops import index_maps, lowering_hooks
+from core_compiler.ops.affine import ZERO, Axis, Data, Lin, axis_index, clamp, combine
+
+#: Most terms of a reduction that one level of lanes adds (numerics contract).
+LANE_CHUNK = 4096
+#: Terms of a chunk of a product, of a ``sequence`` reduction and of a gradient's contributions.
+CHUNK = 256
+#: The first axis number of reduction loops: after all loops over outputs.
+_REDUCED = 1000
+
+
+class CannotLower(Exception):
+    """A group does not fit one kernel.
+
+    ``text`` says why, as :class:`~core_compiler.ir.refusal.Refusal` spells it over ``about``, whose
+    first is the op that does not fit; ``condition`` names the condition that does not hold.
+    """
+
+    def __init__(self, condition: str, text: str, *about: object):
+        super().__init__()
+        self.condition, self.text, self.about = condition, text, about
+
+    @property
+    def refusal(self) -> Refusal:
+        """The same as a value: what ``can_join`` answers."""
+        refused = Refusal(self.condition, self.text, self.about)
+        trace = self.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        if trace is not None:
+            refused.asked = trace.tb_frame.f_code, trace.tb_lasti
+        return refused
+
+    def __str__(self) -> str:
+        return self.refusal.reason
+
+
+@dataclass(eq=False)
+class Node:
+    """One element expression.
+
+    ``kind``: ``load`` (``value`` at linear ``address``), ``number``, ``position`` (``address`` as a
+    number), ``compute`` (scalar ``function``), ``choose`` (``conditions``), ``heavy`` (``heavy``).
+    ``index`` and ``value`` say which element of the group this is (None for parts of heavy nodes).
+    """
+
+    kind: str
+    dtype: DType
+    inputs: tuple[Node, ...] = ()
+    function: str = ""
+    op: Op | None = None
+    value: Any = None  # a Value, where the docstring says so
+    index: tuple[Lin, ...] = ()
+    address: Lin = ZERO
+    number: object = None
+    conditions: tuple = ()
+    heavy: Any = None  # a Heavy, where ``kind`` is ``heavy``
+    axes: frozenset[Axis] = field(default=frozenset())
+
+    def walk(self, through_heavy: bool = False) -> Iterator[Node]:
+        """This node and those below, each once, operands first."""
+        seen: set[Node] = set()
+
+        def visit(node: Node):
+            if node in seen:
+                return
+            seen.add(node)
+            below = node.inputs
+            if node.heavy is not None and through_heavy:
+                below = (*below, *node.heavy.terms)
+            for child in below:
+                yield from visit(child)
+            yield node
+
+        yield from visit(self)
+
+    def lins(self) -> Iterator[Lin]:
+        """Every index expression that this node itself evaluates."""
+        yield self.address
+        for expression, _, _ in self.conditions:
+            yield expression
+        if self.heavy is not None:
+            yield from self.heavy.lins()
+
+
+@dataclass(eq=False)
+class Heavy:
+    """A node with loops of its own.
+
+    ``form``: ``lanes`` or ``sequence`` (a reduction over ``axes[0]`` of ``terms[0]``), ``arg``,
+    ``contraction`` (terms a, b over ``axes[0]``), ``convolution`` (axes: channel, taps...),
+    ``window`` (``taps``; terms: element).  ``kind`` is the combining op (``add``, ``max``...).
+    """
+
+    form: str
+    kind: str
+    axes: tuple[Axis, ...]
+    terms: tuple[Node, ...]
+    dtype: DType
+    conditions: tuple = ()
+    facts: dict = field(default_factory=dict)
+
+    def lins(self) -> Iterator[Lin]:
+        for expression, _, _ in self.conditions:
+            yield expression
+
+
+class Puller:
+    """Builds nodes for one block; ``lookup(op)`` answers the op's hook."""
+
+    def __init__(self, block: Block, lookup):
+        self.block, self.lookup = block, lookup
+        self.makers = block.producers()
+        self.nodes: dict[tuple, Node] = {}
+        self.data_values: list[Value] = []
+        self._reduced = _REDUCED
+
+    # -- the context that index maps see ---------------------------------------------------------
+
+    def data(self, value: Value, index, low: int, high: int) -> Lin:
+        """An index read from an integer tensor, clamped into [low, high]; a constant is a number
+        that launches give their kernel, so that kernels differ by no such number."""
+        maker = self.makers.get(value)
+        if maker is not None and maker.kind == "core.constant" and value.type.elements == 1:
+            known = int(maker["value"].array().reshape(-1)[0])
+            return combine((), min(max(known, low), max(low, high)))
+        if value not in self.data_values:
+            self.data_values.append(value)
+        number = self.data_values.index(value)
+        return combine(((Data(number, tuple(index), low, max(low, high)), 1),), 0)
+
+    def reduced_axis(self, size: int) -> Axis:
+        self._reduced += 1
+        return Axis(self._reduced, size, reduced=True)
+
+    # -- pulling ---------------------------------------------------------------------------------
+
+    def pull(self, value: Value, index) -> Node:
+        index = tuple(index)
+        key = (value, index)
+        if key not in self.nodes:
+            node = self._make(value, index)
+            if node.value is None:
+                node.value, node.index = value, index
+            self.nodes[key] = node
+        return self.nodes[key]
+
+    def _make(self, value: Value, index) -> Node:
+        op = self.makers.get(value)
+        if op is None:
+            return self.load(value, index)
+        hook = self.lookup(op)
+        method = _METHODS.get(type(hook))
+        if method is None:
+            raise CannotLower("not alone", "{0} is a kernel of its own", op)
+        return method(self, op, hook, index)
+
+    def load(self, value: Value, index) -> Node:
+        t = value.type
+        if t.elements == 0:  # a loop that never runs asks; the load might be moved out of it
+            return Node("number", t.dtype, number=t.dtype.numpy.type(0))
+        address = ZERO
+        for i, stride in zip(index, ordered_strides(t.shape, t.order), strict=True):
+            address = address + i * stride
+        return Node("load", t.dtype, value=value, index=tuple(index), address=address,
+                    axes=address.axes)  # fmt: skip
+
+    def compute(self, function: str, dtype_: DType, *inputs: Node, op=None) -> Node:
+        axes = frozenset().union(*(n.axes for n in inputs))
+        return Node("compute", dtype_, inputs, function, op, axes=axes)
+
+    def _elementwise(self, op, hook, index) -> Node:
+        inputs = [self.pull(v, index) for v in op.operands]
+        return self.compute(hook.function, op.result.type.dtype, *inputs, op=op)
+
+    def _constant(self, op, hook, index) -> Node:
+        kind = op.result.type.dtype
+        if op.kind == "core.iota":
+            place = index[op["axis"]]
+            return Node("position", kind, op=op, address=place, axes=place.axes)
+        if not hasattr(op["value"], "array") or op.result.type.elements != 1:
+            raise CannotLower(
+                "constants of one element",
+                "{0} has several elements: such a constant is an operand of a kernel, not a part",
+                op,
+            )
+        number = op["value"].array().reshape(-1)[0]
+        return Node("number", kind, op=op, number=number)
+
+    def _index_map(self, op, hook, index) -> Node:
+        return self._read(op, hook.find(self, op, index))
+
+    def _read(self, op, read: lowering_hooks.Read) -> Node:
+        inner = self.pull(op.operands[read.operand], read.index)
+        if read.otherwise is None:
+            return inner
+        other = self._read(op, read.otherwise)
+        return self.choose(read.inside, inner, other, op)
+
+    def choose(self, conditions, inside: Node, outside: Node, op=None) -> Node:
+        axes = inside.axes | outside.axes
+        axes = axes.union(*(e.axes for e, _, _ in conditions))
+        return Node("choose", inside.dtype, (inside, outside), op=op, conditions=tuple(conditions),
+                    axes=axes)  # fmt: skip
+
+    # -- heavy nodes -----------------------------------------------------------------------------
+
+    def heavy(self, form, kind, axes, terms, dtype_, op, conditions=(), **facts) -> Node:
+        made = Heavy(form, kind, tuple(axes), tuple(terms), dtype_, tuple(conditions), facts)
+        outer = frozenset().union(*(t.axes for t in terms), *(e.axes for e, _, _ in conditions))
+        return Node("heavy", dtype_, op=op, heavy=made, axes=outer - set(axes))
+
+    def _reduction(self, op, hook, index) -> Node:
+        if hook.kind in ("argmax", "argmin"):
+            return self._arg(op, hook, index)
+        x = op.operands[0]
+        groups = reduced_groups(x.type.shape, op["axes"])
+        orders = tuple(op.get("orders", ())) or default_orders(x.type.shape, groups)
+        if hook.kind == "prod":  # products always run in sequence
+            orders = ("sequence",) * len(groups)
+        kept = iter(index)
+        full: list[Lin | None] = [
+            (ZERO if x.type.shape[a] == 1 else None) if a in op["axes"] else next(kept)
+            for a in range(x.type.rank)
+        ]
+        kind = x.type.dtype
+        wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
+        loops = []
+        for group in groups:
+            shape = [x.type.shape[a] for a in group]
+            axis = self.reduced_axis(prod(shape))
+            loops.append(axis)
+            for a, i in zip(group, index_maps.unravel(axis_index(axis), shape), strict=True):
+                full[a] = i
+        node = self.pull(x, full)
+        if wide is not kind:
+            node = self.compute("cast", wide, node, op=op)
+        for axis, order in reversed(list(zip(loops, orders, strict=True))):
+            node = self.heavy(order, hook.kind, (axis,), (node,), wide, op)
+        if hook.kind == "sum" and op["axes"] and not loops and wide.is_float:
+            # One term: a sum starts from +0, so that of -0 alone is +0.
+            node = self.compute("add", wide, node, self._zero(wide, op), op=op)
+        if wide is not kind:
+            node = self.compute("cast", kind, node, op=op)
+        return node
+
+    def _arg(self, op, hook, index) -> Node:
+        x, axis = op.operands[0], op["axis"]
+        loop = self.reduced_axis(x.type.shape[axis])
+        place = axis_index(loop)
+        node = self.pull(x, (*index[:axis], place, *index[axis:]))
+        if node.dtype.is_float and node.dtype.bits <= 16:
+            node = self.compute("cast", dtype("f32"), node, op=op)
+        made = self.heavy("arg", hook.kind, (loop,), (node,), op.result.type.dtype, op)
+        return made
+
+    def _contraction(self, op, hook, index) -> Node:
+        a, b = op.operands
+        if op.kind.endswith("matmul"):
+            batch = tuple(range(a.type.rank - 2))
+            pairs = {"batch_a": batch, "batch_b": batch, "contract_a": (a.type.rank - 1,),
+                     "contract_b": (a.type.rank - 2,)}  # fmt: skip
+        else:
+            pairs = op
+        ca, cb = tuple(pairs["contract_a"]), tuple(pairs["contract_b"])
+        ba, bb = tuple(pairs["batch_a"]), tuple(pairs["batch_b"])
+        sizes = [a.type.shape[i] for i in ca]
+        axis = self.reduced_axis(prod(sizes))
+        k = index_maps.unravel(axis_index(axis), sizes)
+        free_a = [i for i in range(a.type.rank) if i not in ca + ba]
+        free_b = [i for i in range(b.type.rank) if i not in cb + bb]
+        batch_index = index[: len(ba)]
+        ia = _placed(a.type.rank, (ba, batch_index), (ca, k),
+                     (free_a, index[len(ba) : len(ba) + len(free_a)]))  # fmt: skip
+        ib = _placed(b.type.rank, (bb, batch_index), (cb, k),
+                     (free_b, index[len(ba) + len(free_a) :]))  # fmt: skip
+        wide = accumulator(a.type.dtype)
+        terms = [self.widened(self.pull(v, i), wide, op) for v, i in ((a, ia), (b, ib))]
+        node = self.heavy("contraction", "fma", (axis,), terms, wide, op)
+        return self.widened(node, op.result.type.dtype, op)
+
+    def widened(self, node: Node, to: DType, op) -> Node:
+        return node if node.dtype is to else self.compute("cast", to, node, op=op)
+
+    def _convolution(self, op, hook, index) -> Node:
+        if hook.transposed:
+            return self._transposed_convolution(op, index)
+        x, w = op.operands
+        groups, taps = op["groups"], w.type.shape[2:]
+        channel = self.reduced_axis(w.type.shape[1])
+        tap_axes = [self.reduced_axis(n) for n in taps]
+        group = index[1] // (w.type.shape[0] // groups) if groups > 1 else ZERO
+        c = axis_index(channel)
+        image, inside = self._image(op, x, index[2:], list(map(axis_index, tap_axes)))
+        wide = accumulator(x.type.dtype)
+        source = self.pull(x, (index[0], group * w.type.shape[1] + c, *image))
+        source = self._padded(self.widened(source, wide, op), inside, op)
+        weight = self.pull(w, (index[1], c, *map(axis_index, tap_axes)))
+        weight = self.widened(weight, wide, op)
+        node = self.heavy("convolution", "fma", (channel, *tap_axes), (source, weight), wide, op,
+                          blocks=max(1, 8 // max(1, prod(taps))))  # fmt: skip
+        return self.widened(node, op.result.type.dtype, op)
+
+    def _transposed_convolution(self, op, index) -> Node:
+        x, w = op.operands
+        groups, taps = op["groups"], w.type.shape[2:]
+        per_group = x.type.shape[1] // groups
+        channel = self.reduced_axis(per_group)
+        tap_axes = [self.reduced_axis(n) for n in taps]
+        outputs = w.type.shape[1]
+        group, within = (
+            (index[1] // outputs, index[1] % outputs) if groups > 1 else (ZERO, index[1])
+        )
+        c = axis_index(channel)
+        image, hits, inside = [], [], []
+        for i, tap, size, stride, low, dilation in zip(
+            index[2:], tap_axes, x.type.shape[2:], op["strides"], op["low"], op["dilations"],
+            strict=True,
+        ):  # fmt: skip
+            # A tap that meets no position is no term; one that meets a position outside is padding.
+            place = i + low - axis_index(tap) * dilation
+            hits += [(place % stride, 0, 1)] if stride > 1 else []
+            place = place // stride
+            image.append(clamp(place, 0, max(size - 1, 0)))
+            inside.append((place, 0, size))
+        inside = [c for c in inside if c[0].range[0] < c[1] or c[0].range[1] >= c[2]]
+        wide = accumulator(x.type.dtype)
+        row = group * per_group + c
+        source = self.widened(self.pull(x, (index[0], row, *image)), wide, op)
+        source = self._padded(source, inside, op)
+        weight = self.pull(w, (row, within, *map(axis_index, tap_axes)))
+        weight = self.widened(weight, wide, op)
+        count = op.get("taps") or prod(taps)
+        node = self.heavy("convolution", "fma", (channel, *tap_axes), (source, weight), wide, op,
+                          hits, blocks=max(1, 8 // max(1, count)))  # fmt: skip
+        return self.widened(node, op.result.type.dtype, op)
+
+    def _weight_gradient(self, op, hook, index) -> Node:
+        """A product over (n, out): dy's elements of a channel with those of x that a tap meets."""
+        x, dy = op.operands
+        groups, sizes = op["groups"], (dy.type.shape[0], *dy.type.shape[2:])
+        axis = self.reduced_axis(prod(sizes))
+        n, *places = index_maps.unravel(axis_index(axis), sizes)
+        group = index[0] // (dy.type.shape[1] // groups) if groups > 1 else ZERO
+        image, inside = self._image(op, x, places, index[2:])
+        wide = accumulator(x.type.dtype)
+        channel = group * (x.type.shape[1] // groups) + index[1]
+        source = self.widened(self.pull(x, (n, channel, *image)), wide, op)
+        source = self._padded(source, inside, op)
+        given = self.widened(self.pull(dy, (n, index[0], *places)), wide, op)
+        node = self.heavy("contraction", "fma", (axis,), (source, given), wide, op)
+        return self.widened(node, op.result.type.dtype, op)
+
+    def _image(self, op, x: Value, places, taps):
+        """Where in ``x`` the ``taps`` of the windows at ``places`` lie: an index that may always be
+        read, and the conditions under which it is inside."""
+        image, inside = [], []
+        for i, tap, size, stride, low, dilation in zip(
+            places, taps, x.type.shape[2:], op["strides"], op["low"], op["dilations"], strict=True
+        ):
+            place = i * stride + tap * dilation - low
+            image.append(clamp(place, 0, max(size - 1, 0)))
+            inside.append((place, 0, size))
+        return image, [c for c in inside if c[0].range[0] < c[1] or c[0].range[1] >= c[2]]
+
+    def _padded(self, source: Node, inside, op) -> Node:
+        """``source`` where it is inside, else 0: padding is executed terms."""
+        if not inside:
+            return source
+        return self.choose(inside, source, self._zero(source.dtype, op), op)
+
+    def _zero(self, kind: DType, op) -> Node:
+        return Node("number", kind, op=op, number=kind.numpy.type(0))
+
+    def _window(self, op, hook, index) -> Node:
+        (x,) = op.operands
+        tap_axes = [self.reduced_axis(n) for n in op["window"]]
+        image, inside = self._image(op, x, index[2:], list(map(axis_index, tap_axes)))
+        kind = x.type.dtype
+        wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
+        node = self.widened(self.pull(x, (*index[:2], *image)), wide, op)
+        if hook.kind == "positions":
+            place = index_maps.linear(image, x.type.shape[2:])
+            here = Node("position", dtype("i64"), op=op, address=place, axes=place.axes)
+            return self.heavy("window", "positions", tap_axes, (node, here), dtype("i64"), op,
+                              inside)  # fmt: skip
+        total = self.heavy("window", "max" if hook.kind == "max" else "add", tap_axes, (node,),
+                           wide, op, inside)  # fmt: skip
+        if hook.kind == "mean":
+            if op.get("count_padding", False) or not inside:
+                count = Node("number", wide, op=op, number=wide.numpy.type(prod(op["window"])))
+            else:
+                count = self._positions_inside(op, x.type.shape, index[2:], wide)
+            total = self.compute("div", wide, total, count, op=op)
+        return self.widened(total, kind, op)
+
+    def _window_gradient(self, op, hook, index) -> Node:
+        """The windows of an element in ascending order are their taps in descending order."""
+        dy, shape = op.operands[-1], op["shape"]
+        tap_axes = [self.reduced_axis(n) for n in op["window"]]
+        places, hits = [], []
+        for i, tap, window, size, stride, low, dilation in zip(
+            index[2:], tap_axes, op["window"], dy.type.shape[2:], op["strides"], op["low"],
+            op["dilations"], strict=True,
+        ):  # fmt: skip
+            place = i + low - (axis_index(tap) * -1 + (window - 1)) * dilation
+            hits += [(place % stride, 0, 1)] if stride > 1 else []
+            place = place // stride
+            places.append(clamp(place, 0, max(size - 1, 0)))
+            hits.append((place, 0, size))
+        kind = dy.type.dtype
+        wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
+        where = (*index[:2], *places)
+        terms = [self.widened(self.pull(dy, where), wide, op)]
+        if hook.kind == "max":
+            place = index_maps.linear(index[2:], shape[2:])
+            here = Node("position", dtype("i64"), op=op, address=place, axes=place.axes)
+            there = self.pull(op.operands[0], where)
+            terms.append(self.compute("eq", dtype("i1"), there, here, op=op))
+        else:
+            count = self._count(op, shape, places, wide)
+            terms = [self.compute("div", wide, terms[0], count, op=op)]
+        most = prod(-(-k // s) for k, s in zip(op["window"], op["strides"], strict=True))
+        node = self.heavy("window", "gradient", tap_axes, terms, wide, op, hits,
+                          chunked=most > CHUNK)  # fmt: skip
+        return self.widened(node, kind, op)
+
+    def _count(self, op, shape, index, wide: DType) -> Node:
+        """How many elements the mean at ``index`` is one of."""
+        if op.get("count_padding", False):
+            return Node("number", wide, op=op, number=wide.numpy.type(prod(op["window"])))
+        return self._positions_inside(op, shape, index, wide)
+
+    def _positions_inside(self, op, shape, index, wide: DType) -> Node:
+        """How many positions of the window at ``index`` lie inside an operand of ``shape``: a
+        product over its axes."""
+        count: Any = None  # no window is without axes
+        for i, window, size, stride, low, dilation in zip(
+            index, op["window"], shape[2:], op["strides"], op["low"], op["dilations"], strict=True
+        ):
+            start = i * -stride + low
+            first = clamp((start + dilation - 1) // dilation, 0, window)
+            end = clamp((start + size - 1) // dilation + 1, 0, window)
+            inside = clamp(end - first, 0, window)
+            here = Node("position", wide, op=op, address=inside, axes=inside.axes)
+            count = here if count is None else self.compute("mul", wide, count, here, op=op)
+        return count
+
+
+_METHODS = {
+    lowering_hooks.Elementwise: Puller._elementwise,
+    lowering_hooks.IndexMap: Puller._index_map,
+    lowering_hooks.Part: Puller._index_map,
+    lowering_hooks.Constant: Puller._constant,
+    lowering_hooks.Reduction: Puller._reduction,
+    lowering_hooks.Contraction: Puller._contraction,
+    lowering_hooks.Convolution: Puller._convolution,
+    lowering_hooks.WeightGradient: Puller._weight_gradient,
+    lowering_hooks.Window: Puller._window,
+    lowering_hooks.WindowGradient: Puller._window_gradient,
+}
+
+
+def _placed(rank: int, *parts) -> tuple[Lin, ...]:
+    found: list[Lin] = [ZERO] * rank
+    for axes, index in parts:
+        for axis, i in zip(axes, index, strict=True):
+            found[axis] = i
+    return tuple(found)
+
+
+def accumulator(kind: DType) -> DType:
+    """The dtype that a contraction of ``kind`` accumulates in (numerics contract)."""
+    if kind.is_float:
+        return kind if kind.bits >= 32 else dtype("f32")
+    return kind if kind.bits == 64 else dtype("i32")
+
+
+def reduced_groups(shape, axes) -> list[tuple[int, ...]]:
+    """The reduced axes merged into groups: adjacent ones, axes of size 1 ignored."""
+    wide = [a for a in range(len(shape)) if shape[a] != 1]
+    groups: list[tuple[int, ...]] = []
+    for place, axis in enumerate(wide):
+        if axis not in axes:
+            continue
+        if groups and place and wide[place - 1] == groups[-1][-1]:
+            groups[-1] = (*groups[-1], axis)
+        else:
+            groups.append((axis,))
+    return groups
+
+
+def default_orders(shape, groups) -> tuple[str, ...]:
+    """``lanes`` for the group with the last axis wider than 1, ``sequence`` for the others."""
+    last = max((a for a in range(len(shape)) if shape[a] != 1), default=None)
+    return tuple("lanes" if last in group else "sequence" for group in groups)

@@ -1,0 +1,351 @@
+"""Writes the kernel of a plan: loops, index arithmetic, buffers, scalar ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+
+from core_compiler.ir import DType, Value, dtype
+from core_compiler.ir.types import INDEX
+from core_compiler.kernel_ir import scalars
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.lowering.element_expressions import Node
+from core_compiler.lowering.planning import Phase, Plan, Store
+from core_compiler.lowering.reduction_nests import HeavyLoops
+from core_compiler.ops.affine import Axis, Clamped, Data, Lin, Quotient
+
+U64 = dtype("ui64")
+
+
+class Emitter(HeavyLoops):
+    """Writes the kernel of a plan; ``family`` is the family of schedules it goes to."""
+
+    def __init__(self, plan: Plan, name: str, family: str):
+        self.plan, self.family = plan, family
+        self.kb = KernelBuilder(name)
+        self.block = plan.block
+        self.arguments: dict[Value, tuple[str, int]] = {}
+        self.scopes: list[dict] = [{}]
+        self.axes: dict[Axis, Value] = {}
+        self.sizes: dict[Value, int] = {}
+        self.extents: dict = {}
+        self.buffers: dict[tuple, Value] = {}
+        self.kept: dict[Value, tuple[Value, Axis]] = {}
+        self.counts: dict[str, int] = {}
+        self.names = self._axis_names()
+
+    def write(self) -> tuple:
+        """The function, and for each of its arguments what a launch passes."""
+        with self.loops(self.plan.rows, "parallel"):
+            for phase in self.plan.phases:
+                self.phase(phase)
+            for store in self.plan.row_stores:
+                self.store(store)
+        function = self.kb.function(family=self.family)
+        arguments = tuple(
+            self.arguments[v] if v in self.arguments else ("size", self.sizes[v])
+            for v in function.arguments
+        )
+        return function, arguments
+
+    def _axis_names(self) -> dict[Axis, str]:
+        """Loop names: ``b m n`` where a product's operands tell, else ``i0 i1``, ``j0 j1``."""
+        names: dict[Axis, str] = {}
+        for node in self.plan.heavies:
+            if node.heavy.form != "contraction":
+                continue
+            a, b = (t.axes for t in node.heavy.terms)
+            groups: dict[str, list[Axis]] = {"b": [], "m": [], "n": []}
+            for axis in self.plan.rows:
+                groups["n" if axis not in a else "m" if axis not in b else "b"].append(axis)
+            for letter, axes in groups.items():
+                for number, axis in enumerate(axes):
+                    names[axis] = letter if len(axes) == 1 else f"{letter}{number}"
+        for letter, loops in (("i", self.plan.rows), ("j", self.plan.inner)):
+            for number, axis in enumerate(loops):
+                names.setdefault(axis, f"{letter}{number}")
+        return names
+
+    # -- index arguments -------------------------------------------------------------------------
+
+    def argument(self, letter: str, number: int) -> Value:
+        """A fresh index argument, called ``letter`` and a number, worth ``number`` at launch."""
+        place = self.counts[letter] = self.counts.get(letter, -1) + 1
+        value = self.kb.size(f"{letter}{place}")
+        self.sizes[value] = number
+        return value
+
+    def unique(self, name: str) -> str:
+        """``name``, then ``name1``, ``name2``...: a kernel's loops and buffers are told by name."""
+        place = self.counts[name] = self.counts.get(name, -1) + 1
+        return f"{name}{place}" if place else name
+
+    def extent(self, axis: Axis) -> Value:
+        """The number of iterations of ``axis``; the sweeps of a row program share one."""
+        inside = axis.reduced or axis in self.plan.inner
+        key = ("inside", axis.size) if inside and self.family == "rows" else axis
+        if key not in self.extents:
+            self.extents[key] = self.argument("n", axis.size)
+        return self.extents[key]
+
+    def number(self, value: int, role) -> Value:
+        """An integer of the model in index arithmetic: -1, 0, 1 as such, others at launch."""
+        if value in (-1, 0, 1):
+            return self.kb.index(value)
+        if (role, value) not in self.extents:
+            self.extents[role, value] = self.argument("c", value)
+        return self.extents[role, value]
+
+    # -- loops and scopes ------------------------------------------------------------------------
+
+    @contextmanager
+    def loops(self, axes: Sequence[Axis], kind: str):
+        """Nested loops over ``axes``, outermost first, with a scope for shared values each."""
+        if not axes:
+            yield
+            return
+        axis = axes[0]
+        with self.kb.loop(self.names[axis], 0, self.extent(axis), loop=kind) as iv:  # noqa: SIM117
+            with self.bound({axis: iv}), self.loops(axes[1:], kind):
+                yield
+
+    @contextmanager
+    def bound(self, axes: dict[Axis, Value]):
+        """A scope in which ``axes`` have these index values."""
+        self.axes.update(axes)
+        self.scopes.append({})
+        yield
+        self.scopes.pop()
+        for axis in axes:
+            del self.axes[axis]
+
+    def _find(self, key):
+        for scope in reversed(self.scopes):
+            if key in scope:
+                return scope[key]
+        return None
+
+    def hoist(self, nodes: Sequence[Node]) -> None:
+        """Emit now, in this scope, the parts of ``nodes`` that no inner loop changes."""
+        open_ = set(self.axes)
+
+        def visit(node: Node) -> None:
+            if self._find(node) is not None:
+                return
+            if node.axes <= open_ and node.kind != "number":
+                self.emit(node)
+            elif node.heavy is None:
+                for child in node.inputs:
+                    visit(child)
+
+        for node in nodes:
+            visit(node)
+
+    # -- phases ----------------------------------------------------------------------------------
+
+    def phase(self, phase: Phase) -> None:
+        self.reuse = phase.reuse
+        if phase.heavy is not None:
+            self.kept_now = phase
+            self.hoist(phase.roots)
+            self.scopes[-1][phase.heavy] = self.heavy(phase.heavy)
+            return
+        self.kept_now = phase
+        self.hoist(phase.roots)
+        with self.loops(self.plan.inner, "parallel"):
+            for store in phase.stores:
+                self.store(store)
+
+    def store(self, store: Store) -> None:
+        value = self.emit(store.node)
+        target, indices = self.buffer(store.value, store.address, ("result", store.output))
+        self.kb.store(value, target, *indices)
+
+    def keep(self, phase: Phase) -> None:
+        """In the innermost loop of a phase: store what later phases read, and its outputs."""
+        for value, node in phase.keep.items():
+            scratch, axis = self.kept[value]
+            self.kb.store(self.emit(node), scratch, self.axes[axis])
+        for store in phase.stores:
+            self.store(store)
+
+    def _allocate(self, phase: Phase) -> None:
+        rows = set(self.plan.rows)
+        for value, node in phase.keep.items():
+            (axis,) = (a for a in node.axes if a not in rows)
+            extent = self.extent(axis)
+            memory = self.kb.alloc((extent.name,), node.dtype, extent, name=self.unique("row"))
+            self.kept[value] = (memory, axis)
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def emit(self, node: Node) -> Value:
+        found = self._find(node)
+        if found is None:
+            found = self._emit(node)
+            self.scopes[-1][node] = found
+        return found
+
+    def _emit(self, node: Node) -> Value:
+        kb = self.kb
+        self._speak_for(node)
+        if node in getattr(self, "reuse", ()):
+            scratch, _ = self.kept[self.reuse[node]]
+            (axis,) = (a for a in node.axes if a not in self.plan.rows)
+            return kb.load(scratch, self.axes[axis])
+        if node.kind == "load":
+            source, indices = self.buffer(node.value, node.address)
+            return kb.load(source, *indices)
+        if node.kind == "number":
+            return self.constant(node.number, node.dtype)
+        if node.kind == "position":
+            return self.position(node)
+        if node.kind == "choose":
+            return self.choose(node)
+        if node.kind == "heavy":
+            return self.heavy(node)
+        return self.compute(node)
+
+    def _speak_for(self, node: Node) -> None:
+        """What is written now comes from the node's op (again: its operands had theirs)."""
+        self.kb.origin = node.op.origin if node.op is not None else self.kb.origin
+
+    def constant(self, number, kind: DType) -> Value:
+        if scalars.is_narrow(kind):
+            return self.kb.cast(self.kb.number(float(number), "f32"), kind)
+        return self.kb.number(number.item() if hasattr(number, "item") else number, kind)
+
+    def position(self, node: Node) -> Value:
+        made = self.kb.cast(self.index(node.address), "i64")
+        return self.kb.cast(made, node.dtype)
+
+    def choose(self, node: Node) -> Value:
+        inside, outside = (self.emit(n) for n in node.inputs)
+        self._speak_for(node)
+        return self.kb.select(self.condition(node.conditions), inside, outside)
+
+    def condition(self, conditions) -> Value:
+        """One i1 of conditions ``low <= expression < high``, without bounds that always hold."""
+        kb, made = self.kb, None
+        for number, (expression, low, high) in enumerate(conditions):
+            a, b = expression.range
+            value = self.index(expression)
+            tests = []
+            if a < low:
+                tests.append(kb.ge(value, self.number(low, ("low", number))))
+            if b >= high:
+                tests.append(kb.lt(value, self.number(high, ("high", number))))
+            for test in tests:
+                made = test if made is None else kb.and_(made, test)
+        return kb.number(True, "i1") if made is None else made
+
+    def compute(self, node: Node) -> Value:
+        kb, name = self.kb, node.function
+        operands = [self.emit(n) for n in node.inputs]
+        self._speak_for(node)
+        if name == "cast":
+            saturate = True if node.op is None else node.op.get("saturate", True)
+            return self.cast(operands[0], node.dtype, saturate)
+        if name == "bitcast":
+            return kb.op("bitcast", operands[0], dtype=node.dtype)
+        if name == "select":
+            return kb.select(*operands)
+        source = node.inputs[0].dtype
+        if scalars.is_narrow(source):
+            operands = [kb.cast(v, "f32") for v in operands]
+        if name == "pow" and source.is_integer:
+            name = "ipow"
+        made = kb.op(name, *operands)
+        return kb.cast(made, node.dtype) if made.type is not node.dtype else made
+
+    def cast(self, value: Value, to: DType, saturate: bool = True) -> Value:
+        if value.type is to:
+            return value
+        small = to.is_float and to.bits <= 8
+        return self.kb.op("cast", value, dtype=to, **({"saturate": saturate} if small else {}))
+
+    # -- indices and buffers ---------------------------------------------------------------------
+
+    def index(self, e: Lin) -> Value:
+        """An index expression as a value."""
+        key = ("index", e.key)
+        found = self._find(key)
+        if found is None:
+            kb, found = self.kb, None
+            for number, (atom, c) in enumerate(e.terms):
+                part = self.atom(atom)
+                if c == -1:
+                    found = kb.sub(0 if found is None else found, part)
+                    continue
+                if c != 1:
+                    part = kb.mul(part, self.number(c, ("coefficient", number)))
+                found = part if found is None else kb.add(found, part)
+            rest = self.number(abs(e.constant), "offset")
+            if found is None:
+                found = rest if e.constant >= 0 else kb.sub(0, rest)
+            elif e.constant:
+                found = kb.add(found, rest) if e.constant > 0 else kb.sub(found, rest)
+            self.scopes[-1][key] = found
+        return found
+
+    def atom(self, atom) -> Value:
+        kb = self.kb
+        if isinstance(atom, Axis):
+            return self.axes[atom]
+        if isinstance(atom, Clamped):
+            low, high = self.number(atom.low, "low"), self.number(atom.high, "high")
+            return kb.min(kb.max(self.index(atom.of), low), high)
+        if isinstance(atom, Data):
+            value = self.plan.puller.data_values[atom.value]
+            node = self.plan.puller.pull(value, atom.index)
+            low, high = self.number(atom.low, "low"), self.number(atom.high, "high")
+            raw = self.emit(node)
+            if raw.type is U64:  # as an index it would wrap
+                raw = kb.min(raw, kb.cast(high, U64))
+            return kb.min(kb.max(kb.cast(raw, INDEX), low), high)
+        name = "floordiv" if isinstance(atom, Quotient) else "mod"
+        return kb.op(name, self.index(atom.of), self.number(atom.by, "divisor"))
+
+    def buffer(self, value: Value, address: Lin, argument=None) -> tuple[Value, list[Value]]:
+        """The buffer argument that reads ``value`` along ``address``, and the indices into it.
+
+        Its dimensions are the terms of the address, the largest stride first.
+        """
+        terms = sorted(address.terms, key=lambda t: (-abs(t[1]), t[0].key))
+        offset, dims = address.constant, []
+        for atom, c in terms:
+            low, high = atom.range
+            index = self.atom(atom)
+            if low < 0:
+                offset += c * low
+                index = self.kb.sub(index, self.number(low, "low"))
+            size = atom.size if isinstance(atom, Axis) else high - low + 1
+            dims.append((atom, c, size, index))
+        pattern = tuple((self._shape_key(a, n), c) for a, c, n, _ in dims)
+        key = (value, argument, pattern, offset)
+        if key not in self.buffers:
+            self.buffers[key] = self._declare(value, dims, offset, argument)
+        return self.buffers[key], [index for *_, index in dims]
+
+    def _shape_key(self, atom, size: int):
+        """Axes of one size in one role share a view: a row's sweeps read one buffer argument."""
+        if isinstance(atom, Axis):
+            return ("axis", atom.number if atom in self.plan.rows else -1, size)
+        return ("opaque", size)
+
+    def _declare(self, value: Value, dims, offset: int, argument) -> Value:
+        shape, strides = [], []
+        number = sum(1 for v in self.arguments if v in self.kb.arguments)
+        for atom, c, size, _ in dims:
+            if isinstance(atom, Axis):
+                shape.append(self.extent(atom).name)
+            else:
+                shape.append(self.argument("e", size).name)
+            strides.append(c if c in (0, 1) else self.argument("s", c).name)
+        start = 0 if offset == 0 else self.argument("o", offset).name
+        letter = "y" if argument is not None else "x"
+        made = self.kb.buffer(f"{letter}{number}", shape, value.type.dtype, strides, start)
+        if argument is None:
+            argument = ("operand", self.block.arguments.index(value))
+        self.arguments[made] = argument
+        return made

@@ -1,0 +1,190 @@
+"""From a group of tensor ops to an unscheduled kernel: plain loops that spell out the meaning.
+
+``lower_group(op)`` lowers a ``core.group`` (or one op) to a kernel that is generic in sizes;
+``can_join`` answers the fusion passes whether ops fit one kernel.  The order of accumulation in the
+loops written here *is* the contract's (numerics): chunks of 256 for products and sequences, 32
+lanes and chunks of 4096 for the last axis, windows row-major.  Schedules may not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from core_compiler.ir import Block, Function, Op, Value
+from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.lowering.element_expressions import CannotLower
+from core_compiler.lowering.emission import Emitter
+from core_compiler.lowering.planning import Plan, make_plan
+from core_compiler.ops.lowering_hooks import (
+    Constant,
+    Contraction,
+    Convolution,
+    Custom,
+    Elementwise,
+    Hook,
+    IndexMap,
+    Read,
+    Reduction,
+    Scan,
+    Window,
+)
+from core_compiler.support.errors import InternalError
+
+__all__ = [
+    "CannotLower", "Constant", "Contraction", "Convolution", "Custom", "Elementwise", "Hook",
+    "IndexMap", "Lowered", "Read", "Reduction", "Refusal", "Scan", "Window", "can_join",
+    "lower_group", "use_declarations",
+]  # fmt: skip
+
+GROUP = "core.group"
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """An unscheduled kernel and what to launch it with.
+
+    ``arguments``: for each kernel argument ``("operand", number)`` or ``("result", number)`` of the
+    lowered op (buffers), or ``("size", value)`` (index arguments).
+    ``over``: pairs of a result and the operand that its memory has to hold beforehand: the kernel
+    writes a part of it.
+    """
+
+    function: Function
+    arguments: tuple[tuple[str, int], ...]
+    over: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(n for kind, n in self.arguments if kind == "size")
+
+    @property
+    def buffers(self) -> tuple[tuple[str, int], ...]:
+        return tuple(a for a in self.arguments if a[0] != "size")
+
+
+# -- declarations ----------------------------------------------------------------------------------
+
+_declarations: list[tuple[Callable, Callable]] = []
+
+
+def use_declarations(definition: Callable, decomposed: Callable) -> None:
+    """Called once by ``core_compiler.ops``, which lies above this package: ``definition(op)`` has
+    ``lower``, ``decompose`` and ``fill``; ``decomposed(op)`` is a composite's block."""
+    _declarations[:] = [(definition, decomposed)]
+
+
+def _lookup(op: Op) -> Hook | None:
+    if not _declarations:
+        raise InternalError("import core_compiler.ops before lowering")
+    return _declarations[0][0](op).lower
+
+
+def expanded(block: Block) -> Block:
+    """The block with attributes filled in and composites that have no hook decomposed."""
+    ops: list[Op] = []
+    renamed: dict[Value, Value] = {}
+
+    def put(op: Op) -> None:
+        op = op.substitute(renamed)
+        declared = _declarations[0][0](op)
+        if declared.lower is not None or declared.decompose is None:
+            ops.append(op.with_(attributes=_plain(declared.fill(op.attributes))))
+            return
+        inner = _declarations[0][1](op)
+        renamed.update(zip(inner.arguments, op.operands, strict=True))
+        for part in inner.ops:
+            put(part if part.origin is not None else part.with_(origin=op.origin))
+        for old, new in zip(op.results, inner.outputs, strict=True):
+            renamed[old] = renamed.get(new, new)
+
+    if not _declarations:
+        raise InternalError("import core_compiler.ops before lowering")
+    for op in block.ops:
+        put(op)
+    return Block(block.arguments, tuple(ops), tuple(renamed.get(v, v) for v in block.outputs))
+
+
+def _plain(attributes: dict) -> dict:
+    return {k: v for k, v in attributes.items() if v is not None}
+
+
+def block_of(op: Op) -> Block:
+    """The block of a group; a single op becomes a block of its own, over fresh arguments."""
+    if op.kind == GROUP:
+        return op.regions[0]
+    arguments = tuple(Value(v.type, v.name) for v in op.operands)
+    results = tuple(Value(v.type, v.name) for v in op.results)
+    return Block(arguments, (op.with_(operands=arguments, results=results),), results)
+
+
+#: How many ops a kernel grows to.  Sample models reach 21; what a chain of hundreds saves in bytes
+#: moved, it loses in seconds of compiling (60 gelus in one kernel: 39 s).
+MOST_OPS = 96
+
+
+def can_join(
+    first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()
+) -> Refusal | None:
+    """None if the ops of both units fit one kernel, else a :class:`Refusal`.
+
+    ``first`` feeds ``second`` (both in program order, spelled over the values outside them);
+    ``outputs`` are results of either that others read too (those that neither reads are outputs
+    anyway).
+    """
+    ops = [*first, *second]
+    used = {v for op in ops for v in op.uses()}
+    made = {v: None for op in ops for v in op.results}
+    inputs = dict.fromkeys(v for op in ops for v in op.uses() if v not in made)
+    results = dict.fromkeys([*outputs, *(v for v in made if v not in used)])
+    block = Block(tuple(inputs), tuple(ops), tuple(results))
+    try:
+        block = expanded(block)
+        for op in block.ops:
+            if isinstance(_lookup(op), Custom | Scan):
+                return refuse("not alone", "{0} is a kernel of its own", op)
+        if len(block.ops) > MOST_OPS:
+            text = "one kernel would hold {1} ops of the lowest level, and {2} are the most"
+            return refuse("size", text, second[0], len(block.ops), MOST_OPS)
+        make_plan(block, _lookup)
+    except CannotLower as error:
+        return error.refusal
+    return None
+
+
+def lower_group(op: Op, name: str | None = None) -> Lowered:
+    """The unscheduled kernel of a group or of one op; :class:`CannotLower` says why there is none.
+
+    The same access pattern, dtypes and scalar ops give an equal function, whatever the sizes.
+    """
+    block = expanded(block_of(op))
+    if len(block.ops) >= 1 and isinstance(_lookup(block.ops[-1]), Custom | Scan):
+        from core_compiler.lowering import custom
+
+        return custom.lower(block, name or kernel_name(block))
+    plan = make_plan(block, _lookup)
+    function, arguments = Emitter(plan, name or kernel_name(block), family(plan)).write()
+    over = tuple(
+        (block.outputs.index(v), block.arguments.index(part.operands[0]))
+        for v, part in plan.parts.items()
+    )
+    return Lowered(function, arguments, over)
+
+
+def kernel_name(block: Block) -> str:
+    """``add_relu``: the ops that compute, at most four, each once."""
+    names = [op.kind.split(".")[-1] for op in block.ops]
+    moving = ("constant", "broadcast", "reshape", "transpose", "iota")
+    names = list(dict.fromkeys(n for n in names if n not in moving)) or names[-1:]
+    return "_".join(names if len(names) <= 4 else [*names[:3], names[-1]])
+
+
+def family(plan: Plan) -> str:
+    """Which family of schedules the kernel belongs to."""
+    forms = {h.heavy.form for h in plan.heavies}
+    if not forms:
+        return "elementwise"
+    for form in ("contraction", "convolution", "window"):
+        if form in forms:
+            return form
+    return "rows"

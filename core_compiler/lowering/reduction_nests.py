@@ -1,0 +1,289 @@
+"""The loops of reductions, products, convolutions and windows: the contract's order is here.
+
+Chunks of 256 for products and sequences, 32 lanes and chunks of 4096 for the last axis, channel
+blocks of 32 for convolutions, windows row-major.  Schedules may not change any of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from core_compiler.ir import DType, Value
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.lowering.element_expressions import CHUNK, LANE_CHUNK, Node
+from core_compiler.lowering.planning import Phase, Plan
+from core_compiler.ops.affine import Axis
+
+LANES = 32
+
+
+class Writing(Protocol):
+    """What the loops are written with: :class:`emission.Emitter` has it."""
+
+    kb: KernelBuilder
+    plan: Plan
+
+    def argument(self, letter: str, number: int) -> Value: ...
+    def unique(self, name: str) -> str: ...
+    def extent(self, axis: Axis) -> Value: ...
+    def number(self, value: int, role: Any) -> Value: ...
+    def bound(self, axes: dict[Axis, Value]) -> AbstractContextManager[None]: ...
+    def keep(self, phase: Phase) -> None: ...
+    def emit(self, node: Node) -> Value: ...
+    def condition(self, conditions: Any) -> Value: ...
+    def _allocate(self, phase: Phase) -> None: ...
+
+
+class HeavyLoops(Writing):
+    """The part of :class:`emission.Emitter` that writes heavy nodes."""
+
+    def heavy(self, node: Node) -> Value:
+        self.kb.origin = node.op.origin if node.op is not None else self.kb.origin
+        return getattr(self, f"_{node.heavy.form}")(node)
+
+    def element(self, node: Node, k: Value, term: int = 0) -> Value:
+        """The heavy node's term at ``k`` (in a scope of its own, which the caller opened)."""
+        return self.emit(node.heavy.terms[term])
+
+    def _phase_of(self, node: Node) -> Phase:
+        for phase in self.plan.phases:
+            if phase.heavy is node:
+                return phase
+        return Phase(node)
+
+    def _lanes(self, node: Node) -> Value:
+        heavy, axis = node.heavy, node.heavy.axes[0]
+        phase = self._phase_of(node)
+        self._allocate(phase)
+
+        def body(k: Value) -> Value:
+            with self.bound({axis: k}):
+                made = self.emit(heavy.terms[0])
+                self.keep(phase)
+                return made
+
+        return self._lane_levels(heavy, axis.size, self.extent(axis), body)
+
+    def _lane_levels(self, heavy, size: int, count: Value, element) -> Value:
+        """Sum of ``element`` over [0, count): 32 lanes up to 4096 terms, else chunks of 4096 whose
+        sums are added by the same rule.  ``size`` is ``count`` here and now: it decides how many
+        levels the kernel has."""
+        kb = self.kb
+        if size <= LANE_CHUNK:
+            return self._lane_sum(heavy, kb.index(0), count, element)
+        size = -(-size // LANE_CHUNK)
+        chunks = self.argument("chunks", size)
+        sums = kb.alloc((chunks.name,), heavy.dtype, chunks, name=self.unique("sums"))
+        with kb.loop(self.unique("chunk"), 0, chunks) as c:
+            start = kb.mul(c, LANE_CHUNK)
+            end = kb.min(kb.add(start, LANE_CHUNK), count)
+            kb.store(self._lane_sum(heavy, start, end, element), sums, c)
+        return self._lane_levels(heavy, size, chunks, lambda k: kb.load(sums, k))
+
+    def _lane_sum(self, heavy, lower, upper, element) -> Value:
+        kb, op = self.kb, COMBINE[heavy.kind]
+        lanes = kb.alloc((LANES,), heavy.dtype, space="register", name=self.unique("lanes"))
+        with kb.loop(self.unique("start"), 0, LANES, loop="vector") as lane:
+            kb.store(identity(kb, heavy.kind, heavy.dtype), lanes, lane)
+        with kb.loop(self.unique("k"), lower, upper, LANES) as k:
+            width = kb.min(kb.sub(upper, k), LANES)
+            with kb.loop(self.unique("lane"), 0, width, loop="vector") as lane:
+                term = element(kb.add(k, lane))
+                kb.store(kb.op(op, kb.load(lanes, lane), term), lanes, lane)
+        for half in (16, 8, 4, 2, 1):
+            with kb.loop(self.unique("tree"), 0, half, loop="vector") as lane:
+                pair = kb.load(lanes, lane), kb.load(lanes, kb.add(lane, half))
+                kb.store(kb.op(op, *pair), lanes, lane)
+        return kb.load(lanes, 0)
+
+    def _sequence(self, node: Node) -> Value:
+        kb, heavy, (axis,) = self.kb, node.heavy, node.heavy.axes
+        phase, op = self._phase_of(node), COMBINE[node.heavy.kind]
+        self._allocate(phase)
+        start, size = identity(kb, heavy.kind, heavy.dtype), self.extent(axis)
+        with kb.loop(self.unique("chunk"), 0, size, CHUNK, init=[start]) as (chunk, total):
+            end = kb.min(kb.add(chunk, CHUNK), size)
+            with (
+                kb.loop(self.unique("k"), chunk, end, init=[start]) as (k, acc),
+                self.bound({axis: k}),
+            ):
+                kb.carry(kb.op(op, acc, self.emit(heavy.terms[0])))
+                self.keep(phase)
+            kb.carry(kb.op(op, total, kb.results[0]))
+        return kb.results[0]
+
+    def _arg(self, node: Node) -> Value:
+        kb, heavy, (axis,) = self.kb, node.heavy, node.heavy.axes
+        term = heavy.terms[0]
+        kind = "max" if heavy.kind == "argmax" else "min"
+        init = [identity(kb, kind, term.dtype), kb.number(0, heavy.dtype)]
+        with kb.loop(self.unique("k"), 0, self.extent(axis), init=init) as (k, best, place):  # noqa: SIM117
+            with self.bound({axis: k}):
+                x = self.emit(term)
+                here = kb.cast(kb.cast(k, "i64"), heavy.dtype)
+                # Of equals, zeros of both signs among them, the first; the first NaN before all.
+                better = kb.op("gt" if kind == "max" else "lt", x, best)
+                if term.dtype.is_float:
+                    better = kb.or_(better, kb.and_(kb.ne(x, x), kb.eq(best, best)))
+                kb.carry(kb.select(better, x, best), kb.select(better, here, place))
+        return kb.results[1]
+
+    def _contraction(self, node: Node) -> Value:
+        (axis,) = node.heavy.axes
+        return self._chunks_along(node, axis)
+
+    def _chunks_along(self, node: Node, axis) -> Value:
+        """A sum along one axis in chunks of 256."""
+        kb, heavy = self.kb, node.heavy
+        zero, size = kb.number(0, heavy.dtype), self.extent(axis)
+        with kb.loop(self.unique("chunk"), 0, size, CHUNK, init=[zero]) as (chunk, total):
+            end = kb.min(kb.add(chunk, CHUNK), size)
+            with (
+                kb.loop(self.unique("k"), chunk, end, init=[zero]) as (k, acc),
+                self.bound({axis: k}),
+            ):
+                a, b = (self.emit(t) for t in heavy.terms)
+                kb.carry(multiply_add(kb, a, b, acc))
+            kb.carry(add_chunk(kb, chunk, total, kb.results[0]))
+        return kb.results[0]
+
+    def _convolution(self, node: Node) -> Value:
+        """Channel blocks of 32, then taps row-major, then the channel in its block; a chunk is
+        ``blocks`` channel blocks."""
+        kb, heavy = self.kb, node.heavy
+        channel, taps = heavy.axes[0], heavy.axes[1:]
+        one = all(tap.size == 1 for tap in taps) and heavy.facts["blocks"] == 8
+        if one and not heavy.conditions:
+            # One tap: 8 blocks of 32 channels in order are a product's chunk of 256.
+            with self.bound({tap: kb.index(0) for tap in taps}):
+                return self._chunks_along(node, channel)
+        zero, size = kb.number(0, heavy.dtype), self.extent(channel)
+        step = self.number(32 * heavy.facts["blocks"], "chunk")
+        with kb.loop(self.unique("chunk"), 0, size, step, init=[zero]) as (chunk, total):
+            end = kb.min(kb.add(chunk, step), size)
+            with kb.loop(self.unique("block"), chunk, end, 32, init=[zero]) as (block, acc):
+                stop = kb.min(kb.add(block, 32), size)
+                kb.carry(self._taps(node, taps, block, stop, acc))
+            kb.carry(add_chunk(kb, chunk, total, kb.results[0]))
+        return kb.results[0]
+
+    def _taps(self, node: Node, taps, block, stop, acc) -> Value:
+        kb, heavy = self.kb, node.heavy
+        if taps:
+            with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=[acc]) as (tap, inner):  # noqa: SIM117
+                with self.bound({taps[0]: tap}):
+                    kb.carry(self._taps(node, taps[1:], block, stop, inner))
+            return kb.results[0]
+        hit = self.condition(heavy.conditions) if heavy.conditions else None
+        with (
+            kb.loop(self.unique("c"), block, stop, init=[acc]) as (c, inner),
+            self.bound({heavy.axes[0]: c}),
+        ):
+            a, b = (self.emit(t) for t in heavy.terms)
+            made = multiply_add(kb, a, b, inner)
+            kb.carry(made if hit is None else kb.select(hit, made, inner))
+        return kb.results[0]
+
+    def _window(self, node: Node) -> Value:
+        """Positions row-major; what each does to what is carried along is the kind's."""
+        kb, heavy = self.kb, node.heavy
+        zero = kb.number(0, heavy.dtype)
+        if heavy.kind == "positions":
+            init = [identity(kb, "max", heavy.terms[0].dtype), kb.number(-1, heavy.dtype)]
+            return self._positions(node, heavy.axes, init, self._place_of_largest)[1]
+        if heavy.kind != "gradient":
+            start = identity(kb, "max" if heavy.kind == "max" else "sum", heavy.dtype)
+            return self._positions(node, heavy.axes, [start], self._combined)[0]
+        if not heavy.facts["chunked"]:
+            return self._positions(node, heavy.axes, [zero], self._contribution)[0]
+        none = kb.number(0, "i64")
+        acc, total, seen = self._positions(node, heavy.axes, [zero, zero, none], self._in_chunks)
+        return kb.select(kb.le(seen, kb.number(CHUNK, "i64")), acc, kb.add(total, acc))
+
+    def _positions(self, node: Node, taps, carried: list[Value], body) -> list[Value]:
+        """The loops over ``taps``; ``body(node, carried)`` gives the next carried values."""
+        kb = self.kb
+        if not taps:
+            return body(node, carried)
+        with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=carried) as (tap, *inner):  # noqa: SIM117
+            with self.bound({taps[0]: tap}):
+                kb.carry(*self._positions(node, taps[1:], inner, body))
+        return list(kb.results)
+
+    def _where(self, node: Node, hit: Value | None, new: list[Value], old: list[Value]):
+        """The new carried values where the position counts."""
+        if node.heavy.conditions:
+            inside = self.condition(node.heavy.conditions)
+            hit = inside if hit is None else self.kb.and_(inside, hit)
+        if hit is None:
+            return new
+        return [self.kb.select(hit, a, b) for a, b in zip(new, old, strict=True)]
+
+    def _combined(self, node: Node, carried: list[Value]) -> list[Value]:
+        made = self.kb.op(node.heavy.kind, carried[0], self.emit(node.heavy.terms[0]))
+        return self._where(node, None, [made], carried)
+
+    def _place_of_largest(self, node: Node, carried: list[Value]) -> list[Value]:
+        """The first position counts whatever its value, and so does a NaN (the last one stays)."""
+        kb, (best, place) = self.kb, carried
+        x, here = (self.emit(t) for t in node.heavy.terms)
+        better = kb.or_(kb.gt(x, best), kb.lt(place, kb.number(0, place.type)))
+        if x.type.is_float:
+            better = kb.or_(better, kb.ne(x, x))
+        return self._where(node, better, [x, here], carried)
+
+    def _contribution(self, node: Node, carried: list[Value]) -> list[Value]:
+        """One more term from +0; ``terms``: the element, and whether it belongs here."""
+        value, *belongs = (self.emit(t) for t in node.heavy.terms)
+        made = self.kb.add(carried[0], value)
+        return self._where(node, belongs[0] if belongs else None, [made], carried)
+
+    def _in_chunks(self, node: Node, carried: list[Value]) -> list[Value]:
+        """The same; 256 terms end a chunk, whose sum joins the total."""
+        kb, (acc, total, seen) = self.kb, carried
+        value, *belongs = (self.emit(t) for t in node.heavy.terms)
+        none, chunk = kb.number(0, "i64"), kb.number(CHUNK, "i64")
+        full = kb.and_(kb.gt(seen, none), kb.eq(kb.rem(seen, chunk), none))
+        joined = kb.select(kb.eq(seen, chunk), acc, kb.add(total, acc))
+        begun = kb.select(full, kb.number(0, node.heavy.dtype), acc)
+        new = [
+            kb.add(begun, value), kb.select(full, joined, total),
+            kb.add(seen, kb.number(1, "i64")),
+        ]  # fmt: skip
+        return self._where(node, belongs[0] if belongs else None, new, carried)
+
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}
+
+
+def identity(kb: KernelBuilder, kind: str, t: DType) -> Value:
+    """What a reduction of no terms gives."""
+    if kind in ("sum", "or"):
+        return kb.number(0, t)
+    if kind == "prod":
+        return kb.number(1, t)
+    if kind == "and":
+        return kb.number(t.kind == "bool" or (-1 if t.kind == "int" else 2**t.bits - 1), t)
+    if t.is_float:
+        return kb.number(float("-inf") if kind == "max" else float("inf"), t)
+    if t.kind == "bool":
+        return kb.number(kind == "min", t)
+    low, high = (
+        (-(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1) if t.kind == "int" else (0, 2**t.bits - 1)
+    )
+    return kb.number(low if kind == "max" else high, t)
+
+
+def multiply_add(kb: KernelBuilder, a: Value, b: Value, acc: Value) -> Value:
+    """One term of a product: fma on floats, multiply and add (wrapping) on integers."""
+    if a.type.is_float:
+        return kb.fma(a, b, acc)
+    return kb.add(kb.mul(a, b), acc)
+
+
+def add_chunk(kb: KernelBuilder, chunk: Value, total: Value, part: Value) -> Value:
+    """``total`` with the next chunk's sum: chunk 0's sum is taken as it is (it may be -0)."""
+    if not part.type.is_float:
+        return kb.add(total, part)
+    return kb.select(kb.eq(chunk, 0), part, kb.add(total, part))

@@ -1,0 +1,19 @@
+"""Versions of the numerics contract: bits of two versions are not compared (docs/numerics.md lists
+what each version changed)."""
+
+from __future__ import annotations
+
+from core_compiler.numerics import CONTRACT_VERSION
+from core_compiler.support.errors import UserError
+
+
+def need_current(version: object, what: str, where: str, use: str = "read") -> None:
+    """UserError where ``what`` was made under another version of the contract than this release
+    has; ``use`` is what the release that made it can still do with it."""
+    if version == CONTRACT_VERSION:
+        return
+    raise UserError(
+        f"{what} made under version {version} of the numerics contract; this release has version "
+        f"{CONTRACT_VERSION}, whose bits differ", where,
+        f"{use} with the release that made it, or train again with this one",
+    )  # fmt: skip

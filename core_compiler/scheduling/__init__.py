@@ -1,0 +1,1 @@
+"""Schedules of kernels, and the loop transformations that they are made of."""

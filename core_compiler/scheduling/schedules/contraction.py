@@ -1,0 +1,276 @@
+"""Products on a CPU: a register-tiled micro-kernel over packed operands.
+
+The blocking is that of BLIS (Van Zee, van de Geijn: "BLIS: A Framework for Rapidly Instantiating
+BLAS Functionality", 2015), except that rows of A are packed as rows (``[row][k]``, a plain copy
+with vector loads whatever the source) and not as columns: elements of A are broadcast from
+memory, at offsets known at compile time because a packed row has a fixed length.
+
+The same steps serve convolutions, whose rows are copied through the taps (implicit im2col).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from core_compiler.ir import Function
+from core_compiler.kernel_ir.ops import access
+from core_compiler.scheduling.schedules.product import (
+    Product,
+    ProductPlan,
+    canonical,
+    extent,
+    extents,
+    pack_plan,
+    read_product,
+    settle,
+)  # fmt: skip
+from core_compiler.scheduling.schedules.steps import Scheduled
+from core_compiler.scheduling.transforms import (
+    carry_division,
+    collapse,
+    dispatch,
+    fission,
+    has_loop,
+    hoist,
+    interchange,
+    lift,
+    mark,
+    outline,
+    pack_argument,
+    promote,
+    round_up,
+    share_loads,
+    sink,
+    specialise,
+    split,
+    stage,
+    transpose_copy,
+    unroll,
+    unroll_by,
+    unswitch,
+    vectorise,
+)  # fmt: skip
+from core_compiler.scheduling.transforms.edit import buffer_argument, find_loop
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What is compiled in; none of it changes a bit.
+
+    rows         rows of a register tile
+    vectors      vectors in a row of it
+    width        lanes of a vector
+    row_length   elements a packed row takes: at least the longest chunk (an odd number of cache
+                 lines keeps the rows of a tile in different sets of the first-level cache)
+    unroll       steps of the sum written out in the inner loop (LLVM orders the loads of more than
+                 one so that it runs out of registers: 1.2 to 1.8 times slower)
+    partial      smaller tiles, for the last rows
+    """
+
+    rows: int = 14
+    vectors: int = 2
+    width: int = 16
+    row_length: int = 304
+    unroll: int = 1
+    partial: tuple[int, ...] = (8, 2, 1)
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.width
+
+    def holding(self, terms: int) -> Tiles:
+        """These tiles with packed rows that hold a chunk of ``terms`` terms."""
+        if terms <= self.row_length:
+            return self
+        return replace(self, row_length=16 * (-(-terms // 16) | 1))
+
+    @property
+    def variants(self) -> tuple[int, ...]:
+        return (self.rows, *(r for r in self.partial if r < self.rows))
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}x{self.vectors}x{self.width}"
+
+
+AVX512 = Tiles()
+AVX2 = Tiles(rows=6, width=8, partial=(4, 2, 1))
+
+#: The register tile's nests: fill with zeros, sum a chunk, add to the total.
+PHASES = ("_init", "", "_add")
+
+
+def schedule(
+    kernel: Function, tiles: Tiles = AVX512, packed: bool = True,
+    launches: Sequence[Sequence[int]] = (),
+) -> Scheduled:  # fmt: skip
+    """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``.
+
+    ``packed``: operand ``b`` is a constant, laid out beforehand by the kernel in ``launch.pack``
+    (new index arguments ``b_panels``, ``b_terms``, ``b_panel``); else its panels are copied for
+    each work item.  New index arguments ``mc`` and ``nc``: rows and columns of a work item, in
+    register tiles.  ``launches``: the size arguments of the launches that will use it.
+    :class:`Refused` where the kernel is no such product.
+    """
+    product = read_product(kernel)
+    last = side_by_side(kernel, product)
+    taps = tuple(r for r in product.rows if r != last)
+    # Runs shorter than a vector (the colours of a picture) are copied one by one; as a batch each
+    # tap would copy all of b again, for those few rows.
+    short = beside = False
+    if last is not None:
+        short = bool(taps) and in_short_runs(kernel, product, last, tiles, launches)
+        beside = not short
+        order = (*taps, last) if short else (last,)
+        batch = product.batch if short else (*product.batch, *taps)
+        product = replace(product, rows=order, batch=batch)
+    packed = packed and product.shared
+    s = canonical(kernel, product)
+    s = tile(s, tiles, not product.rows)
+    terms = product.terms
+    if beside:
+        lanes = -(-tiles.rows // tiles.width) * tiles.width
+        shape = (None, tiles.row_length | 1, lanes)  # panels begin in different cache sets
+        s = s.apply(stage, "a", "c", ("ip", terms, "ii"), "rows", shape,
+                    order=(*terms, "ip", "ii"))  # fmt: skip
+        s = s.apply(vectorise, "ii_rows", tiles.width, lanes)
+    else:
+        rows = ("ip", "ii", terms)
+        s = s.apply(stage, "a", "c", rows, "rows", (None, tiles.rows, tiles.row_length))
+        s = s.apply(round_up, "ii_rows")
+        s = s if short else copy_by_vectors(s, terms, tiles)
+    if packed:
+        s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
+    else:
+        panel = ("jp", terms, "jj")
+        s = s.apply(stage, "b", "c", panel, "cols", (None, tiles.row_length, tiles.columns))
+        if len(terms) == 1 and contiguous_terms(s.function, product):
+            copy = (f"{terms[0]}_cols", "jj_cols", tiles.width, tiles.columns)
+            s = s.apply(transpose_copy, *copy)
+        else:
+            s = s.apply(vectorise, "jj_cols", tiles.width, tiles.columns)
+    s = s.apply(collapse, terms, "k")
+    s = s.apply(fission, ("ii", "jj"), "k", "acc", space="register", suffix="_add")
+    s = s.apply(hoist, "k", ("ii", "jj"))
+    for phase in PHASES:
+        s = s.apply(round_up, f"jj{phase}")
+    s = s.apply(specialise, "ii_out", "jj_out", tiles.columns)
+    s = s.each(vectorise, ("jj_out_full", "jj_out"), tiles.width).apply(lift)
+    term = f"{terms[0]}_rows"
+    copied = term if beside else "ip_rows"
+    s = s.split_off(outline, copied, f"pack_{tiles.name}")
+    if not packed:
+        s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
+    s = s.split_off(outline, "ii_add", "register_tile", first="ii_init", streams=("b", "cols"))
+    s = count_rows(settle(register_tiles(s, tiles)), term if beside or short else "ii_rows")
+    plan = pack_plan(kernel, product, tiles.columns, packed)
+    return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, **plan))
+
+
+def side_by_side(kernel: Function, product: Product) -> str | None:
+    """The one row loop whose elements of ``a`` stand next to each other in memory, which are then
+    copied as the columns of ``b`` are; None where ``a`` has its terms there, or neither."""
+    if len(product.terms) != 1 or not product.rows:
+        return None
+    buffer_ = buffer_argument(kernel, product.a)
+    (load,) = [o for o in kernel.body.walk()
+               if o.kind == "kernel.load" and access(o)[0] is buffer_]  # fmt: skip
+    last = next((v for v, s in zip(access(load)[1], buffer_.type.strides, strict=True) if s == 1),
+                None)  # fmt: skip
+    return next(
+        (r for r in product.rows if find_loop(kernel, r).regions[0].arguments[0] is last), None
+    )
+
+
+def in_short_runs(
+    kernel: Function, product: Product, last: str, tiles: Tiles, launches: Sequence[Sequence[int]]
+) -> bool:
+    """Whether most of the work of the launches is in rows with runs along the loop ``last`` that do
+    not fill a vector.  (One kernel serves layers of three channels and of many.)"""
+    work = [(extent(kernel, [last], n), prod(extents(kernel, product, n))) for n in launches]
+    return 2 * sum(w for run, w in work if run < tiles.width) > sum(w for _, w in work)
+
+
+def copy_by_vectors(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
+    """The copy of a row: long vectors; between taps in runs of a whole channel block, of the three
+    colours of a picture (one by one: that is faster than a masked gather), or of any length."""
+    last = f"{terms[-1]}_rows"
+    if len(terms) == 1:
+        return s.apply(vectorise, last, tiles.width, rest=True)
+    first = f"{terms[1]}_rows"
+    for length, suffix in ((3, "_3"), (32, "_32")):
+        s = s.apply(specialise, first, last, length, suffix)
+    return s.each(vectorise, (f"{last}_32", last), tiles.width)
+
+
+def count_rows(s: Scheduled, copied: str) -> Scheduled:
+    """Rows that were merged of several loops are counted, not divided, in the copy (its loop
+    ``copied``) and after."""
+    s = s.each(carry_division, ("ii_out_full", "ii_out"))
+    (pack,) = (name for name, core in s.cores.items() if has_loop(core, copied))
+    s = s.refine(pack, mark, copied, "sequential")
+    return s.refine(pack, carry_division, copied)
+
+
+def contiguous_terms(function: Function, product: Product) -> bool:
+    """Whether ``b`` is laid out with its terms, and not its columns, next to each other."""
+    return buffer_argument(function, "b").type.strides[product.axis] != 1
+
+
+def tile(s: Scheduled, tiles: Tiles, single_row: bool) -> Scheduled:
+    """Register tiles inside work items; chunks of the sum outside the tiles of an item."""
+    s = s.apply(split, "i", tiles.rows, "ip", "ii").apply(split, "j", tiles.columns, "jp", "jj")
+    if not single_row:
+        s = s.apply(split, "ip", "mc", "ib", "ip")
+    s = s.apply(split, "jp", "nc", "jb", "jp")
+    for outer, inner in (("ii", "jb"), ("ip", "jb"), ("ii", "jp"), ("ip", "jp")):
+        s = s.apply(interchange, outer, inner)
+    s = s.apply(fission, ("jp", "ip", "ii", "jj"), "c", "total")
+    s = s.apply(hoist, "c", ("jp", "ip", "ii", "jj"), "select")
+    return s.apply(sink, "c", ("jp", "ip"))
+
+
+def register_tiles(s: Scheduled, tiles: Tiles) -> Scheduled:
+    """Variants of the outlined register tile for full and for partial tiles."""
+    (core,) = (c for name, c in s.cores.items() if name.startswith("register_tile"))
+    named = []
+    for rows in tiles.variants:
+        variant = _variant(core, tiles, rows)
+        s = s.with_core(variant.function, variant.steps)
+        named.append((rows, variant.function.name))
+    s = s.apply(dispatch, core.name, _row_count(core), tuple(named))
+    return s.without_core(core.name)
+
+
+#: Tiles made before, by the core's name (which ends in the digest of its structure): the products
+#: of a network share them.
+_MADE: dict[tuple[str, Tiles, int], Scheduled] = {}
+
+
+def _variant(core: Function, tiles: Tiles, rows: int) -> Scheduled:
+    """The register tile for exactly ``rows`` rows, written out."""
+    key = core.name, tiles, rows
+    if key in _MADE:
+        return _MADE[key]
+    digest = core.name.rsplit("_", 1)[1]
+    name = f"tile_{rows}x{tiles.vectors}x{tiles.width}_{digest}"
+    variant = Scheduled.of(core.with_(name=name))
+    for phase in PHASES:
+        variant = variant.apply(round_up, f"ii{phase}", rows)
+    variant = variant.apply(unswitch, "ii_add")
+    for phase in (*PHASES, "_add_first"):
+        variant = variant.apply(vectorise, f"jj{phase}", tiles.width)
+        variant = variant.apply(unroll, f"jj{phase}").apply(unroll, f"ii{phase}")
+    variant = variant.apply(promote, "acc").apply(share_loads)
+    if tiles.unroll > 1:
+        variant = variant.apply(unroll_by, "k", tiles.unroll).apply(lift).apply(share_loads)
+    _MADE[key] = variant
+    return variant
+
+
+def _row_count(core: Function) -> int:
+    """Which argument of the outlined tile says how many of its rows are real."""
+    loop = next(o for o in core.body.walk() if o.get("name") == "ii")
+    return core.arguments.index(loop.operands[1])

@@ -1,0 +1,61 @@
+"""Convolutions on a CPU: a product whose rows are pixels and whose terms are channels and taps.
+
+Dense and grouped ones are scheduled as any product (:mod:`contraction`): the copy of a tile's rows
+walks the taps, so no im2col matrix is ever in memory.  A depthwise convolution has no columns to
+share its input among; its channels are the lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from core_compiler.ir import Function
+from core_compiler.scheduling.schedules import contraction
+from core_compiler.scheduling.schedules.contraction import AVX512, Tiles
+from core_compiler.scheduling.schedules.product import (
+    Product,
+    ProductPlan,
+    pack_plan,
+    read_product,
+    reorder,
+    settle,
+)  # fmt: skip
+from core_compiler.scheduling.schedules.steps import Scheduled
+from core_compiler.scheduling.transforms import (
+    lift,
+    pack_argument,
+    rename,
+    rename_buffers,
+    split,
+    vectorise,
+)
+
+
+def schedule(
+    kernel: Function, tiles: Tiles = AVX512, packed: bool = True,
+    launches: Sequence[Sequence[int]] = (),
+) -> Scheduled:  # fmt: skip
+    """Schedule a lowered convolution or product (see :func:`contraction.schedule`); ``packed``: the
+    weights are a constant."""
+    product = read_product(kernel)
+    if product.columns:
+        return contraction.schedule(kernel, tiles, packed, launches)
+    return depthwise(kernel, product, tiles, packed)
+
+
+def depthwise(kernel: Function, product: Product, tiles: Tiles, packed: bool) -> Scheduled:
+    """Lanes are channels: the last loop that both operands vary with."""
+    lanes = product.batch[-1]
+    s = reorder(Scheduled.of(kernel), [*product.batch[:-1], *product.rows, lanes])
+    s = s.apply(rename, **{lanes: "channel"})
+    s = s.apply(split, "channel", tiles.width, "channels", "lane")
+    buffers = {product.a: "a", product.b: "b"}
+    s = s.apply(rename_buffers, **{old: new for old, new in buffers.items() if old != new})
+    product = replace(product, columns=(lanes,), batch=product.batch[:-1])
+    packed = packed and product.axis is not None
+    if packed:
+        s = s.apply(pack_argument, "b", product.axis, tiles.width, product.terms)
+    s = settle(s.apply(vectorise, "lane", tiles.width).apply(lift))
+    plan = pack_plan(kernel, product, tiles.width, packed)
+    return replace(s, launch=ProductPlan(kernel, product, 1, tiles.width, **plan, blocked=False))

@@ -1,0 +1,58 @@
+"""Elementwise and data-movement kernels, and windows: blocks of the last axis, in vectors.
+
+The last axis is contiguous in the output.  A work item is one block of it; where an input is
+contiguous along another axis (a transpose) a work item is a tile of both, so that each cache line
+that a gather touches is used up while it is near.
+"""
+
+from __future__ import annotations
+
+from core_compiler.ir import Function
+from core_compiler.kernel_ir.abi import parallel_nest
+from core_compiler.kernel_ir.ops import access
+from core_compiler.scheduling.schedules.simd import attempt, side_by_side, vectors
+from core_compiler.scheduling.schedules.steps import Scheduled
+from core_compiler.scheduling.transforms import interchange, mark, split, vectorise
+
+#: Elements of the last axis in a work item: large enough to hide a launch, small enough to share.
+BLOCK = 4096
+#: A transposing tile: lanes of whole cache lines on one side, a few vectors on the other.
+TILE_ROWS, TILE_COLUMNS = 16, 64
+
+
+def schedule(kernel: Function, width: int = 16, block: int = BLOCK) -> Scheduled:
+    """Schedule a kernel whose work items are independent elements (``width`` lanes)."""
+    s = Scheduled.of(kernel)
+    nest = [loop["name"] for loop in parallel_nest(kernel)]
+    if not nest:
+        return s
+    last = nest[-1]
+    other = _transposed(kernel, last)
+    if other is not None and other == nest[-2] and attempt(vectorise, kernel, last, width):
+        return _tiled(s, other, last, width)
+    s = s.apply(split, last, block, f"{last}_block", last)
+    if attempt(vectors, s.function, last, width):
+        s = s.apply(vectors, last, width, side_by_side(kernel))
+    return s
+
+
+def _tiled(s: Scheduled, row: str, column: str, width: int) -> Scheduled:
+    s = s.apply(split, row, TILE_ROWS, f"{row}_block", row)
+    s = s.apply(split, column, TILE_COLUMNS, f"{column}_block", column)
+    s = s.apply(interchange, row, f"{column}_block").apply(interchange, row, column)
+    return s.apply(vectorise, column, width).apply(mark, column, "sequential")
+
+
+def _transposed(kernel: Function, last: str) -> str | None:
+    """The loop along which some input is contiguous although it moves along ``last`` too."""
+    ivs = {loop.regions[0].arguments[0]: loop["name"] for loop in parallel_nest(kernel)}
+    for op in kernel.body.walk():
+        if op.kind != "kernel.load":
+            continue
+        buffer, indices = access(op)
+        moving = [ivs.get(i) for i in indices]
+        if last in moving:
+            for index, stride in zip(indices, buffer.type.strides, strict=True):
+                if stride == 1 and ivs.get(index) not in (None, last):
+                    return ivs[index]
+    return None

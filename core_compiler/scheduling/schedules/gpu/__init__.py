@@ -1,0 +1,47 @@
+"""Schedules for GPUs: which loops are blocks of the grid and which are threads of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core_compiler.ir import Function
+from core_compiler.kernel_ir.abi import parallel_nest, scratch_allocations
+from core_compiler.scheduling.schedules.gpu import elements, product, rows
+from core_compiler.scheduling.schedules.product import read_product
+from core_compiler.scheduling.schedules.simd import reductions
+from core_compiler.scheduling.schedules.steps import Scheduled
+from core_compiler.scheduling.transforms import Refused
+
+PRODUCTS = ("contraction", "convolution")
+
+
+def schedule(
+    kernel: Function, launches: Sequence[Sequence[int]] = (), processors: int = 132,
+    tiles: str = "default",
+) -> Scheduled:  # fmt: skip
+    """The kernel's schedule on a GPU.
+
+    ``launches``: the size arguments of the launches that will use it, by which a product's tiles
+    are chosen; ``processors``: the streaming multiprocessors that blocks are shared out among (132
+    of an H100 or H200).  ``tiles`` names a row of :data:`product.TILINGS`.
+    """
+    if kernel.attributes.get("family") in PRODUCTS:
+        try:
+            found = read_product(kernel)
+            if not found.rows:  # a vector times a matrix: nothing is used twice
+                return elements.schedule(kernel, elements.SUM_THREADS, together=False)
+            chosen = product.choose(kernel, found, launches, processors, product.TILINGS[tiles])
+            return product.schedule(kernel, found, chosen)
+        except Refused:
+            pass  # no columns to tile (a dot product, a depthwise convolution)
+    if reductions(kernel) or _keeps_rows(kernel):
+        return rows.schedule(kernel)
+    return elements.schedule(kernel)
+
+
+def _keeps_rows(kernel: Function) -> bool:
+    """Whether work items have memory of a size known at run time (a sort's order, the row of a
+    softmax along another axis than the last): a block has such memory, a thread of its own not."""
+    nest = set(parallel_nest(kernel))
+    inside = {op for loop in nest for op in loop.walk()}
+    return any(op in inside for op in scratch_allocations(kernel))

@@ -1,0 +1,187 @@
+"""Products on a GPU: a block's tile in shared memory, a tile of it in each thread's registers.
+
+The blocking is the usual one of SGEMM kernels (V. Volkov, J. Demmel: "Benchmarking GPUs to tune
+dense linear algebra", 2008; CUTLASS): a block computes ``rows x columns`` outputs, walks the terms
+in slabs of ``depth`` that its threads copy to shared memory, and each thread adds a slab's products
+to its own tile.  A convolution is the same with pixels for rows and channels for terms, a tap at a
+time: the copy of a slab reads the image where the tap lies (implicit im2col).
+
+The sum of a chunk and the total stay in registers; their order is the unscheduled kernel's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core_compiler.ir import Function
+from core_compiler.kernel_ir.ops import access
+from core_compiler.scheduling.schedules.product import Product, canonical, extents, reorder
+from core_compiler.scheduling.schedules.simd import attempt
+from core_compiler.scheduling.schedules.steps import Scheduled
+from core_compiler.scheduling.transforms import (
+    cover,
+    fission,
+    hoist,
+    interchange,
+    lift,
+    mark,
+    permute_dimensions,
+    round_up,
+    split,
+    split_dimension,
+    stage,
+    unswitch,
+    vectorise,
+)  # fmt: skip
+from core_compiler.scheduling.transforms.edit import (
+    buffer_argument,
+    depends_on,
+    find_loop,
+    producers,
+)
+
+#: Lanes of a load from shared memory.
+LANES = 4
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What is compiled in; none of it changes a bit.
+
+    rows, columns   of a block's tile
+    depth           terms of a slab in shared memory
+    row_tile        rows of a thread's tile, next to one another
+    column_tile     columns of it: groups of four, spread evenly over the block's
+    """
+
+    rows: int = 128
+    columns: int = 128
+    depth: int = 8
+    row_tile: int = 8
+    column_tile: int = 8
+
+    @property
+    def yields(self) -> float:
+        """How much of the peak a thread's tile can have: products that a load from shared memory
+        feeds, against the 16 that keep the units busy."""
+        loads = self.row_tile / LANES + self.column_tile / LANES
+        return min(1.0, self.row_tile * self.column_tile / loads / 16)
+
+    @property
+    def threads(self) -> int:
+        return (self.rows // self.row_tile) * (self.columns // self.column_tile)
+
+    @property
+    def groups(self) -> int:
+        return self.column_tile // LANES
+
+
+TILINGS = {
+    "default": (Tiles(), Tiles(64, 64, 16, 4, 4), Tiles(16, 64, 16, 4, 4)),
+    # For tests of tile edges and of bits: everything cut finely.
+    "small": (Tiles(8, 16, 4, 4, 8),),
+}
+
+#: The thread's number in the block's tile, and its own rows, groups of columns and lanes.
+TILE = ("ti", "tj", "r", "h", "v")
+#: Nests over the tile: fill with zeros, sum a slab, add to the total (which the first chunk is).
+PHASES = ("_init", "", "_add", "_add_first", "_out")
+
+
+def choose(
+    kernel: Function, product: Product, launches: Sequence[Sequence[int]], processors: int,
+    tilings: Sequence[Tiles],
+) -> Tiles:  # fmt: skip
+    """The tiles with the least time for these launches by a simple count: a processor's share of
+    the blocks, times a block's work, over how much of the peak such a tile can have."""
+
+    def cost(tiles: Tiles) -> float:
+        total = 0.0
+        for sizes in launches:
+            batch, rows, columns, terms = extents(kernel, product, sizes)
+            blocks = batch * -(-rows // tiles.rows) * -(-columns // tiles.columns)
+            total += -(-blocks // processors) * tiles.rows * tiles.columns * terms / tiles.yields
+        return total
+
+    return min(tilings, key=cost)
+
+
+def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
+    """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``; ``Refused``
+    where it has no columns."""
+    s = canonical(kernel, product)
+    s = s.apply(cover, "i", tiles.rows, "ib", "ii").apply(cover, "j", tiles.columns, "jb", "jj")
+    s = s.apply(interchange, "ii", "jb")
+    s = sums_outside(s, product.terms, tiles)
+    s = slab(s, "a", "ii", tiles.rows, tiles)
+    s = slab(s, "b", "jj", tiles.columns, tiles)
+    s = s.apply(unswitch, "ii_add")
+    for phase in PHASES:
+        s = thread_tiles(s, phase, tiles)
+    for sums in ("acc", "total"):
+        s = s.apply(split_dimension, sums, 0, tiles.row_tile)
+        s = s.apply(split_dimension, sums, 2, tiles.columns // tiles.groups)
+        s = s.apply(split_dimension, sums, 3, LANES).apply(
+            permute_dimensions, sums, (0, 3, 1, 2, 4)
+        )
+    s = s.apply(hoist, "kk", TILE[2:], "there")
+    for phase in PHASES:
+        # Results that do not lie in a row (a transposed one) are stored one by one.
+        if phase != "_out" or attempt(vectorise, s.function, f"v{phase}", LANES):
+            s = s.apply(vectorise, f"v{phase}", LANES)
+        s = s.each(mark, (f"r{phase}", f"h{phase}", f"v{phase}"), "unrolled")
+        s = s.each(mark, (f"ti{phase}", f"tj{phase}"), "thread")
+    outer = (*product.batch, *product.columns[:-1], "ib", "jb")
+    return s.each(mark, outer, "block").apply(lift)
+
+
+def sums_outside(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
+    """Chunks, taps and slabs around the block's tile, its sums in registers."""
+    nest = ("ii", "jj")
+    s = s.apply(fission, nest, "c", "total", space="register").apply(hoist, "c", nest, "select")
+    s = s.apply(split, terms[-1], tiles.depth, "slab", "kk")
+    around = (*terms[:-1], "slab")
+    s = s.apply(fission, nest, around[0], "acc", space="register", suffix="_add")
+    for number, loop in enumerate(around):
+        s = s.apply(hoist, loop, nest, "there" if number else "store")
+    return s
+
+
+def slab(s: Scheduled, operand: str, along: str, extent: int, tiles: Tiles) -> Scheduled:
+    """Stage a slab of an operand in shared memory, ``[term][row or column]``, its elements shared
+    out among the threads so that neighbours read neighbours."""
+    name = f"{operand}_slab"
+    terms_first = along_terms(s.function, operand)
+    shape = tiles.depth, extent + (LANES if terms_first else 0)  # its rows in different banks
+    order = (along, "kk") if terms_first else ("kk", along)
+    s = s.apply(stage, operand, "slab", ("kk", along), name, shape, space="shared", order=order)
+    s = s.apply(round_up, f"kk_{name}")
+    mine, part = f"{along}_{name}", f"{along}_part_{name}"
+    s = s.apply(split, mine, tiles.threads // tiles.depth, part, mine)
+    if terms_first:
+        s = s.apply(interchange, part, mine).apply(interchange, part, f"kk_{name}")
+    else:
+        s = s.apply(interchange, part, mine)
+    s = s.each(mark, (mine, f"kk_{name}"), "thread")
+    return s.apply(mark, part, "unrolled")
+
+
+def thread_tiles(s: Scheduled, phase: str, tiles: Tiles) -> Scheduled:
+    """A nest over the block's tile as one over the threads' tiles."""
+    ti, tj, r, h, v = (f"{loop}{phase}" for loop in TILE)
+    s = s.apply(split, f"ii{phase}", tiles.row_tile, ti, r)
+    s = s.apply(split, f"jj{phase}", tiles.columns // tiles.groups, h, tj)
+    s = s.apply(split, tj, LANES, tj, v)
+    return reorder(s, [ti, tj, r, h, v])
+
+
+def along_terms(function: Function, operand: str) -> bool:
+    """Whether the operand's terms lie next to one another in memory."""
+    memory, made = buffer_argument(function, operand), producers(function)
+    term = find_loop(function, "kk").regions[0].arguments[0]
+    (load,) = (
+        o for o in function.body.walk() if o.kind == "kernel.load" and access(o)[0] is memory
+    )
+    where = zip(memory.type.strides, access(load)[1], strict=True)
+    return any(stride == 1 and depends_on([index], {term}, made) for stride, index in where)

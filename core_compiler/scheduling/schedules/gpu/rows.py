@@ -1,0 +1,40 @@
+"""Row programs (softmax, normalisations, reductions) on a GPU: one block for each row."""
+
+from __future__ import annotations
+
+from core_compiler.ir import Function
+from core_compiler.kernel_ir.abi import parallel_nest
+from core_compiler.scheduling.schedules.simd import attempt, reductions
+from core_compiler.scheduling.schedules.steps import Scheduled
+from core_compiler.scheduling.transforms import lift, mark, place, publish, split
+from core_compiler.scheduling.transforms.edit import loops
+
+#: Threads of a block: the lanes of a sum.
+LANES = 32
+
+
+def schedule(kernel: Function) -> Scheduled:
+    """One block for each row, also where there is one row; its threads are the lanes of the row's
+    sums, which they keep in registers until they combine them in shared memory, and share out the
+    other loops along the row."""
+    s = Scheduled.of(kernel)
+    nest = [loop["name"] for loop in parallel_nest(kernel)]
+    for name in reductions(kernel):
+        if attempt(publish, s.function, name):
+            s = s.apply(publish, name)
+        else:
+            s = s.apply(place, name, "shared")
+    inner = [op for op in loops(s.function) if op["name"] not in nest]
+    shared = [op for op in inner if op.get("loop") in ("vector", "parallel")]
+    for op in inner:
+        name = op["name"]
+        if op in shared and any(o in shared for o in op.walk() if o is not op):
+            s = s.apply(mark, name, "sequential")  # the loops inside it are what threads share out
+        elif op.get("loop") == "vector":
+            s = s.apply(mark, name, "thread")
+        elif op.get("loop") == "parallel":
+            s = s.apply(split, name, LANES, f"{name}_group", name, inner_loop="thread")
+            s = s.apply(mark, f"{name}_group", "sequential")
+    for name in nest:
+        s = s.apply(mark, name, "block")
+    return s.apply(lift)

@@ -1,0 +1,79 @@
+"""Which schedule a kernel gets: one row a family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from core_compiler.ir import Function
+from core_compiler.kernel_ir.abi import buffer_arguments
+from core_compiler.scheduling.schedules import convolution, elementwise, rows
+from core_compiler.scheduling.schedules.contraction import AVX2, AVX512, Tiles
+from core_compiler.scheduling.schedules.product import longest_chunk, read_product
+from core_compiler.scheduling.schedules.steps import Scheduled
+from core_compiler.scheduling.transforms import Refused
+from core_compiler.scheduling.transforms.edit import need
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How much a tile and a work item take; bits do not depend on it.
+
+    ``products``: register tiles by vector width; ``block``: elements of an elementwise work item;
+    ``rows``: rows of a work item where rows run in vectors.
+    """
+
+    products: Mapping[int, Tiles]
+    block: int
+    rows: int
+
+
+TILINGS = {
+    "default": Tiling({16: AVX512, 8: AVX2}, elementwise.BLOCK, rows.ROW_BLOCK),
+    # For tests of tile edges and of bits: everything cut finely.
+    "small": Tiling(
+        {w: Tiles(rows=3, vectors=1, width=w, unroll=1, partial=(2, 1)) for w in (16, 8)}, 128, 8
+    ),
+}
+WIDTHS = tuple(TILINGS["default"].products)
+
+#: The lowering writes the family into the kernel's attributes.
+FAMILIES: Mapping[str, Callable[[Function, int, Tiling], Scheduled]] = {
+    "elementwise": lambda kernel, width, t: elementwise.schedule(kernel, width, t.block),
+    "window": lambda kernel, width, t: elementwise.schedule(kernel, width, t.block),
+    "rows": lambda kernel, width, t: rows.schedule(kernel, width, t.rows),
+}
+PRODUCTS = frozenset({"contraction", "convolution"})
+
+
+def schedule(
+    kernel: Function, width: int = 16, launches: Sequence[Sequence[int]] = (),
+    tiles: str = "default",
+) -> Scheduled:  # fmt: skip
+    """The kernel's CPU schedule with vectors of ``width`` lanes (of f32; others take as many).
+
+    ``launches`` are the size arguments of the launches that will use it (packed rows must hold the
+    longest chunk of their sums).  ``tiles`` names a row of :data:`TILINGS`.  The kernel's attribute
+    ``constants`` names the buffer arguments that are constants of the model, whose layout may be
+    chosen beforehand.
+    """
+    family, tiling = kernel.attributes.get("family", ""), TILINGS[tiles]
+    if family in PRODUCTS:
+        return _product(kernel, tiling.products[width], launches)
+    make = FAMILIES.get(family)
+    return Scheduled.of(kernel) if make is None else make(kernel, width, tiling)
+
+
+def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
+    try:
+        product = read_product(kernel)
+        # A dot product has no columns; columns behind a reshape or slice are no plain index.
+        need(bool(product.batch) or bool(product.columns), "nothing to run along in vectors")
+        need(not product.columns or product.axis is not None, "the columns are not an index of b")
+        place = [v.name for v in buffer_arguments(kernel)].index(product.b)
+        packed = place in kernel.attributes.get("constants", ())
+        terms = max((longest_chunk(kernel, sizes) for sizes in launches), default=0)
+        return convolution.schedule(kernel, tiles.holding(terms), packed, launches)
+    except Refused:
+        # A product without rows or columns to tile (a dot product): the plain loops run.
+        return Scheduled.of(kernel)

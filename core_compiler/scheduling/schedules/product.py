@@ -1,0 +1,327 @@
+"""What is common to matrix products and convolutions: reading the kernel, naming its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from core_compiler.ir import Function, Op, Value
+from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.kernel_ir.ops import access
+from core_compiler.scheduling.schedules.steps import LaunchPlan, Scheduled
+from core_compiler.scheduling.transforms import (
+    Refused,
+    interchange,
+    mark,
+    merge,
+    never_empty,
+    rename,
+    rename_buffers,
+    unit_loop,
+)  # fmt: skip
+from core_compiler.scheduling.transforms.arguments import canonical_arguments
+from core_compiler.scheduling.transforms.collapse import Numbering
+from core_compiler.scheduling.transforms.edit import (
+    Copier,
+    buffer_argument,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    given,
+    need,
+    producers,
+    without_dead,
+)  # fmt: skip
+from core_compiler.scheduling.transforms.outline import digest
+
+
+@dataclass(frozen=True)
+class Product:
+    """Which loops and buffers of an unscheduled kernel make the product ``sum of a * b``.
+
+    ``batch``: parallel loops that neither or both operands vary with; ``rows``: only ``a``;
+    ``columns``: only ``b``; ``chunk``: the loop that carries the total; ``terms``: the loops inside
+    it, outermost first; ``a`` and ``b``: the buffers; ``axis``: the index of ``b`` that is the
+    (last) column loop's; ``shared``: ``b`` varies with no other parallel loop, so that it can be
+    packed.
+    """
+
+    batch: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    chunk: str
+    terms: tuple[str, ...]
+    a: str
+    b: str
+    axis: int | None
+    shared: bool = True
+
+
+def read_product(function: Function) -> Product:
+    """Find the product of a lowered kernel; :class:`Refused` where there is none."""
+    made = producers(function)
+    path = _path_to_sum(function.body.ops, ())
+    *loops, fma = given(path, f"{function.name} has no product")
+    parallel = [op for op in loops if op.get("loop") == "parallel"]
+    sums = [op for op in loops if op.get("loop") != "parallel"]
+    need(len(sums) >= 2, f"{function.name} has no chunks")
+    a, b = _factors(fma, made)
+
+    def varies(value: Value, op: Op) -> bool:
+        return depends_on([value], {op.regions[0].arguments[0]}, made)
+
+    for factor in (a, b):
+        need(any(varies(factor, op) for op in sums), "a factor is the same in all terms")
+    groups: dict[tuple[bool, bool], list[str]] = {}
+    for op in parallel:
+        groups.setdefault((varies(a, op), varies(b, op)), []).append(op["name"])
+    both = groups.get((True, True), [])
+    if not groups.get((False, True)) and not both:  # a matrix times a vector
+        a, b = b, a
+        groups[False, True] = groups.pop((True, False), [])
+    columns = groups.get((False, True), [])
+    source_a, source_b = _source(a, made), _source(b, made)
+    axis = None
+    if columns or both:  # a depthwise convolution has channels for columns
+        last = next(op for op in parallel if op["name"] == (columns or both)[-1])
+        iv = last.regions[0].arguments[0]
+        where = access(source_b)[1]
+        axis = next((i for i, v in enumerate(where) if v is iv), None)
+    return Product(
+        batch=tuple(groups.get((True, True), []) + groups.get((False, False), [])),
+        rows=tuple(groups.get((True, False), [])),
+        columns=tuple(columns),
+        chunk=sums[0]["name"],
+        terms=tuple(op["name"] for op in sums[1:]),
+        a=access(source_a)[0].name,
+        b=access(source_b)[0].name,
+        axis=axis,
+        shared=not any(varies(b, op) for op in parallel if op["name"] not in columns[-1:]),
+    )
+
+
+def _path_to_sum(ops, path: tuple[Op, ...]) -> tuple[Op, ...] | None:
+    """The loops around the innermost sum, and the op that adds a term."""
+    for op in ops:
+        if op.kind == "kernel.for":
+            found = _path_to_sum(op.regions[0].ops, (*path, op))
+            if found is not None:
+                return found
+        if op.kind == "kernel.fma" and path and path[-1].operands[3:]:
+            return (*path, op)
+    return None
+
+
+def _factors(fma: Op, made) -> tuple[Value, Value]:
+    return fma.operands[0], fma.operands[1]
+
+
+def _source(value: Value, made) -> Op:
+    """The load behind a factor (through the choice that pads it)."""
+    op = made[value]
+    if op.kind == "kernel.select":
+        loads = [made[v] for v in op.operands[1:] if made[v].kind == "kernel.load"]
+        need(len(loads) == 1, "a factor is chosen from several loads")
+        return loads[0]
+    need(op.kind == "kernel.load", f"a factor is computed by {op.kind}: store it first")
+    return op
+
+
+def canonical(kernel: Function, product: Product) -> Scheduled:
+    """The kernel with its parallel loops in the order batch, ``i`` (rows merged), ``j`` (columns),
+    its chunk loop called ``c`` and its operands ``a`` and ``b``.  A vector is a one-row matrix."""
+    s = Scheduled.of(kernel)
+    if not product.columns:
+        raise Refused("no loop is left for the columns of a tile")
+    j, rows = product.columns[-1], product.rows
+    if not rows:
+        s, rows = s.apply(unit_loop, j, "row"), ("row",)
+    order = [*product.batch, *product.columns[:-1], *rows, j]
+    s = reorder(s, order)
+    i = rows[0]
+    for number, other in enumerate(rows[1:]):
+        s = s.apply(merge, i, other, f"rows{number}")
+        i = f"rows{number}"
+    names = {i: "i", j: "j", product.chunk: "c"}
+    s = s.apply(rename, **{old: new for old, new in names.items() if old != new})
+    s = s.apply(never_empty, "c")
+    buffers = {product.a: "a", product.b: "b"}
+    return s.apply(rename_buffers, **{old: new for old, new in buffers.items() if old != new})
+
+
+@dataclass(frozen=True)
+class ProductPlan(LaunchPlan):
+    """Sizes of work items, and the packed layout of ``b`` where it is a constant.
+
+    ``taken``: for each index argument of a packing kernel, which of the unscheduled kernel's sizes
+    or, after those, of the panels' sizes it is.
+    """
+
+    kernel: Function
+    product: Product
+    rows: int
+    columns: int
+    pack: Mapping[int, Function]
+    taken: Mapping[int, tuple[int, ...]]
+    blocked: bool = True
+
+    def more_sizes(self, sizes: Sequence[int], threads: int) -> list[int]:
+        if not self.blocked:
+            return self._panels(sizes) if self.pack else []
+        batch, m, n, _ = extents(self.kernel, self.product, sizes)
+        most = max(1, ITEM_ROWS // self.rows)
+        rows, columns = work_item(batch, -(-m // self.rows), -(-n // self.columns), threads, most)
+        chosen = (rows, columns) if self.product.rows else (columns,)
+        return [*chosen, *(self._panels(sizes) if self.pack else ())]
+
+    def pack_arguments(self, place: int, sizes: Sequence[int]) -> list[int]:
+        known = [*sizes, *self._panels(sizes)]
+        return [known[number] for number in self.taken[place]]
+
+    def _panels(self, sizes: Sequence[int]) -> list[int]:
+        """How many panels the packed operand has, the terms of one and its elements."""
+        _, _, n, terms = extents(self.kernel, self.product, sizes)
+        return [-(-n // self.columns), terms, terms * self.columns]
+
+    def packed_elements(self, sizes: Sequence[int]) -> int:
+        panels, _, panel = self._panels(sizes)
+        return panels * panel
+
+
+def extents(kernel: Function, product: Product, sizes: Sequence[int]) -> tuple[int, int, int, int]:
+    """Batch, rows, columns and terms of the whole product at these sizes."""
+    taps = product.terms[1:-1] if len(product.terms) > 1 else ()
+    batch = (*product.batch, *product.columns[:-1])
+    groups = (batch, product.rows, product.columns[-1:], (product.chunk, *taps))
+    batches, rows, columns, terms = (extent(kernel, names, sizes) for names in groups)
+    return batches, rows, columns, terms
+
+
+def extent(kernel: Function, names: Sequence[str], sizes: Sequence[int]) -> int:
+    """How often the loops ``names`` run together at these sizes."""
+    worth = dict(zip(index_arguments(kernel), sizes, strict=True))
+    made = producers(kernel)
+    uppers = [find_loop(kernel, n).operands[1] for n in names]
+    return prod(worth[v] if v in worth else constant_of(v, made) or 1 for v in uppers)
+
+
+def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:
+    """Terms of the longest chunk of a product with these sizes: what a packed row must hold."""
+    product = read_product(kernel)
+    worth = dict(zip(index_arguments(kernel), sizes, strict=True))
+    made = producers(kernel)
+    chunk = find_loop(kernel, product.chunk)
+    step = chunk.operands[2]
+    length = worth[step] if step in worth else constant_of(step, made)
+    length = given(length, f"the chunks of {product.chunk} have no length at launch")
+    taps = product.terms[1:-1] if len(product.terms) > 1 else ()
+    width = prod(worth[find_loop(kernel, n).operands[1]] for n in taps)
+    return min(length, worth[chunk.operands[1]]) * width
+
+
+#: Rows of a work item: each element of ``b`` that is copied meets so many, and their packed chunks
+#: fit the second-level cache beside a panel.
+ITEM_ROWS = 140
+
+
+def work_item(
+    batch: int, rows: int, columns: int, threads: int, most_rows: int
+) -> tuple[int, int]:  # fmt: skip
+    """Rows and columns of a work item in register tiles (``most_rows`` of them at most): packed
+    rows and totals of an item fit the second-level cache, and the items share out evenly."""
+    across = max(1, -(-rows // most_rows))
+    rows_each = -(-rows // across) or 1
+    most = max(1, 240 // max(rows_each, 1))
+    down = max(1, -(-columns // most))
+    while (batch * across * down) % threads and down < columns:
+        down += 1
+    return rows_each, -(-columns // down) or 1
+
+
+def pack_plan(kernel: Function, product: Product, columns: int, packed: bool) -> dict:
+    """The fields ``pack`` and ``taken`` of a plan whose ``b`` is (not) ``packed``."""
+    if not packed:
+        return {"pack": {}, "taken": {}}
+    place = [v.name for v in buffer_arguments(kernel)].index(product.b)
+    function, taken = canonical_arguments(pack_kernel(kernel, product, columns))
+    name = f"pack_{columns}_{digest(function)}"
+    return {"pack": {place: function.with_(name=name)}, "taken": {place: taken}}
+
+
+def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
+    """The kernel that lays the constant operand ``b`` out in panels ``[panel][term][lane]``; its
+    index arguments are those of ``kernel``, then the panels' sizes."""
+    made = producers(kernel)
+    b, chunk = buffer_argument(kernel, product.b), find_loop(kernel, product.chunk)
+    terms, column = [find_loop(kernel, t) for t in product.terms], product.columns[-1]
+    j = find_loop(kernel, column)
+    kb = KernelBuilder(f"pack_{columns}")
+    copier = Copier(kb)
+    raw = Value(b.type, "raw")
+    kb.arguments.append(raw)
+    packed = kb.buffer(
+        "packed", ("b_panels", "b_terms", columns), b.type.dtype, ("b_panel", columns, 1)
+    )
+    kb.arguments.extend(index_arguments(kernel))
+    panels, _, _ = (kb.size(n) for n in ("b_panels", "b_terms", "b_panel"))
+    copier.env[b] = raw
+    copier.env[chunk.regions[0].arguments[0]] = kb.index(0)
+    copier.env[terms[0].operands[1]] = copier[chunk.operands[1]]
+    (load,) = [o for o in terms[-1].walk() if o.kind == "kernel.load" and access(o)[0] is b]
+    numbering = Numbering(kernel, product.terms)
+    ivs = {op.regions[0].arguments[0] for op in terms}
+    stop = {*ivs, j.regions[0].arguments[0], terms[0].operands[1], chunk.regions[0].arguments[0]}
+
+    def nest(depth: int, panel: Value) -> None:
+        if depth < len(terms):
+            op = terms[depth]
+            for bound in op.operands[:3]:
+                copier.ops(expression(bound, made, stop))
+            bounds = [copier[v] for v in op.operands[:3]]
+            with kb.loop(op["name"], *bounds) as iv:
+                copier.env[op.regions[0].arguments[0]] = iv
+                nest(depth + 1, panel)
+            return
+        with kb.loop("lane", 0, columns) as lane:
+            place = kb.add(kb.mul(panel, columns), lane)
+            inside = kb.lt(place, copier[j.operands[1]])
+            copier.env[j.regions[0].arguments[0]] = place
+
+            def value() -> Value:
+                copier.ops(expression(load.result, made, stop))
+                return copier[load.result]
+
+            zero = kb.number(0, b.type.dtype)
+            (element,) = kb.choose(inside, value, lambda: zero)
+            kb.store(element, packed, panel, numbering.number(copier), lane)
+
+    with kb.loop("panel", 0, panels, loop="parallel") as panel:
+        nest(0, panel)
+    made_kernel = kb.function(family="pack")
+    return made_kernel.with_(body=without_dead(made_kernel.body))
+
+
+def reorder(s: Scheduled, order: list[str]) -> Scheduled:
+    """Bring perfectly nested parallel loops into an order, one exchange of neighbours at a time."""
+    current = [
+        op["name"] for op in s.function.body.walk()
+        if op.kind == "kernel.for" and op["name"] in order
+    ]  # fmt: skip
+    for place, name in enumerate(order):
+        at = current.index(name)
+        while at > place:
+            s = s.apply(interchange, current[at - 1], name)
+            current[at - 1], current[at] = current[at], current[at - 1]
+            at -= 1
+    return s
+
+
+def settle(s: Scheduled) -> Scheduled:
+    """Loops that were left independent inside a work item run in order."""
+    for op in list(s.function.body.walk()):
+        if op.kind == "kernel.for" and op.get("loop") == "vector":
+            s = s.apply(mark, op["name"], "sequential")
+    return s

@@ -1,0 +1,69 @@
+"""Row programs (softmax, normalisations, reductions): a work item is a row.
+
+The 32 lanes of a row's sums live in vectors and the sweeps over the row run in vectors.  Reductions
+along an axis that is not the last run over several rows at once instead: their rows lie next to one
+another in memory.  So do channels of a batch whose channels come last: there each row's 32 lanes
+lie beside those of its neighbours.
+"""
+
+from __future__ import annotations
+
+from core_compiler.ir import Function
+from core_compiler.kernel_ir.abi import buffer_arguments, parallel_nest
+from core_compiler.kernel_ir.ops import access
+from core_compiler.scheduling.schedules.simd import (
+    attempt,
+    lanes_in_vectors,
+    reductions,
+    side_by_side,
+    vectors,
+)
+from core_compiler.scheduling.schedules.steps import Scheduled
+from core_compiler.scheduling.transforms import split, vectorise
+from core_compiler.scheduling.transforms.edit import loops
+
+#: Rows of a work item where rows run in vectors, and the vectors of them that run together where
+#: each row has lanes: two cache lines, and 32 of them for each sum.
+ROW_BLOCK, NEIGHBOURS = 64, 2
+
+
+def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Scheduled:
+    """Schedule a row program with vectors of ``width`` lanes."""
+    s = Scheduled.of(kernel)
+    nest = [loop["name"] for loop in parallel_nest(kernel)]
+    if not reductions(kernel) and nest:
+        made = s.apply(split, nest[-1], rows, f"{nest[-1]}_block", nest[-1])
+        if attempt(vectorise, made.function, nest[-1], width):
+            return made.apply(vectorise, nest[-1], width)
+    if nest and _are_neighbours(kernel, nest[-1]):
+        last, together = nest[-1], NEIGHBOURS * width
+        made = s.apply(split, last, min(rows, together), f"{last}_block", last)
+        if attempt(vectors, made.function, last, width, NEIGHBOURS):
+            return made.apply(vectors, last, width, NEIGHBOURS)
+    for name in reductions(kernel):
+        if attempt(lanes_in_vectors, s.function, name, width):
+            s = s.apply(lanes_in_vectors, name, width)
+    inner = [
+        op["name"]
+        for op in loops(kernel)
+        if op.get("loop") == "parallel" and op["name"] not in nest
+    ]
+    for name in inner:
+        if attempt(vectors, s.function, name, width):
+            s = s.apply(vectors, name, width, side_by_side(kernel))
+    return s
+
+
+def _are_neighbours(kernel: Function, loop: str) -> bool:
+    """Whether what is read of one row lies next to that of the next one, in all buffers that are
+    read along a row."""
+    (found,) = (op for op in parallel_nest(kernel) if op["name"] == loop)
+    row = found.regions[0].arguments[0]
+    given, along = set(buffer_arguments(kernel)), False
+    for op in kernel.body.walk():
+        if op.kind in ("kernel.load", "kernel.store") and access(op)[0] in given:
+            buffer, indices = access(op)
+            if row in indices and buffer.type.strides[indices.index(row)] != 1:
+                return False
+            along |= row in indices and buffer.type.rank > 1
+    return along

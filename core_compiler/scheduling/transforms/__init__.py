@@ -1,0 +1,71 @@
+"""Loop transformations on kernel IR: each a function from a kernel to an equal one.
+
+They know nothing of a target.  A target's schedule is a list of these steps with its parameters: a
+CPU splits to registers and caches, a GPU binds the same outer loops to blocks and threads and
+stages in shared memory, an accelerator stages in its scratchpad and outlines what its matrix unit
+computes.  A step that would change a bit or is not legal raises :class:`Refused` with the reason.
+"""
+
+from core_compiler.scheduling.transforms.collapse import collapse
+from core_compiler.scheduling.transforms.division import carry_division
+from core_compiler.scheduling.transforms.edit import Refused, find_loop, has_loop, requires
+from core_compiler.scheduling.transforms.layout import permute_dimensions, split_dimension
+from core_compiler.scheduling.transforms.loops import (
+    interchange,
+    lift,
+    mark,
+    merge,
+    never_empty,
+    rename,
+    rename_buffers,
+    split,
+    unit_loop,
+    unswitch,
+)  # fmt: skip
+from core_compiler.scheduling.transforms.outline import dispatch, outline
+from core_compiler.scheduling.transforms.place import place, publish
+from core_compiler.scheduling.transforms.ragged import cover, round_up, specialise
+from core_compiler.scheduling.transforms.reduction import fission, hoist, sink
+from core_compiler.scheduling.transforms.registers import promote, share_loads, unroll, unroll_by
+from core_compiler.scheduling.transforms.stage import pack_argument, stage
+from core_compiler.scheduling.transforms.transpose import transpose_copy
+from core_compiler.scheduling.transforms.vectorise import vectorise
+
+__all__ = [
+    "Refused",
+    "carry_division",
+    "collapse",
+    "cover",
+    "dispatch",
+    "find_loop",
+    "fission",
+    "has_loop",
+    "hoist",
+    "interchange",
+    "lift",
+    "mark",
+    "merge",
+    "never_empty",
+    "outline",
+    "pack_argument",
+    "permute_dimensions",
+    "place",
+    "promote",
+    "publish",
+    "rename",
+    "rename_buffers",
+    "requires",
+    "round_up",
+    "share_loads",
+    "sink",
+    "specialise",
+    "split",
+    "split_dimension",
+    "stage",
+    "transpose_copy",
+    "unit_loop",
+    "unroll",
+    "unroll_by",
+    "unswitch",
+    "vectorise",
+]

@@ -1,0 +1,153 @@
+"""Numbering the iterations of a reduction, and running them by number alone.
+
+A sum over several loops (channel blocks, taps, channels) becomes a sum over one once its operands
+are laid out by the number of the term: then only the number matters.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from core_compiler.ir import Function, Op, Value
+from core_compiler.ir.types import INDEX
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.kernel_ir.ops import is_pure
+from core_compiler.scheduling.transforms.edit import (
+    Copier,
+    constant_of,
+    depends_on,
+    find_loop,
+    given,
+    need,
+    producers,
+    rebuild,
+)  # fmt: skip
+from core_compiler.scheduling.transforms.reduction import same
+
+
+class Numbering:
+    """The number of an iteration of nested loops, in the order in which they run, from 0.
+
+    The loops: perhaps one over blocks ``for block in [lower, upper) step s``, then loops from 0
+    with invariant extents, then perhaps one over the elements of the block, ``for c in [block,
+    min(block + s, ...))``.  All blocks but the last are full, so the number is ``(block - lower) *
+    taps + tap * (length of the block) + (c - block)``.
+    """
+
+    def __init__(self, function: Function, loops: Sequence[str]):
+        self.loops = [find_loop(function, name) for name in loops]
+        self.made = made = producers(function)
+        first, last = self.loops[0], self.loops[-1]
+        self.blocked = len(self.loops) > 1 and last.operands[0] is first.regions[0].arguments[0]
+        self.middle = self.loops[1:-1] if self.blocked else self.loops[1:]
+        own = {op.regions[0].arguments[0] for op in self.loops}
+        for op in self.middle:
+            need(constant_of(op.operands[0], made) == 0, f"{op['name']} does not start at 0")
+            need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
+            need(not depends_on([op.operands[1]], own, made), f"the extent of {op['name']} varies")
+        need(constant_of(last.operands[2], made) == 1, f"{last['name']} does not step by 1")
+        if self.blocked:
+            self._check_block(first, last)
+        else:
+            need(constant_of(first.operands[2], made) == 1, f"{first['name']} does not step by 1")
+
+    def _check_block(self, first: Op, last: Op) -> None:
+        """``last`` runs to min(block + step, ...): every block but the last is full."""
+        made, block = self.made, first.regions[0].arguments[0]
+        end = given(made.get(last.operands[1]), f"{last['name']} ends elsewhere")
+        need(end.kind == "kernel.min", f"{last['name']} ends elsewhere")
+        full = [
+            v for v in end.operands
+            if v in made and made[v].kind == "kernel.add" and block in made[v].operands
+            and all(
+                x is block or same(first.operands[2], x, made, {}) for x in made[v].operands
+            )
+        ]  # fmt: skip
+        need(bool(full), f"a block of {first['name']} may be ragged before the last one")
+
+    def taps(self, copier: Copier) -> Value:
+        """The product of the middle extents."""
+        count = copier.kb.index(1)
+        for op in self.middle:
+            count = copier.kb.mul(count, copier[op.operands[1]])
+        return count
+
+    def number(self, copier: Copier) -> Value:
+        """The number of the iteration that ``copier`` is in."""
+        kb = copier.kb
+        first, last = self.loops[0], self.loops[-1]
+        start = kb.sub(copier[first.regions[0].arguments[0]], copier[first.operands[0]])
+        number = kb.index(0)
+        for op in self.middle:
+            index = copier[op.regions[0].arguments[0]]
+            number = kb.add(kb.mul(number, copier[op.operands[1]]), index)
+        if not self.blocked:
+            return kb.add(kb.mul(start, self.taps(copier)), number)
+        block = copier[first.regions[0].arguments[0]]
+        width = kb.sub(copier[last.operands[1]], block)
+        lane = kb.sub(copier[last.regions[0].arguments[0]], block)
+        inside = kb.add(kb.mul(number, width), lane)
+        return kb.add(kb.mul(start, self.taps(copier)), inside)
+
+    def count(self, copier: Copier) -> Value:
+        """How many iterations there are."""
+        first = self.loops[0]
+        span = copier.kb.sub(copier[first.operands[1]], copier[first.operands[0]])
+        return copier.kb.mul(span, self.taps(copier))
+
+
+def collapse(function: Function, loops: Sequence[str], name: str) -> Function:
+    """Run a nest of reduction loops as one loop over the numbers of their iterations.
+
+    Legal where the innermost body uses the loops' indices through that number only: its operands
+    were staged and packed by :class:`Numbering` before.  The order of the terms is the same.  A
+    single loop is only shifted to start at 0.
+    """
+    numbering = Numbering(function, loops)
+    chain, made = numbering.loops, numbering.made
+    for outer, inner in itertools.pairwise(chain):
+        body = outer.regions[0]
+        others = [o for o in body.ops if o is not inner and not is_pure(o)]
+        need(inner in body.ops and not others, f"{outer['name']} does more than {inner['name']}")
+        need(body.outputs == inner.results, f"{outer['name']} changes what {inner['name']} carries")
+        need(inner.operands[3:] == body.arguments[1:], f"{inner['name']} starts from elsewhere")
+    region = chain[-1].regions[0]
+    own = {op.regions[0].arguments[0] for op in chain}
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+        for inner in chain[:-1]:  # extents of the loops inside, computed between the headers
+            pure = [o for o in inner.regions[0].ops if is_pure(o)]
+            copier.ops(o for o in pure if not depends_on(o.operands, own, made))
+        init = [copier[v] for v in op.operands[3:]]
+        with kb.loop(name, 0, numbering.count(copier), init=init) as (index, *carried):
+            copier.env.update(zip(region.arguments[1:], carried, strict=True))
+            if len(chain) == 1:
+                lower = copier[op.operands[0]]
+                copier.env[region.arguments[0]] = kb.add(lower, index)
+            for inner in region.ops:
+                if is_pure(inner) and _is_number(inner.result, numbering):
+                    copier.env[inner.result] = index
+                else:
+                    copier.ops((inner,))
+            kb.carry(*(copier[v] for v in region.outputs))
+        copier.env.update(zip(op.results, kb.results, strict=True))
+
+    result = rebuild(function, {chain[0]: hook})
+    left = {v for op in result.body.walk() for v in op.operands}
+    need(left.isdisjoint(own), f"the sum uses indices of {', '.join(loops)} by more than a number")
+    return result
+
+
+def _is_number(value: Value, numbering: Numbering) -> bool:
+    """Whether ``value`` is spelled exactly as :meth:`Numbering.number` spells it."""
+    if value.type is not INDEX:
+        return False
+    kb = KernelBuilder()
+    for v, op in numbering.made.items():
+        if op.kind == "kernel.constant" and v in op.results:
+            kb._constants[v] = op["value"]
+    wanted = numbering.number(Copier(kb))
+    made = {**numbering.made, **{v: o for o in kb._blocks[0] for v in o.results}}
+    return same(value, wanted, made, {})

@@ -1,0 +1,129 @@
+"""Division by counting: quotients and remainders of an advancing index, carried along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core_compiler.ir import Function, Op, Value
+from core_compiler.kernel_ir.ops import is_pure
+from core_compiler.scheduling.transforms.edit import (
+    Copier,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    need,
+    producers,
+    rebuild,
+)  # fmt: skip
+
+
+def carry_division(function: Function, loop: str) -> Function:
+    """Carry ``e // d`` and ``e % d`` through a loop in which ``e`` grows by at most one.
+
+    Pixels numbered row-major are taken apart this way: a 64-bit division costs as much as the
+    products of a row.  ``e`` must be ``x + i`` or ``x + min(i, y)`` with the loop's index ``i``, or
+    a quotient that is carried itself (of the row of a pixel the image).  Returns the function
+    unchanged where the loop divides nothing.
+    """
+    made, op = producers(function), find_loop(function, loop)
+    (region,) = op.regions
+    iv = region.arguments[0]
+    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    need(op.get("loop") == "sequential", f"iterations of {loop} are not in order")
+    pairs = _divisions(region.ops, iv, made)
+    if not pairs:
+        return function
+    inside = {v for o in op.walk() if o is not op for v in o.results}
+    stop = {v for v in made if v not in inside}
+
+    def at(copier: Copier, value: Value, index: Value) -> Value:
+        """``value`` in the iteration ``index``."""
+        saved = dict(copier.env)
+        copier.env[iv] = index
+        copier.ops(expression(value, made, stop))
+        found = copier[value]
+        copier.env.clear()
+        copier.env.update(saved)
+        return found
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+        lower, upper, step = (copier[v] for v in op.operands[:3])
+        own = [copier[v] for v in op.operands[3:]]
+        init = list(own)
+        for pair in pairs:
+            first = at(copier, pair.dividend, lower)
+            if pair.of is not None:
+                first = init[len(own) + 2 * pair.of]
+            init += [kb.floordiv(first, copier[pair.divisor]), kb.mod(first, copier[pair.divisor])]
+        with kb.loop(loop, lower, upper, step, init=init) as (index, *carried):
+            copier.env.update(zip(region.arguments, (index, *carried), strict=False))
+            counts = carried[len(own) :]
+            for pair, quotient, remainder in zip(pairs, counts[::2], counts[1::2], strict=True):
+                for division in pair.ops:
+                    which = quotient if division.kind == "kernel.floordiv" else remainder
+                    copier.hooks[division] = _answer(which)
+            outputs = list(copier.block(region))
+            wrapped: list[Value] = []
+            for pair, quotient, remainder in zip(pairs, counts[::2], counts[1::2], strict=True):
+                if pair.of is not None:
+                    grown = kb.select(wrapped[pair.of], kb.index(1), kb.index(0))
+                else:
+                    here, there = (at(copier, pair.dividend, i) for i in (index, kb.add(index, 1)))
+                    grown = kb.sub(there, here)
+                moved = kb.add(remainder, grown)
+                wrapped.append(kb.ge(moved, copier[pair.divisor]))
+                outputs.append(kb.select(wrapped[-1], kb.add(quotient, 1), quotient))
+                outputs.append(kb.select(wrapped[-1], kb.index(0), moved))
+            kb.carry(*outputs)
+        copier.env.update(zip(op.results, kb.results, strict=False))
+
+    return rebuild(function, {op: hook})
+
+
+def _answer(value: Value):
+    def hook(copier: Copier, op: Op) -> None:
+        copier.env[op.result] = value
+
+    return hook
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """What is divided by what in ``ops``; ``of``: the dividend is the quotient of that pair."""
+
+    dividend: Value
+    divisor: Value
+    ops: list[Op]
+    of: int | None
+
+
+def _divisions(ops, iv: Value, made) -> list[_Pair]:
+    """The divisions among a loop's own ops whose dividend grows with the index."""
+    found: dict[tuple[Value, Value], _Pair] = {}
+    quotients: dict[Value, int] = {}
+    for op in ops:
+        if op.kind in ("kernel.floordiv", "kernel.mod") and is_pure(op):
+            dividend, divisor = op.operands
+            of = quotients.get(dividend)
+            if depends_on([divisor], {iv}, made) or (of is None and not _grows(dividend, iv, made)):
+                continue
+            pair = found.setdefault((dividend, divisor), _Pair(dividend, divisor, [], of))
+            pair.ops.append(op)
+            if op.kind == "kernel.floordiv":
+                quotients[op.result] = list(found).index((dividend, divisor))
+    return list(found.values())
+
+
+def _grows(value: Value, iv: Value, made) -> bool:
+    """Whether ``value`` is ``x + iv`` or ``x + min(iv, y)``, x and y the same in all iterations."""
+    if value is iv:
+        return True
+    op = made.get(value)
+    if op is None or op.kind not in ("kernel.add", "kernel.min") or value not in op.results:
+        return False
+    for moving, still in (op.operands, tuple(reversed(op.operands))):
+        if not depends_on([still], {iv}, made) and _grows(moving, iv, made):
+            return True
+    return False

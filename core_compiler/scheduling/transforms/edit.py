@@ -1,0 +1,366 @@
+"""Rebuilding a kernel with some of its ops replaced: what every transformation stands on.
+
+A :class:`Copier` walks a function and emits an equal one through a :class:`KernelBuilder`, which
+folds index arithmetic and shares equal pure ops on the way.  A transformation gives it *hooks*: for
+an op of the old function, what to emit in its place.  Transformations are functions
+``Function -> Function``; where one would not be legal it raises :class:`Refused` with the reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from core_compiler.ir import Block, BufferType, Function, Op, Value
+from core_compiler.ir.types import INDEX
+from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.kernel_ir.ops import is_pure
+from core_compiler.support.errors import InternalError
+
+T = TypeVar("T")
+
+
+class Refused(InternalError):
+    """A transformation is not legal here; the message is the reason."""
+
+
+Hook = Callable[["Copier", Op], None]
+
+
+class Copier:
+    """Emits copies of ops into ``kb``; ``env`` maps values of the old function to new ones."""
+
+    def __init__(self, kb: KernelBuilder, hooks: Mapping[Op, Hook] | None = None):
+        self.kb, self.hooks = kb, dict(hooks or {})
+        self.env: dict[Value, Value] = {}
+        self.truths: dict[Value, bool] = {}  # conditions known where we are
+
+    def truth(self, condition: Value) -> bool | None:
+        """What a condition of the old function is known to be here."""
+        return self.truths.get(condition)
+
+    def __getitem__(self, value: Value) -> Value:
+        return self.env.get(value, value)
+
+    def ops(self, ops) -> None:
+        for op in ops:
+            hook = self.hooks.get(op)
+            if hook is None:
+                self.copy(op)
+            else:
+                hook(self, op)
+
+    def block(self, block: Block) -> tuple[Value, ...]:
+        """Copy the ops; the new names of the block's outputs."""
+        self.ops(block.ops)
+        return tuple(self[v] for v in block.outputs)
+
+    def copy(self, op: Op) -> None:
+        """Emit a copy of ``op`` (hooks apply inside its regions)."""
+        self.kb.origin = op.origin
+        if op.kind == "kernel.for":
+            self.loop(op)
+        elif op.kind == "kernel.if":
+            self._if(op)
+        elif op.kind == "kernel.select" and self.truth(op.operands[0]) is not None:
+            self.env[op.result] = self[op.operands[1 if self.truth(op.operands[0]) else 2]]
+        elif op.kind == "kernel.constant":
+            self.env[op.result] = self.kb._constant(op["value"], op.result.type)
+        elif len(op.results) == 1 and all(v.type is INDEX for v in (*op.operands, op.result)):
+            name = op.kind.removeprefix("kernel.")
+            self.env[op.result] = self.kb.op(name, *(self[v] for v in op.operands))
+        else:
+            operands = [self[v] for v in op.operands]
+            types = [v.type for v in op.results]
+            called = op.results[0].name if op.results else None
+            made = self.kb._append(op.kind, operands, op.attributes, types, name=called)
+            self.env.update(zip(op.results, made, strict=True))
+
+    def loop(self, op: Op, *, loop: str | None = None, name: str | None = None,
+             lower=None, upper=None, body: Callable[[], None] | None = None) -> None:  # fmt: skip
+        """Emit the loop ``op`` with parts of its header, or its body's contents, replaced."""
+        (region,) = op.regions
+        low = self[op.operands[0]] if lower is None else lower
+        high = self[op.operands[1]] if upper is None else upper
+        init = [self[v] for v in op.operands[3:]]
+        kind, name = loop or op.get("loop", "sequential"), name or op["name"]
+        with self.kb.loop(name, low, high, self[op.operands[2]], loop=kind, init=init) as got:
+            got = got if init else (got,)
+            self.env.update(zip(region.arguments, got, strict=True))
+            outputs = self.block(region) if body is None else (body() or ())
+            if init:
+                self.kb.carry(*outputs)
+        self.env.update(zip(op.results, self.kb.results, strict=True))
+
+    def _if(self, op: Op) -> None:
+        then, otherwise = op.regions
+        condition = self[op.operands[0]]
+        if op.results:
+            made = self.kb.choose(
+                condition, lambda: self.block(then), lambda: self.block(otherwise)
+            )
+            self.env.update(zip(op.results, made, strict=True))
+        elif otherwise.ops:
+            self.kb.choose(condition, lambda: self.block(then), lambda: self.block(otherwise))
+        else:
+            with self.kb.branch(condition):
+                self.block(then)
+
+
+def rebuild(
+    function: Function, hooks: Mapping[Op, Hook], prologue: Callable[[Copier], None] | None = None,
+    sizes: tuple[str, ...] = (),
+) -> Function:  # fmt: skip
+    """``function`` with ``hooks`` applied and dead ops removed.
+
+    ``prologue`` emits ops at the top (allocations); ``sizes`` are new index arguments.
+    """
+    kb = KernelBuilder(function.name)
+    copier = Copier(kb, hooks)
+    kb.arguments.extend(function.arguments)
+    known = {v.name for v in function.arguments}
+    for name in sizes:
+        if name not in known:
+            kb.size(name)
+    if prologue is not None:
+        prologue(copier)
+    copier.block(function.body)
+    made = kb.function()
+    return function.with_(body=without_dead(made.body))
+
+
+def without_origins(function: Function) -> Function:
+    """The same function, telling of no op where it came from."""
+
+    def strip(block: Block) -> Block:
+        ops = (o.with_(origin=None, regions=tuple(map(strip, o.regions))) for o in block.ops)
+        return block.with_(ops=tuple(ops))
+
+    return function.with_(body=strip(function.body))
+
+
+def without_dead(block: Block) -> Block:
+    """The block without pure ops, loads, allocations and empty regions that nothing needs."""
+
+    def clean(block: Block, needed: set[Value]) -> Block:
+        needed.update(block.outputs)
+        kept: list[Op] = []
+        changed = False
+        for old in reversed(block.ops):
+            op, used = old, old.kind in _EFFECTS
+            if old.regions:
+                regions = [clean(r, needed) for r in old.regions]
+                if any(a is not b for a, b in zip(regions, old.regions, strict=True)):
+                    op, changed = old.with_(regions=regions), True
+                used = any(r.ops for r in regions)
+            if used or not needed.isdisjoint(op.results):
+                needed.update(op.operands)
+                kept.append(op)
+            else:
+                changed = True
+        return block.with_(ops=tuple(reversed(kept))) if changed else block
+
+    return clean(block, set())
+
+
+_EFFECTS = frozenset({"kernel.store", "kernel.invoke"})
+
+
+def replaced(block: Block, old: Op, new: Op) -> Block:
+    """``block`` with the op ``old``, at whatever depth, replaced by ``new`` with its results."""
+    for place, op in enumerate(block.ops):
+        made = new if op is old else op
+        if op is not old and op.regions:
+            regions = tuple(replaced(r, old, new) for r in op.regions)
+            if any(a is not b for a, b in zip(regions, op.regions, strict=True)):
+                made = op.with_(regions=regions)
+        if made is not op:
+            return block.with_(ops=(*block.ops[:place], made, *block.ops[place + 1 :]))
+    return block
+
+
+# -- questions ------------------------------------------------------------------------------------
+
+
+def loops(function: Function) -> Iterator[Op]:
+    return (op for op in function.body.walk() if op.kind == "kernel.for")
+
+
+def find_loop(function: Function, name: str) -> Op:
+    """The one loop called ``name``; :class:`Refused` where there is none or more than one."""
+    found = [op for op in loops(function) if op["name"] == name]
+    if len(found) != 1:
+        known = ", ".join(op["name"] for op in loops(function))
+        raise Refused(f"{function.name} has {len(found)} loops called {name!r} (loops: {known})")
+    return found[0]
+
+
+def has_loop(function: Function, name: str) -> bool:
+    return any(op["name"] == name for op in loops(function))
+
+
+def producers(function: Function) -> dict[Value, Op]:
+    """Which op of the whole function makes each value (region arguments: the op of the region)."""
+    table: dict[Value, Op] = {}
+    for op in function.body.walk():
+        for value in op.results:
+            table[value] = op
+        for region in op.regions:
+            for value in region.arguments:
+                table[value] = op
+    return table
+
+
+def constant_of(value: Value, made: Mapping[Value, Op]) -> int | None:
+    """The number behind an index value, None where it is computed."""
+    op = made.get(value)
+    return op["value"] if op is not None and op.kind == "kernel.constant" else None
+
+
+def index_argument(function: Function, name: str) -> Value:
+    for value in function.arguments:
+        if value.type is INDEX and value.name == name:
+            return value
+    raise Refused(f"{function.name} has no index argument {name!r}")
+
+
+def buffer_argument(function: Function, name: str) -> Value:
+    for value in function.arguments:
+        if isinstance(value.type, BufferType) and value.name == name:
+            return value
+    raise Refused(f"{function.name} has no buffer argument {name!r}")
+
+
+def private_buffer(function: Function, name: str) -> Op:
+    """The one allocation of a private buffer; :class:`Refused` where there is none or several."""
+    found = [
+        op for op in function.body.walk()
+        if op.kind == "kernel.alloc" and op.result.name == name
+    ]  # fmt: skip
+    need(len(found) == 1, f"{function.name} has {len(found)} private buffers called {name!r}")
+    return found[0]
+
+
+def need(condition: bool, reason: str) -> None:
+    """Raise :class:`Refused` with ``reason`` unless ``condition``."""
+    if not condition:
+        raise Refused(reason)
+
+
+def given(found: T | None, reason: str) -> T:
+    """``found``; :class:`Refused` with ``reason`` where it is None."""
+    if found is None:
+        raise Refused(reason)
+    return found
+
+
+def depends_on(values, sources: set[Value], made: Mapping[Value, Op]) -> bool:
+    """Whether any of ``values`` is computed from one of ``sources``."""
+    seen: set[Value] = set()
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if value in sources:
+            return True
+        if value in seen:
+            continue
+        seen.add(value)
+        op = made.get(value)
+        if op is not None and value in op.results:
+            stack.extend(op.uses())
+            stack.extend(v for r in op.regions for v in r.outputs)
+    return False
+
+
+def nest(function: Function, names) -> list[Op]:
+    """The loops called ``names``, each checked to be the only effect of the one before it.
+
+    Between two levels only pure ops may stand, and none of the loops may carry values.
+    """
+    chain = [find_loop(function, name) for name in names]
+    for op in chain:
+        need(not op.operands[3:], f"loop {op['name']} carries values")
+    for outer, inner in itertools.pairwise(chain):
+        others = [o for o in outer.regions[0].ops if o is not inner]
+        need(inner in outer.regions[0].ops, f"{inner['name']} is not directly in {outer['name']}")
+        need(
+            all(is_pure(o) for o in others),
+            f"{outer['name']} does more than its loop {inner['name']}",
+        )
+    return chain
+
+
+def expression(value: Value, made: Mapping[Value, Op], stop: set[Value]) -> list[Op]:
+    """The ops that compute ``value`` from values in ``stop`` (or arguments), operands first."""
+    order: list[Op] = []
+    seen: set[Op] = set()
+
+    def visit(v: Value) -> None:
+        op = made.get(v)
+        if v in stop or op is None or op in seen or v not in op.results:
+            return
+        seen.add(op)
+        for operand in op.uses():
+            visit(operand)
+        order.append(op)
+
+    visit(value)
+    return order
+
+
+def bound_at_top(kb: KernelBuilder, value: Value, made: Mapping[Value, Op]) -> Value:
+    """An upper bound of an index expression, emitted from arguments and constants alone.
+
+    Loop indices count as their largest value; ``min(a, b)`` takes what can be bounded, so the
+    extent of a ragged tile is bounded by the tile's size.
+    """
+    made_by = made.get(value)
+    if made_by is None:
+        return value
+    if value not in made_by.results:  # a loop's index
+        return kb.sub(bound_at_top(kb, made_by.operands[1], made), 1)
+    name = made_by.kind.removeprefix("kernel.")
+    if name == "constant":
+        return kb.index(made_by["value"])
+    if name == "min":
+        sides = list(made_by.operands)
+        constants = [v for v in sides if constant_of(v, made) is not None]
+        direct = [v for v in sides if made.get(v) is None]
+        pick = (constants or direct or sides)[0]
+        return bound_at_top(kb, pick, made)
+    if name == "sub":  # what is taken away is not negative
+        upper, lower = made_by.operands
+        length = span(upper, lower, made)
+        return bound_at_top(kb, upper, made) if length is None else kb.index(length)
+    if name in ("add", "mul", "max"):
+        return kb.op(name, *(bound_at_top(kb, v, made) for v in made_by.operands))
+    if name in ("ceildiv", "floordiv"):
+        divisor = made_by.operands[1]
+        if constant_of(divisor, made) is not None or made.get(divisor) is None:
+            top = divisor if made.get(divisor) is None else kb.index(constant_of(divisor, made))
+            return kb.op(name, bound_at_top(kb, made_by.operands[0], made), top)
+    raise Refused(f"no bound from arguments alone for {made_by}")
+
+
+def requires(function: Function, *notes: str) -> Function:
+    """``function`` with ``notes`` added to what its caller must hold (attribute ``requires``)."""
+    held = tuple(function.attributes.get("requires", ()))
+    added = tuple(n for n in dict.fromkeys(notes) if n not in held)
+    if not added:
+        return function
+    return function.with_(attributes={**function.attributes, "requires": (*held, *added)})
+
+
+def span(upper: Value, lower: Value, made: Mapping[Value, Op]) -> int | None:
+    """c where ``upper`` is ``min(lower + c, ...)``: the length of a block of at most c."""
+    top = made.get(upper)
+    if top is None or top.kind != "kernel.min":
+        return None
+    for side in top.operands:
+        end = made.get(side)
+        if end is not None and end.kind == "kernel.add" and lower in end.operands:
+            (other,) = [v for v in end.operands if v is not lower] or (None,)
+            if other is not None and constant_of(other, made) is not None:
+                return constant_of(other, made)
+    return None

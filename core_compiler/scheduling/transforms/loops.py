@@ -1,0 +1,305 @@
+"""Splitting, interchanging and marking loops."""
+
+from __future__ import annotations
+
+from core_compiler.ir import Block, Function, Op, Value, attributes_key
+from core_compiler.ir.types import INDEX
+from core_compiler.kernel_ir.ops import INDEPENDENT, LOOPS, is_pure
+from core_compiler.scheduling.transforms.edit import (
+    Copier,
+    buffer_argument,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    given,
+    has_loop,
+    need,
+    nest,
+    producers,
+    rebuild,
+    replaced,
+)  # fmt: skip
+
+
+def split(
+    function: Function, loop: str, factor: int | str, outer: str, inner: str,
+    inner_loop: str | None = None,
+) -> Function:  # fmt: skip
+    """``for i in [low, low + n)`` becomes ``for outer in [0, ceildiv(n, factor)): for inner in [0,
+    min(factor, n - outer * factor))`` with ``i = low + outer * factor + inner``.
+
+    ``factor`` is a number, or the name of an index argument (made where there is none), so that a
+    tile's size can be chosen at run time.  The outer loop keeps its kind; the inner loop of
+    independent iterations becomes ``vector`` (independent, inside one thread).  Carried values pass
+    through both, so a reduction keeps its order.
+    """
+    op, made = find_loop(function, loop), producers(function)
+    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    kind = op.get("loop", "sequential")
+    inner_kind = inner_loop or ("vector" if kind in INDEPENDENT else "sequential")
+    (region,) = op.regions
+
+    def hook(copier, op):
+        kb = copier.kb
+        size = factor
+        if isinstance(factor, str):
+            size = next(v for v in kb.arguments if v.name == factor)
+        low, extent = copier[op.operands[0]], kb.sub(copier[op.operands[1]], copier[op.operands[0]])
+        init = [copier[v] for v in op.operands[3:]]
+        with kb.loop(outer, 0, kb.op("ceildiv", extent, size), loop=kind, init=init) as got:
+            io, *carried = got if init else (got,)
+            base = kb.mul(io, size)
+            known = kb.known(extent)
+            whole = known is not None and isinstance(size, int) and known % size == 0
+            count = kb.index(size) if whole else kb.min(kb.index(size), kb.sub(extent, base))
+            with kb.loop(inner, 0, count, loop=inner_kind, init=carried) as got:
+                ii, *values = got if init else (got,)
+                index = kb.add(low, kb.add(base, ii))
+                copier.env.update(zip(region.arguments, (index, *values), strict=True))
+                outputs = copier.block(region)
+                if init:
+                    kb.carry(*outputs)
+            if init:
+                kb.carry(*kb.results)
+        copier.env.update(zip(op.results, kb.results, strict=True))
+
+    return rebuild(function, {op: hook}, sizes=(factor,) if isinstance(factor, str) else ())
+
+
+def interchange(function: Function, outer: str, inner: str) -> Function:
+    """Exchange two perfectly nested loops of independent iterations."""
+    first, second = nest(function, (outer, inner))
+    made = producers(function)
+    for op in (first, second):
+        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are in order")
+    own = {first.regions[0].arguments[0]}
+    need(
+        not depends_on(second.operands[:3], own, made),
+        f"the bounds of {inner} depend on {outer}",
+    )
+
+    def hook(copier, op):
+        bounds = [o for v in second.operands[:3] for o in expression(v, made, own)]
+        inside = set(first.regions[0].ops)
+        copier.ops(dict.fromkeys(o for o in bounds if o in inside))
+
+        def body():
+            copier.loop(first, body=inner_body)
+
+        def inner_body():
+            copier.ops(o for o in first.regions[0].ops if o is not second)
+            copier.block(second.regions[0])
+
+        copier.loop(second, body=body)
+
+    return rebuild(function, {first: hook})
+
+
+def mark(function: Function, loop: str, kind: str) -> Function:
+    """Say how a loop runs.  Independent iterations may be put in order, not the other way round."""
+    op = find_loop(function, loop)
+    need(kind in LOOPS, f"{kind!r} is no kind of loop")
+    need(
+        kind in ("sequential", "unrolled") or op.get("loop") in INDEPENDENT,
+        f"iterations of {loop} are in order",
+    )
+    marked = op.with_(attributes={**op.attributes, "loop": kind})
+    return function.with_(body=replaced(function.body, op, marked))
+
+
+def lift(function: Function) -> Function:
+    """Move index arithmetic out of the loops that it does not depend on (and share equal results).
+
+    Divisions move only where the divisor is a constant or an index argument (extents and tile
+    sizes, at least one), so that nothing new can fail.
+    """
+    made = producers(function)
+
+    def movable(op: Op) -> bool:
+        if not is_pure(op) or op.regions or op.kind == "kernel.constant":
+            return False
+        if any(v.type is not INDEX for v in (*op.operands, *op.results)):
+            return False
+        if op.kind in ("kernel.floordiv", "kernel.ceildiv", "kernel.mod", "kernel.div"):
+            divisor = op.operands[1]
+            return bool(constant_of(divisor, made)) or divisor in function.arguments
+        return True
+
+    def clean(block: Block) -> Block:
+        ops: list[Op] = []
+        for op in block.ops:
+            if op.regions:
+                op = op.with_(regions=tuple(clean(r) for r in op.regions))
+            if op.kind == "kernel.for":
+                (region,) = op.regions
+                own, kept = set(region.arguments), []
+                for inner in region.ops:
+                    constant = inner.kind == "kernel.constant"
+                    if constant or (movable(inner) and own.isdisjoint(inner.operands)):
+                        ops.append(inner)
+                    else:
+                        own.update(inner.results)
+                        kept.append(inner)
+                op = op.with_(regions=(region.with_(ops=tuple(kept)),))
+            ops.append(op)
+        return block.with_(ops=tuple(ops))
+
+    return rebuild(function.with_(body=clean(function.body)), {})
+
+
+def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
+    """Take a branch whose condition does not change in a nest outside of it.
+
+    ``for: if p: x else: y`` becomes ``if p: for: x else: for: y``; the loops of the first copy are
+    called with ``suffix``.
+    """
+    op, made = find_loop(function, loop), producers(function)
+    branches = [o for o in op.walk() if o.kind == "kernel.if"]
+    need(len(branches) == 1, f"{loop} holds {len(branches)} branches, not one")
+    (branch,) = branches
+    need(not op.operands[3:], f"{loop} carries values")
+    own = {v for o in op.walk() for r in o.regions for v in r.arguments}
+    own |= {v for o in op.walk() if o.regions or not is_pure(o) for v in o.results}
+    condition = branch.operands[0]
+    need(not depends_on([condition], own, made), f"the condition changes inside {loop}")
+
+    def side(copier: Copier, which: int) -> tuple:
+        copier.truths[condition] = which == 0
+
+        def taken(copier: Copier, branch: Op) -> None:
+            outputs = copier.block(branch.regions[which])
+            copier.env.update(zip(branch.results, outputs, strict=True))
+
+        def nested(copier: Copier, inner: Op) -> None:
+            copier.loop(inner, name=inner["name"] + (suffix if which == 0 else ""))
+
+        saved = dict(copier.hooks)
+        copier.hooks[branch] = taken
+        for inner in op.walk():
+            if inner.kind == "kernel.for":
+                copier.hooks[inner] = nested
+        nested(copier, op)
+        copier.hooks = saved
+        del copier.truths[condition]
+        return ()
+
+    def hook(copier: Copier, op: Op) -> None:
+        inside = {v for o in op.walk() if o is not op for v in o.results}
+        stop = {v for v in made if v not in inside}
+        copier.ops(expression(condition, made, stop))
+        copier.kb.choose(copier[condition], lambda: side(copier, 0), lambda: side(copier, 1))
+
+    return rebuild(function, {op: hook})
+
+
+def rename(function: Function, **names: str) -> Function:
+    """Give loops other names: ``rename(f, m="i")``."""
+    for new in names.values():
+        need(new in names or not has_loop(function, new), f"there is a loop {new!r} already")
+    hooks = {}
+    for old, new in names.items():
+        hooks[find_loop(function, old)] = _renamed(new)
+    return rebuild(function, hooks)
+
+
+def _renamed(new: str):
+    return lambda copier, op: copier.loop(op, name=new)
+
+
+def rename_buffers(function: Function, **names: str) -> Function:
+    """Give buffer arguments other names."""
+    taken = {v.name for v in function.arguments} - set(names)
+    need(taken.isdisjoint(names.values()), "two arguments would have one name")
+    swapped = {
+        buffer_argument(function, old): Value(buffer_argument(function, old).type, new)
+        for old, new in names.items()
+    }
+    arguments = tuple(swapped.get(v, v) for v in function.arguments)
+    body = function.body.substitute(swapped).with_(arguments=arguments)
+    return function.with_(body=body)
+
+
+def merge(function: Function, outer: str, inner: str, name: str) -> Function:
+    """Two perfectly nested loops of independent iterations as one, row-major.
+
+    The old indices are the quotient and the remainder by the inner extent, which must not depend on
+    the outer loop.
+    """
+    first, second = nest(function, (outer, inner))
+    made = producers(function)
+    for op in (first, second):
+        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are in order")
+        need(constant_of(op.operands[0], made) == 0, f"{op['name']} does not start at 0")
+        need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
+    (row,), (column,) = first.regions[0].arguments, second.regions[0].arguments
+    need(not depends_on([second.operands[1]], {row}, made), f"{inner} depends on {outer}")
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+        inside = {v for o in first.walk() if o is not first for v in o.results}
+        copier.ops(expression(second.operands[1], made, {v for v in made if v not in inside}))
+        width = copier[second.operands[1]]
+        total = kb.mul(copier[first.operands[1]], width)
+        with kb.loop(name, 0, total, loop=first.get("loop")) as place:
+            copier.env[row] = kb.floordiv(place, width)
+            copier.env[column] = kb.mod(place, width)
+            copier.ops(o for o in first.regions[0].ops if o is not second)
+            copier.block(second.regions[0])
+
+    return rebuild(function, {first: hook})
+
+
+def unit_loop(function: Function, inside: str, name: str) -> Function:
+    """Put the body of a loop of independent iterations into a loop of one iteration."""
+    op = find_loop(function, inside)
+    need(op.get("loop") in INDEPENDENT, f"iterations of {inside} are in order")
+    need(not has_loop(function, name), f"there is a loop {name!r} already")
+
+    def hook(copier: Copier, op: Op) -> None:
+        def body() -> None:
+            with copier.kb.loop(name, 0, 1, loop="vector"):
+                copier.block(op.regions[0])
+
+        copier.loop(op, body=body)
+
+    return rebuild(function, {op: hook})
+
+
+def never_empty(function: Function, chunk: str) -> Function:
+    """Run the loop over the chunks of a sum at least once: no terms are one empty chunk.
+
+    Legal where the first chunk's sum is taken as it is and an empty chunk gives what the loop
+    starts from.
+    """
+    op, made = find_loop(function, chunk), producers(function)
+    (region,) = op.regions
+    need(constant_of(op.operands[0], made) == 0, f"{chunk} does not start at 0")
+    need(len(op.results) == 1, f"{chunk} carries {len(op.results)} values, not one")
+    taken = made[region.outputs[0]]
+    if taken.kind == "kernel.select":
+        need(_is_first(taken.operands[0], region.arguments[0], made), "no first chunk is told")
+        part = made[taken.operands[1]]
+    else:
+        need(taken.kind == "kernel.add" and not taken.result.type.is_float, "no sum of chunks")
+        part = made[next(v for v in taken.operands if v is not region.arguments[1])]
+    need(part.kind == "kernel.for" and len(part.operands) == 4, "a chunk is no loop")
+    start, inner = made.get(op.operands[3]), made.get(part.operands[3])
+    other = "a chunk starts from another value"
+    start, inner = given(start, other), given(inner, other)
+    need(start.kind == inner.kind == "kernel.constant", other)
+    starts = (attributes_key(o.attributes.items()) for o in (start, inner))
+    need(len(set(starts)) == 1, other)
+
+    def hook(copier: Copier, op: Op) -> None:
+        copier.loop(op, upper=copier.kb.max(copier[op.operands[1]], 1))
+
+    return rebuild(function, {op: hook})
+
+
+def _is_first(condition: Value, iv: Value, made) -> bool:
+    op = made.get(condition)
+    return (
+        op is not None and op.kind == "kernel.eq" and iv in op.operands
+        and any(constant_of(v, made) == 0 for v in op.operands)
+    )  # fmt: skip

@@ -1,0 +1,72 @@
+"""Where a private buffer lies."""
+
+from __future__ import annotations
+
+from core_compiler.ir import Block, Function, Op, Value
+from core_compiler.kernel_ir.ops import SPACES, access
+from core_compiler.scheduling.transforms.edit import Copier, need, private_buffer, rebuild
+
+
+def place(function: Function, buffer: str, space: str) -> Function:
+    """Put a private buffer into another memory: what a block's threads do together on a GPU they
+    do in ``shared`` memory, what a thread of a CPU does alone in registers or scratch."""
+    alloc = private_buffer(function, buffer)
+    need(space in SPACES, f"{space!r} is no memory: {', '.join(SPACES)}")
+    kind = alloc.result.type
+    static = all(isinstance(d, int) for d in kind.shape)
+    need(static or space == "scratch", f"the size of {buffer} is known at run time only")
+
+    def hook(copier: Copier, op: Op) -> None:
+        sizes = [copier[v] for v in op.operands]
+        made = copier.kb.alloc(kind.shape, kind.dtype, *sizes, space=space, name=buffer)
+        copier.env[op.result] = made
+
+    return rebuild(function, {alloc: hook})
+
+
+def publish(function: Function, buffer: str) -> Function:
+    """Fill and add to a private buffer where it is, then go on in a copy in ``shared`` memory.
+
+    The buffer is one dimension of a sum's lanes: a loop fills it, a second one adds to it, and what
+    follows combines the lanes.  On a GPU each thread then keeps its lane in a register while it
+    adds, and reads other threads' lanes only after that.
+    """
+    alloc = private_buffer(function, buffer)
+    old = alloc.result
+    need(old.type.rank == 1, f"{buffer} has {old.type.rank} dimensions")
+    block, touching = _phases(function.body, old)
+    need(len(touching) >= 3, f"{buffer} is filled, added to and combined in three loops at least")
+    last = touching[1]
+    place = block.ops.index(last)
+    later = {o for op in block.ops[place + 1 :] for o in op.walk()}
+    later |= {o for op in touching[:2] for o in op.walk()}
+    for op in function.body.walk():
+        need(not _touches(op, old) or op in later, f"{buffer} is used outside of its sum")
+
+    def hook(copier: Copier, op: Op) -> None:
+        copier.copy(op)
+        kb, (extent,) = copier.kb, old.type.shape
+        name = f"{buffer}_shared"
+        shared = kb.alloc(old.type.shape, old.type.dtype, space="shared", name=name)
+        with kb.loop(f"{buffer}_publish", 0, extent, loop="vector") as lane:
+            kb.store(kb.load(copier[old], lane), shared, lane)
+        copier.env[old] = shared
+
+    return rebuild(function, {last: hook})
+
+
+def _touches(op: Op, memory: Value) -> bool:
+    return op.kind in ("kernel.load", "kernel.store") and access(op)[0] is memory
+
+
+def _phases(block: Block, memory: Value) -> tuple[Block, list[Op]]:
+    """The block that directly holds most of the loops which use ``memory``, and these."""
+    mine = [
+        op for op in block.ops
+        if op.kind == "kernel.for" and any(_touches(o, memory) for o in op.walk())
+    ]  # fmt: skip
+    best = block, mine
+    for op in mine:
+        inner = _phases(op.regions[0], memory)
+        best = max(best, inner, key=lambda found: len(found[1]))
+    return best

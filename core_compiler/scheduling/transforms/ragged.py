@@ -1,0 +1,188 @@
+"""Ragged tiles: executing a full tile where only a part of it is asked for."""
+
+from __future__ import annotations
+
+from core_compiler.ir import Function, Op, Value
+from core_compiler.kernel_ir.ops import INDEPENDENT, SPACES, access
+from core_compiler.scheduling.transforms.edit import (
+    Copier,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    given,
+    need,
+    producers,
+    rebuild,
+)  # fmt: skip
+
+
+def round_up(function: Function, loop: str, to: int | None = None) -> Function:
+    """Run a loop of ``min(to, n)`` iterations ``to`` times; the extra ones repeat the last one.
+
+    An extra iteration reads what the last real one reads and stores into its own place of a private
+    tile, which nobody looks at.  So the iterations must be independent and may store to private
+    buffers only, at the loop's own index.  Needs n >= 1 (the loop is never entered for nothing).
+    ``to`` defaults to the constant in the bound.
+    """
+    made, op = producers(function), find_loop(function, loop)
+    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
+    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
+    bound = _constant_bound(op, made)
+    size = given(bound if to is None else to, f"the bound of {loop} is not min(constant, n)")
+    iv = op.regions[0].arguments[0]
+    for inner in op.walk():
+        if inner.kind == "kernel.store":
+            memory = access(inner)[0]
+            need(memory.type.space in SPACES, f"{loop} stores to {memory.name}")
+            need(
+                _has_room(inner, iv, size),
+                f"{memory.name} has no place for each of {size} iterations of {loop}",
+            )
+    stop = {v for v in made if v not in {r for o in op.walk() for r in o.results}}
+
+    def at_own_place(copier: Copier, inner: Op) -> None:
+        """A tile that has room for every iteration is accessed at the iteration's own place."""
+        clamped = dict(copier.env)
+        copier.env[iv] = raw[0]
+        for index in access(inner)[1]:
+            copier.ops(expression(index, made, stop))
+        where = {v: copier[v] for v in access(inner)[1]}
+        copier.env.clear()
+        copier.env.update(clamped)
+        copier.env.update(where)
+        copier.copy(inner)
+        results = {v: copier.env[v] for v in inner.results}
+        copier.env.clear()
+        copier.env.update({**clamped, **results})
+
+    raw: list = []
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+        count = copier[op.operands[1]]
+        with kb.loop(op["name"], 0, size, loop=op.get("loop")) as index:
+            raw[:] = [index]
+            real = kb.known(count) == size
+            copier.env[iv] = index if real else kb.min(index, kb.sub(count, 1))
+            copier.block(op.regions[0])
+
+    hooks: dict = {op: hook}
+    for inner in op.walk():
+        if inner.kind in ("kernel.load", "kernel.store") and _has_room(inner, iv, size):
+            hooks[inner] = at_own_place
+    return rebuild(function, hooks)
+
+
+def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> Function:
+    """``split`` into whole tiles: all of them run ``size`` iterations of ``inner``.
+
+    Iterations beyond the end repeat the last one and store nothing to ordinary memory, so that the
+    bounds inside a tile are constants.  What only such a store needs is computed under its
+    condition too.
+    """
+    made, op = producers(function), find_loop(function, loop)
+    kind = op.get("loop")
+    need(kind in INDEPENDENT, f"iterations of {loop} are in order")
+    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
+    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    iv = op.regions[0].arguments[0]
+    within = {v for o in op.walk() if o is not op and not o.regions for v in o.results}
+    stop = {v for v in made if v not in within}
+    stores = [o for o in op.walk() if o.kind == "kernel.store"]
+    outside = [o for o in stores if access(o)[0].type.space == "dram"]
+    _stored_last(op, {access(o)[0] for o in outside})
+    place: list[Value] = []
+
+    def where_real(copier: Copier, store: Op) -> None:
+        """The store at its own index, under its condition."""
+        kb = copier.kb
+        with kb.branch(kb.lt(place[0], copier[op.operands[1]])):
+            saved, copier.env = copier.env, {**copier.env, iv: place[0]}
+            for value in store.operands:
+                copier.ops(expression(value, made, stop))
+            copier.copy(store)
+            copier.env = saved
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb, count = copier.kb, copier[op.operands[1]]
+        known = kb.known(count)
+        whole = known is not None and known % size == 0
+        with (
+            kb.loop(outer, 0, kb.ceildiv(count, size), loop=kind) as tile,
+            kb.loop(inner, 0, size, loop="vector") as index,
+        ):
+            place[:] = [kb.add(kb.mul(tile, size), index)]
+            copier.env[iv] = place[0] if whole else kb.min(place[0], kb.sub(count, 1))
+            if not whole:
+                copier.hooks |= dict.fromkeys(outside, where_real)
+            copier.block(op.regions[0])
+
+    return rebuild(function, {op: hook})
+
+
+def _stored_last(loop: Op, memories: set[Value]) -> None:
+    """What is stored to ``memories`` is not read in the loop: a load may move past a store."""
+    for op in loop.walk():
+        if op.kind == "kernel.load":
+            need(access(op)[0] not in memories, f"{access(op)[0].name} is read and stored to")
+
+
+def specialise(
+    function: Function, loop: str, inner: str, size: int, suffix: str = "_full"
+) -> Function:
+    """Two versions of a nest: where ``inner`` runs exactly ``size`` times, with that length written
+    as a constant (loops called by their name and ``suffix``), else as it was."""
+    made, op, target = producers(function), find_loop(function, loop), find_loop(function, inner)
+    need(target in list(op.walk()), f"{inner} is not inside {loop}")
+    need(not op.operands[3:], f"{loop} carries values")
+    upper = target.operands[1]
+    own = {v for o in op.walk() for r in o.regions for v in r.arguments}
+    need(not depends_on([upper], own, made), f"the extent of {inner} varies inside {loop}")
+    lower = target.operands[0]
+    need(not depends_on([lower], own, made), f"the start of {inner} varies inside {loop}")
+    inside = {v for o in op.walk() if o is not op for v in o.results}
+    stop = {v for v in made if v not in inside}
+
+    def full(copier: Copier) -> tuple:
+        saved = dict(copier.hooks)
+
+        def renamed(copier: Copier, o: Op) -> None:
+            bound = copier.kb.add(copier[lower], size) if o is target else None
+            copier.loop(o, name=f"{o['name']}{suffix}", upper=bound)
+
+        copier.hooks |= {o: renamed for o in op.walk() if o.kind == "kernel.for"}
+        renamed(copier, op)
+        copier.hooks = saved
+        return ()
+
+    def rest(copier: Copier) -> tuple:
+        copier.loop(op)
+        return ()
+
+    def hook(copier: Copier, op: Op) -> None:
+        copier.ops(expression(upper, made, stop))
+        copier.ops(expression(lower, made, stop))
+        count = copier.kb.sub(copier[upper], copier[lower])
+        is_full = copier.kb.eq(count, copier.kb.index(size))
+        copier.kb.choose(is_full, lambda: full(copier), lambda: rest(copier))
+
+    return rebuild(function, {op: hook})
+
+
+def _has_room(op: Op, iv, size: int) -> bool:
+    """Whether ``op`` uses the loop's index as it is, along a dimension of at least ``size``."""
+    buffer, where = access(op)
+    extents = [d for d, index in zip(buffer.type.shape, where, strict=True) if index is iv]
+    return len(extents) == 1 and isinstance(extents[0], int) and extents[0] >= size
+
+
+def _constant_bound(op: Op, made) -> int | None:
+    upper = op.operands[1]
+    if constant_of(upper, made) is not None:
+        return constant_of(upper, made)
+    maker = made.get(upper)
+    if maker is not None and maker.kind == "kernel.min":
+        found = [c for c in (constant_of(v, made) for v in maker.operands) if c is not None]
+        return min(found, default=None)
+    return None

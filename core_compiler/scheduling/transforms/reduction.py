@@ -1,0 +1,288 @@
+"""Moving reductions: distributing a nest, hoisting a reduction out of it, sinking what follows.
+
+Together they turn "for each output element, sum" into "for each chunk of the sum, for each output
+tile", the shape in which operands are reused.  No order of accumulation changes: partial results
+are stored and loaded again, which is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core_compiler.ir import Function, Op, Value
+from core_compiler.ir.types import INDEX
+from core_compiler.kernel_ir.ops import INDEPENDENT, access, is_pure
+from core_compiler.scheduling.transforms.edit import (
+    Copier,
+    bound_at_top,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    need,
+    nest,
+    producers,
+    rebuild,
+    requires,
+)  # fmt: skip
+
+
+def fission(
+    function: Function, loops: Sequence[str], after: str, buffer: str, tile: int = 2,
+    space: str = "scratch", suffix: str = "_out",
+) -> Function:  # fmt: skip
+    """Distribute a nest: what stands up to loop ``after`` in one nest, the rest in a second one.
+
+    Values that cross are kept in a private buffer called ``buffer``: one dimension for each of the
+    last ``tile`` loops (their extents are bounded by constants) after one for all loops around
+    those.  The loops of the second nest are called as the first's with ``suffix``.
+    Legal because the iterations are independent.
+    """
+    chain, made = nest(function, loops), producers(function)
+    for op in chain:
+        need(op.get("loop") == "vector", f"iterations of {op['name']} are not private to a thread")
+        need(constant_of(op.operands[0], made) == 0, f"{op['name']} does not start at 0")
+        need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
+    body = chain[-1].regions[0].ops
+    places = [i for i, o in enumerate(body) if o is find_loop(function, after)]
+    need(bool(places), f"loop {after} is not directly in {loops[-1]}")
+    (cut,) = places
+    first, second = body[: cut + 1], body[cut + 1 :]
+    effects = {v for o in first if not is_pure(o) for v in o.results}
+    crossing = [v for v in dict.fromkeys(v for o in second for v in o.uses()) if v in effects]
+    need(bool(crossing), f"nothing crosses from {after} to what follows")
+    need(all(v.type is not INDEX for v in crossing), "an index computed from memory crosses")
+    buffers: dict[Value, Value] = {}
+
+    def prologue(copier: Copier) -> None:
+        kb = copier.kb
+        extents = [bound_at_top(kb, op.operands[1], made) for op in chain]
+        outer, inner = extents[: len(chain) - tile], extents[len(chain) - tile :]
+        shape = [kb.known(e) for e in inner]
+        need(None not in shape, "a tile's extent is not bounded by a constant")
+        total = kb.index(1)
+        for extent in outer:
+            total = kb.mul(total, extent)
+        known = kb.known(total)
+        for number, value in enumerate(crossing):
+            name = buffer if len(crossing) == 1 else f"{buffer}{number}"
+            lead = [] if not outer else [known if known is not None else f"{name}_tiles"]
+            sizes = [total] if lead and known is None else []
+            buffers[value] = kb.alloc((*lead, *shape), value.type, *sizes, space=space, name=name)
+
+    def place(copier: Copier) -> list[Value]:
+        kb, ivs = copier.kb, [copier[op.regions[0].arguments[0]] for op in chain]
+        extents = [copier[op.operands[1]] for op in chain]
+        lead: Any = 0  # an index, or the number before there is one
+        for iv, extent in zip(ivs[: len(chain) - tile], extents, strict=False):
+            lead = kb.add(kb.mul(lead, extent), iv) if lead != 0 else iv
+        outer = [lead] if len(chain) > tile else []
+        return [*outer, *ivs[len(chain) - tile :]]
+
+    def hook(copier: Copier, op: Op) -> None:
+        def before() -> None:
+            copier.ops(first)
+            for value in crossing:
+                copier.kb.store(copier[value], buffers[value], *place(copier))
+
+        def behind() -> None:
+            copier.ops(o for o in first if is_pure(o))
+            for value in crossing:
+                copier.env[value] = copier.kb.load(buffers[value], *place(copier), name=value.name)
+            copier.ops(second)
+
+        emit_nest(copier, chain, before)
+        emit_nest(copier, chain, behind, suffix)
+
+    return rebuild(function, {chain[0]: hook}, prologue)
+
+
+def emit_nest(copier: Copier, chain: Sequence[Op], inside, suffix: str = "") -> None:
+    """Emit the loops of ``chain`` with the pure ops between; ``inside`` emits the innermost."""
+    if not chain:
+        inside()
+        return
+    op, rest = chain[0], chain[1:]
+
+    def body() -> None:
+        if rest:
+            copier.ops(o for o in op.regions[0].ops if o is not rest[0])
+        emit_nest(copier, rest, inside, suffix)
+
+    copier.loop(op, name=op["name"] + suffix, body=body)
+
+
+def hoist(
+    function: Function, reduction: str, loops: Sequence[str], start: str = "store"
+) -> Function:
+    """Move a reduction loop outside a nest of independent loops; what it carries lives in memory.
+
+    The innermost body must be: the reduction, then a store of its result to a private buffer.
+    ``start`` says how that memory begins: ``store`` writes the initial values in a nest before the
+    reduction (also right for zero iterations), ``select`` picks them over what is loaded in the
+    first iteration, and needs at least one (recorded in the attribute ``requires``); ``there``
+    holds where the reduction goes on from what is there already (it was hoisted out of a part of
+    the nest before).
+    """
+    chain, made = nest(function, loops), producers(function)
+    inner = find_loop(function, reduction)
+    body = chain[-1].regions[0].ops
+    need(inner in body, f"{reduction} is not directly in {loops[-1]}")
+    need(len(inner.results) == 1, f"{reduction} carries {len(inner.results)} values, not one")
+    initial = inner.operands[3]
+    before = made.get(initial) if start == "there" else None
+    effects = [o for o in body if not is_pure(o) and o is not inner and o is not before]
+    need(
+        len(effects) == 1 and effects[0].kind == "kernel.store"
+        and effects[0].operands[0] is inner.result,
+        f"after {reduction} there must be one store of its result",
+    )  # fmt: skip
+    (save,) = effects
+    memory, where = access(save)
+    need(memory.type.space in ("scratch", "register"), f"{memory} is no private buffer")
+    own = {op.regions[0].arguments[0] for op in chain}
+    need(not depends_on(inner.operands[:3], own, made), f"bounds of {reduction} depend on the nest")
+    for op in chain:
+        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are in order")
+    pure = [o for o in body if is_pure(o)]
+    carried, (iv,) = inner.regions[0].arguments[1], inner.regions[0].arguments[:1]
+    if start == "there":
+        begins = before is not None and before.kind == "kernel.load" and access(before)
+        need(begins == (memory, where), f"{reduction} does not start from what is in {memory.name}")
+
+    def address(copier: Copier) -> list[Value]:
+        return [copier[v] for v in where]
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+        for bound in inner.operands[:3]:
+            copier.ops(expression(bound, made, _outside(chain[0], made)))
+        if start == "store":
+
+            def begin() -> None:
+                copier.ops(pure)
+                kb.store(copier[initial], copier[memory], *address(copier))
+
+            emit_nest(copier, chain, begin, "_init")
+
+        def step() -> None:
+            copier.ops(pure)
+            ops = inner.regions[0].ops
+            used = next((i for i, o in enumerate(ops) if carried in o.uses()), len(ops))
+            copier.ops(ops[:used])  # as late as possible: the rest can then be distributed
+            if start != "select":
+                copier.env[carried] = kb.load(copier[memory], *address(copier))
+            else:
+                is_first = kb.eq(copier[iv], copier[inner.operands[0]])
+                (copier.env[carried],) = kb.choose(
+                    is_first,
+                    lambda: copier[initial],
+                    lambda: kb.load(copier[memory], *address(copier)),
+                )
+            copier.ops(ops[used:])
+            kb.store(copier[inner.regions[0].outputs[0]], copier[memory], *address(copier))
+
+        bounds = [copier[v] for v in inner.operands[:3]]
+        with kb.loop(reduction, *bounds, loop=inner.get("loop", "sequential")) as index:
+            copier.env[iv] = index
+            emit_nest(copier, chain, step)
+
+    sure = start != "select" or _runs(inner, made)
+    notes = [] if sure else [f"{reduction} runs at least once"]
+    return requires(rebuild(function, {chain[0]: hook}), *notes)
+
+
+def _runs(loop: Op, made) -> bool:
+    """Whether a loop is sure to run: from 0 to the larger of 1 and something."""
+    upper = made.get(loop.operands[1])
+    return (
+        constant_of(loop.operands[0], made) == 0 and upper is not None
+        and upper.kind == "kernel.max" and any(constant_of(v, made) == 1 for v in upper.operands)
+    )  # fmt: skip
+
+
+def _outside(loop: Op, made) -> set[Value]:
+    """The values made outside ``loop`` (where an expression's copy may stop)."""
+    within = {v for op in loop.walk() for v in op.results}
+    within |= {v for op in loop.walk() for r in op.regions for v in r.arguments}
+    return {v for v in made if v not in within}
+
+
+def sink(
+    function: Function, reduction: str, loops: Sequence[str], suffix: str = "_out"
+) -> Function:
+    """Move the nest that follows a hoisted reduction into its last iteration, tile by tile.
+
+    ``reduction`` holds the nest ``loops``; right after it stands the nest ``loops`` + ``suffix``
+    that reads the finished tiles.  Each tile is then read while it is still in the cache.
+    """
+    made = producers(function)
+    outer = find_loop(function, reduction)
+    chain = [find_loop(function, name) for name in loops]
+    after = nest(function, [name + suffix for name in loops])
+    rename = {
+        b.regions[0].arguments[0]: a.regions[0].arguments[0]
+        for a, b in zip(chain, after, strict=True)
+    }
+    for a, b in zip(chain, after, strict=True):
+        for x, y in zip(a.operands[:3], b.operands[:3], strict=True):
+            need(same(x, y, made, rename), f"bounds of {a['name']} and {b['name']} differ")
+    _same_tiles(outer, after[-1], made, rename)
+    iv, (_, upper, step) = outer.regions[0].arguments[0], outer.operands[:3]
+    tail = after[-1].regions[0]
+
+    def drop(copier: Copier, op: Op) -> None:
+        """The second nest is emitted inside the first."""
+
+    def at_tile(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+
+        def body() -> None:
+            copier.block(op.regions[0])
+            last = kb.ge(kb.add(copier[iv], copier[step]), copier[upper])
+            with kb.branch(last):
+                for b in after:
+                    index = b.regions[0].arguments[0]
+                    copier.env[index] = copier[rename[index]]
+                for b in after[:-1]:
+                    copier.ops(o for o in b.regions[0].ops if is_pure(o))
+                copier.block(tail)
+
+        copier.loop(op, body=body)
+
+    result = rebuild(function, {chain[-1]: at_tile, after[0]: drop})
+    return result if _runs(outer, made) else requires(result, f"{reduction} runs at least once")
+
+
+def _same_tiles(first: Op, second: Op, made, rename) -> None:
+    """What ``second`` loads of the buffers ``first`` stores lies in the tile it is moved to."""
+    written: dict[Value, list] = {}
+    for op in first.walk():
+        if op.kind == "kernel.store":
+            memory, where = access(op)
+            written.setdefault(memory, []).append(where)
+    for op in second.walk():
+        if op.kind == "kernel.load":
+            memory, where = access(op)
+            for other in written.get(memory, ()):
+                need(
+                    same(other[0], where[0], made, rename),
+                    f"the second nest reads {memory} outside the tile just finished",
+                )
+        if op.kind == "kernel.store":
+            need(access(op)[0] not in written, "both nests store to one buffer")
+
+
+def same(a: Value, b: Value, made, rename) -> bool:
+    """Whether two index expressions are equal once ``rename`` maps values of ``b``."""
+    if a is b or rename.get(b) is a:
+        return True
+    x, y = made.get(a), made.get(b)
+    if x is None or y is None or a not in x.results or b not in y.results:
+        return False
+    return (
+        x.kind == y.kind and x.attributes == y.attributes and is_pure(x)
+        and len(x.operands) == len(y.operands)
+        and all(same(p, q, made, rename) for p, q in zip(x.operands, y.operands, strict=True))
+    )  # fmt: skip

@@ -1,0 +1,266 @@
+"""Staging copies a tile of an operand to private memory; packing changes an argument's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core_compiler.ir import Block, Function, Op, Value
+from core_compiler.ir.types import buffer
+from core_compiler.kernel_ir.ops import access
+from core_compiler.scheduling.transforms.collapse import Numbering
+from core_compiler.scheduling.transforms.edit import (
+    Copier,
+    Refused,
+    bound_at_top,
+    buffer_argument,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    given,
+    need,
+    producers,
+    rebuild,
+    requires,
+    span,
+)  # fmt: skip
+
+
+def stage(
+    function: Function, operand: str, inside: str, dims: Sequence[str | Sequence[str]], name: str,
+    shape: Sequence[int | None], space: str = "scratch", order: Sequence[str] = (),
+) -> Function:  # fmt: skip
+    """Copy what loop ``inside`` reads of ``operand`` to the memory ``name`` first, then read that.
+
+    ``dims`` are the dimensions of the layout and the loops of the copy, outermost first: loops
+    inside ``inside`` that the value depends on, and perhaps a tuple of reduction loops that make
+    one dimension, the number of their iteration.  ``shape`` gives the extent of each: a number (at
+    least the loop's extent: a larger one pads the rows), or None for the loop's own bound; leading
+    Nones are merged into one dimension.  A value that is chosen by a condition (padding) is staged
+    after the choice, so that the copy evaluates the condition and the reader never does.
+    ``order``: the loops of the copy where they do not follow the layout, outermost first.
+    """
+    made = producers(function)
+    place = find_loop(function, inside)
+    value = _read_value(place, buffer_argument(function, operand))
+    axes = [_Axis.of(function, d) for d in dims]
+    chain = [op for axis in axes for op in axis.loops]
+    if order:
+        need(sorted(order) == sorted(op["name"] for op in chain), f"the copy has loops {dims}")
+        chain.sort(key=lambda op: order.index(op["name"]))
+    ivs = [op.regions[0].arguments[0] for op in chain]
+    within = _defined_in(place)
+    visible = (set(made) - within) | {*ivs, *place.regions[0].arguments}
+    other = {v for op in place.walk() for r in op.regions for v in r.arguments} - visible
+    need(
+        not depends_on([value], other, made),
+        f"{operand} also varies along loops other than {dims}",
+    )
+    merged = sum(s is None for s in shape)
+    extents = [given(s, "only leading extents may be left to the loops") for s in shape[merged:]]
+    need(all(a.numbering is None for a in axes[:merged]), "a numbered dimension needs an extent")
+    notes: list[str] = []
+    memory: list[Value] = []
+
+    def prologue(copier: Copier) -> None:
+        kb = copier.kb
+        total = kb.index(1)
+        for axis in axes[:merged]:
+            total = kb.mul(total, bound_at_top(kb, axis.loops[0].operands[1], made))
+        for size, axis in zip(extents, axes[merged:], strict=True):
+            bound = axis.bound(kb, made)
+            if bound is None:
+                notes.append(f"{axis.name}: at most {size} iterations")
+            else:
+                need(bound <= size, f"{axis.name} runs up to {bound} times, {size} were given")
+        known = kb.known(total)
+        lead = [] if not merged else [f"{name}_tiles" if known is None else known]
+        sizes = [total] if lead and known is None else []
+        memory.append(kb.alloc((*lead, *extents), value.type, *sizes, space=space, name=name))
+
+    def address(copier: Copier) -> list[Value]:
+        kb = copier.kb
+        indices = [axis.index(copier) for axis in axes]
+        lead: Any = 0  # an index, or the number before there is one
+        for index, axis in zip(indices[:merged], axes, strict=False):
+            lead = kb.add(kb.mul(lead, copier[axis.loops[0].operands[1]]), index)
+        return [lead, *indices[merged:]] if merged else indices
+
+    def fill(copier: Copier, depth: int = 0) -> None:
+        """Emit the loops of the copy from level ``depth`` on."""
+        if depth == len(chain):
+            copier.ops(expression(value, made, visible))
+            copier.kb.store(copier[value], memory[0], *address(copier))
+            return
+        op = chain[depth]
+        for bound in op.operands[:3]:
+            copier.ops(expression(bound, made, visible))
+        bounds = [copier[v] for v in op.operands[:3]]
+        with copier.kb.loop(f"{op['name']}_{name}", *bounds, loop="vector") as iv:
+            copier.env[ivs[depth]] = iv
+            fill(copier, depth + 1)
+
+    def read(copier: Copier, op: Op) -> None:
+        copier.env[value] = copier.kb.load(memory[0], *address(copier), name=value.name)
+
+    def hook(copier: Copier, op: Op) -> None:
+        def body():
+            saved = dict(copier.env)
+            fill(copier)
+            copier.env.clear()
+            copier.env.update(saved)
+            copier.hooks[made[value]] = read
+            return copier.block(op.regions[0])
+
+        copier.loop(op, body=body)
+
+    return requires(rebuild(function, {place: hook}, prologue), *notes)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A dimension of a staged layout: one loop, or numbered reduction loops."""
+
+    name: str
+    loops: tuple[Op, ...]
+    numbering: Numbering | None = None
+
+    @staticmethod
+    def of(function: Function, what: str | Sequence[str]) -> _Axis:
+        if isinstance(what, str):
+            op, made = find_loop(function, what), producers(function)
+            need(constant_of(op.operands[2], made) == 1, f"{what} does not step by 1")
+            return _Axis(what, (op,))
+        numbering = Numbering(function, what)
+        return _Axis(" ".join(what), tuple(numbering.loops), numbering)
+
+    def index(self, copier: Copier) -> Value:
+        if self.numbering is not None:
+            return self.numbering.number(copier)
+        (op,) = self.loops
+        return copier.kb.sub(copier[op.regions[0].arguments[0]], copier[op.operands[0]])
+
+    def bound(self, kb, made) -> int | None:
+        """The most iterations there can be, where that is known."""
+        first = self.loops[0]
+        if len(self.loops) > 1:
+            return None
+        if self.numbering is not None:
+            return span(first.operands[1], first.operands[0], made)
+        return _known_bound(kb, first, made)
+
+
+def _read_value(place: Op, source: Value) -> Value:
+    """What ``place`` reads of ``source``: the load, or the choice that the load is a branch of."""
+    loads = [o for o in place.walk() if o.kind == "kernel.load" and access(o)[0] is source]
+    need(len(loads) == 1, f"{source.name} is read at {len(loads)} places, not at one")
+    value = loads[0].result
+    for op in place.walk():
+        if op.kind == "kernel.if" and any(value in r.outputs for r in op.regions):
+            need(len(op.results) == 1, "the choice around the load has other results")
+            return op.result
+    users = [o for o in place.walk() if value in o.operands]
+    if len(users) == 1 and users[0].kind == "kernel.select":
+        return users[0].result
+    return value
+
+
+def _defined_in(loop: Op) -> set[Value]:
+    inside = {v for op in loop.walk() if op is not loop for v in op.results}
+    return inside | {v for op in loop.walk() for r in op.regions for v in r.arguments}
+
+
+def _known_bound(kb, op: Op, made) -> int | None:
+    if constant_of(op.operands[0], made) != 0:
+        return None
+    try:
+        return kb.known(bound_at_top(kb, op.operands[1], made))
+    except Refused:
+        return None
+
+
+def pack_argument(
+    function: Function, operand: str, axis: int, tile: int, numbered: Sequence[str]
+) -> Function:
+    """Read ``operand`` in panels ``[panel][term][lane]``: ``tile`` elements of axis ``axis`` stand
+    together, under each other in the order of the terms of the sum over the loops ``numbered``.
+
+    ``operand`` may vary with that axis and with those loops only.  The caller provides the packed
+    data, its last panel padded with zeros.  New index arguments: ``<operand>_panels``,
+    ``<operand>_terms`` (terms of the whole sum) and ``<operand>_panel`` (elements of a panel).
+    Every read must use an index that shows which panel it lies in.
+    """
+    made = producers(function)
+    old = buffer_argument(function, operand)
+    numbering = Numbering(function, numbered)
+    panels, terms, stride = (f"{operand}_{part}" for part in ("panels", "terms", "panel"))
+    kind = buffer((panels, terms, tile), old.type.dtype, (stride, tile, 1))
+    new = Value(kind, old.name)
+    own = {op.regions[0].arguments[0] for op in numbering.loops}
+
+    def load(copier: Copier, op: Op) -> None:
+        kb, where = copier.kb, access(op)[1]
+        panel, lane = divided(copier, where[axis], tile, made)
+        for i, index in enumerate(where):
+            need(i == axis or depends_on([index], own, made), f"axis {i} of {operand} varies")
+        start = kb.mul(copier[numbering.loops[0].operands[0]], numbering.taps(copier))
+        term = kb.add(start, numbering.number(copier))
+        copier.env[op.result] = kb.load(new, panel, term, lane, name=op.result.name)
+
+    hooks = {}
+    for op in function.body.walk():
+        if op.kind in ("kernel.load", "kernel.store") and access(op)[0] is old:
+            need(op.kind == "kernel.load", f"{operand} is stored to")
+            hooks[op] = load
+    swapped = function.with_(
+        body=Block(tuple(new if v is old else v for v in function.arguments), function.body.ops, ())
+    )
+    return rebuild(swapped, hooks, sizes=(panels, terms, stride))
+
+
+def divided(copier: Copier, value: Value, by: int, made) -> tuple[Value, Value]:
+    """``(value // by, value % by)`` where ``value`` is spelled as ``x * by + y`` with y < by."""
+    if by == 1:
+        return copier[value], copier.kb.index(0)
+    op = made.get(value)
+    if op is not None and op.kind == "kernel.add" and value in op.results:
+        for product, rest in (op.operands, reversed(op.operands)):
+            maker = made.get(product)
+            if maker is not None and maker.kind == "kernel.mul":
+                factor = constant_of(maker.operands[1], made)
+                if factor == by and _below(copier, rest, by, made):
+                    return copier[maker.operands[0]], copier[rest]
+    raise Refused(f"{op} does not show its remainder by {by}")
+
+
+def _below(copier: Copier, value: Value, limit: int, made) -> bool:
+    """Whether an index of loops from 0 on is known to be below ``limit``."""
+    most = largest(value, made)
+    return most is not None and most < limit
+
+
+def largest(value: Value, made) -> int | None:
+    """The largest that a sum of loops' indices (from 0 on, times constants) gets; None where it is
+    not known or it is made otherwise."""
+    op = made.get(value)
+    if op is None:
+        return None
+    if op.kind == "kernel.constant":
+        return op["value"]
+    if value not in op.results:  # a loop's index
+        if constant_of(op.operands[0], made) != 0:
+            return None
+        bound = constant_of(op.operands[1], made)
+        upper = made.get(op.operands[1])
+        if bound is None and upper is not None and upper.kind == "kernel.min":
+            found = [constant_of(v, made) for v in upper.operands]
+            bound = min((b for b in found if b is not None), default=None)
+        return None if bound is None else bound - 1
+    if op.kind not in ("kernel.add", "kernel.mul"):
+        return None
+    a, b = (largest(v, made) for v in op.operands)
+    if a is None or b is None or min(a, b) < 0:
+        return None
+    return a + b if op.kind == "kernel.add" else a * b

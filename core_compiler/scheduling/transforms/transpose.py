@@ -1,0 +1,99 @@
+"""A copy that transposes, in blocks of registers."""
+
+from __future__ import annotations
+
+from core_compiler.ir import Function, Op, Value
+from core_compiler.kernel_ir.ops import INDEPENDENT, access, is_pure
+from core_compiler.scheduling.transforms.edit import (
+    Copier,
+    constant_of,
+    depends_on,
+    expression,
+    find_loop,
+    need,
+    producers,
+    rebuild,
+)  # fmt: skip
+
+
+def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: int) -> Function:
+    """Run the copy ``for k: for j: to[.., k, j] = from[.., j, .., k]`` by squares of ``width``.
+
+    Vectors are loaded along ``k``, transposed by shuffles and stored along ``j``, where both
+    memories are contiguous.  ``pad`` is the extent that is written along ``j`` (a multiple of
+    ``width``): what lies beyond the loop's bound is +0.
+    """
+    made = producers(function)
+    op, nested = find_loop(function, outer), find_loop(function, inner)
+    for loop in (op, nested):
+        need(loop.get("loop") in INDEPENDENT, f"iterations of {loop['name']} are in order")
+        need(constant_of(loop.operands[2], made) == 1, f"{loop['name']} does not step by 1")
+    need(constant_of(nested.operands[0], made) == 0, f"{inner} does not start at 0")
+    need(pad % width == 0 and width & (width - 1) == 0, "widths are powers of two")
+    others = [o for o in op.regions[0].ops if o is not nested]
+    need(all(is_pure(o) for o in others), f"{outer} does more than {inner}")
+    acting = [o for o in nested.regions[0].ops if not is_pure(o)]
+    need([o.kind for o in acting] == ["kernel.load", "kernel.store"], f"{inner} is no plain copy")
+    load, store = acting
+    need(store.operands[0] is load.result, f"{inner} stores something else than it loads")
+    k, j = op.regions[0].arguments[0], nested.regions[0].arguments[0]
+    need(not depends_on(nested.operands[:2], {k}, made), f"the extent of {inner} varies")
+    source, read = access(load)
+    target, written = access(store)
+    along = [i for i, v in enumerate(read) if depends_on([v], {k}, made)]
+    across = [i for i, v in enumerate(read) if depends_on([v], {j}, made)]
+    need(len(along) == len(across) == 1 and along != across, f"{source.name} is not transposed")
+    need(source.type.strides[along[0]] == 1, f"{source.name} is not contiguous along {outer}")
+    need(read[along[0]] is k or _plus(read[along[0]], k, made), f"{outer} is scaled")
+    need(written[-1] is j and isinstance(target.type.shape[-1], int), f"{inner} is not last")
+    need(target.type.shape[-1] >= pad, f"{target.name} has no room for {pad}")
+    inside = {v for o in op.walk() if o is not op for v in o.results}
+    stop = {v for v in made if v not in inside}
+
+    def place(copier: Copier, at_k, at_j, indices) -> list[Value]:
+        copier.env[k], copier.env[j] = copier.kb.index(at_k), copier.kb.index(at_j)
+        for value in indices:
+            copier.ops(expression(value, made, stop))
+        return [copier[v] for v in indices]
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+        low, high = copier[op.operands[0]], copier[op.operands[1]]
+        copier.ops(expression(nested.operands[1], made, stop))
+        extent = copier[nested.operands[1]]
+        with kb.loop(outer, low, high, width, loop=op.get("loop")) as k0:
+            length = kb.min(width, kb.sub(high, k0))
+            with kb.loop(inner, 0, pad, width, loop=nested.get("loop")) as j0:
+                rows = []
+                for row in range(width):
+                    at = kb.add(j0, row)
+                    count = kb.select(kb.lt(at, extent), length, kb.index(0))
+                    where = place(copier, k0, at, read)
+                    axis = None if along[0] == len(read) - 1 else along[0]
+                    rows.append(
+                        kb.load(copier[source], *where, width=width, count=count, axis=axis)
+                    )
+                for lane, column in enumerate(transposed(kb, rows, width)):
+                    at = kb.add(k0, lane)
+                    count = kb.select(kb.lt(at, high), kb.index(width), kb.index(0))
+                    kb.store(column, copier[target], *place(copier, at, j0, written), count=count)
+
+    return rebuild(function, {op: hook})
+
+
+def _plus(value: Value, k: Value, made) -> bool:
+    op = made.get(value)
+    return op is not None and op.kind == "kernel.add" and k in op.operands
+
+
+def transposed(kb, rows: list[Value], width: int) -> list[Value]:
+    """The columns of a square of registers: log2(width) rounds of interleaving halves."""
+    half = width // 2
+    low = tuple(lane for i in range(half) for lane in (i, width + i))
+    high = tuple(lane for i in range(half, width) for lane in (i, width + i))
+    for _ in range(width.bit_length() - 1):
+        pairs = zip(rows[:half], rows[half:], strict=True)
+        rows = [
+            v for a, b in pairs for v in (kb.shuffle(a, b, mask=low), kb.shuffle(a, b, mask=high))
+        ]
+    return rows

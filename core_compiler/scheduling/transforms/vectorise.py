@@ -1,0 +1,337 @@
+"""Scalar loops to vector ops, by stride analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from core_compiler.ir import DType, Function, Op, Value, VectorType, dtype, vector
+from core_compiler.ir.types import INDEX
+from core_compiler.kernel_ir import scalars
+from core_compiler.kernel_ir.ops import INDEPENDENT, access, element
+from core_compiler.scheduling.transforms.edit import (
+    Copier,
+    constant_of,
+    depends_on,
+    find_loop,
+    given,
+    need,
+    producers,
+    rebuild,
+)  # fmt: skip
+
+I64 = dtype("i64")
+
+
+def vectorise(
+    function: Function, loop: str, width: int, pad: int | None = None, rest: bool = False
+) -> Function:
+    """Run ``width`` iterations of an independent loop at once.
+
+    Loads and stores whose index advances by one with the loop become vector accesses, those that do
+    not depend on it are spread over the lanes, arithmetic goes lane by lane; an index that becomes
+    a number counts up from lane to lane.  Where the trip count
+    is not a multiple of ``width`` the accesses carry a count.  Memory of an iteration's own becomes
+    that of all lanes, side by side.  With ``pad`` the loop runs ``pad``
+    iterations whatever its bound: what the extra lanes load is +0, and they store into a private
+    buffer that has room.  With ``rest`` only a last, partial vector carries a count (loop
+    ``<loop>_rest``).  Refused: other strides, conditions and loop bounds that differ from lane
+    to lane, values carried by the loop.
+    """
+    made, op = producers(function), find_loop(function, loop)
+    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
+    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    low = constant_of(op.operands[0], made)
+    need(not op.operands[3:], f"{loop} carries values")
+    count = constant_of(op.operands[1], made)
+    whole = low is not None and count is not None and (count - low) % width == 0
+    whole = whole or (low == 0 and _is_multiple(op.operands[1], width, made))
+    span = _length(op, made)
+    whole = whole or (span is not None and span % width == 0)
+    iv = op.regions[0].arguments[0]
+    if pad is not None:
+        need(low == 0 and pad % width == 0, f"{loop} cannot be padded to {pad}")
+        _check_room(op, iv, pad)
+    steps = _strides(op, iv, made)
+
+    def hook(copier: Copier, op: Op) -> None:
+        kb = copier.kb
+        lanes = _Lanes(copier, steps, width, pad is not None, {iv}, made)
+        lanes.limits = _limits(op, steps)
+        lower, upper = copier[op.operands[0]], copier[op.operands[1]]
+        end = upper if pad is None else kb.index(pad)
+        full = kb.mul(kb.floordiv(kb.sub(upper, lower), width), width)
+        cut = kb.add(lower, full) if rest and not whole else None
+        parts = [(loop, lower, end, whole)]
+        if cut is not None:
+            parts = [(loop, lower, cut, True), (f"{loop}_rest", cut, upper, False)]
+        for name, start, stop, all_lanes in parts:
+            with kb.loop(name, start, stop, width, loop=op.get("loop")) as base:
+                copier.env[iv] = base
+                left = kb.sub(upper, base) if span is None or span > width else kb.index(span)
+                lanes.count = None if all_lanes else kb.min(width, left)
+                lanes.block(op.regions[0])
+
+    return rebuild(function, {op: hook})
+
+
+def _length(loop: Op, made) -> int | None:
+    """The trip count where the upper bound is the lower one plus a constant."""
+    lower, end = loop.operands[0], made.get(loop.operands[1])
+    if end is None or end.kind != "kernel.add" or lower not in end.operands:
+        return None
+    return next((constant_of(v, made) for v in end.operands if v is not lower), None)
+
+
+def _limits(loop: Op, steps: Mapping[Value, int | None]) -> set[Value]:
+    """Conditions ``index < limit`` of branches without an else part, with an index that advances by
+    one from lane to lane: the lanes that take such a branch are the first ones."""
+    found = {
+        op.result for op in loop.walk()
+        if op.kind == "kernel.lt" and steps.get(op.operands[0]) == 1
+        and steps.get(op.operands[1], 0) == 0
+    }  # fmt: skip
+    for op in loop.walk():
+        branch = op.kind == "kernel.if" and not op.results and not op.regions[1].ops
+        found -= {v for v in op.operands if not branch}
+    return found
+
+
+def _check_room(loop: Op, iv: Value, pad: int) -> None:
+    for op in loop.walk():
+        if op.kind == "kernel.store":
+            memory, where = access(op)
+            need(memory.type.space in ("scratch", "register"), f"{memory.name} is not private")
+            extents = [d for d, v in zip(memory.type.shape, where, strict=True) if v is iv]
+            need(
+                len(extents) == 1 and isinstance(extents[0], int) and extents[0] >= pad,
+                f"{memory.name} has no room for {pad} lanes",
+            )
+
+
+def _is_multiple(value: Value, width: int, made) -> bool:
+    """Whether a trip count is a multiple of ``width``: a constant, or a product with one."""
+    count = constant_of(value, made)
+    if count is not None:
+        return count % width == 0
+    op = made.get(value)
+    product = op is not None and op.kind == "kernel.mul" and value in op.results
+    return product and any(_is_multiple(v, width, made) for v in op.operands)
+
+
+def _strides(loop: Op, iv: Value, made) -> dict[Value, int | None]:
+    """For each index value in ``loop``: by how much it advances with ``iv`` (None: not affine)."""
+    steps: dict[Value, int | None] = {iv: 1}
+    for op in loop.walk():
+        if op is loop or len(op.results) != 1 or op.result.type is not INDEX:
+            continue
+        if op.kind not in ("kernel.for", "kernel.if"):
+            parts = [steps.get(v, 0) for v in op.operands]
+            steps[op.result] = _advance(op, parts, made)
+    return steps
+
+
+def _advance(op: Op, parts: list, made) -> int | None:
+    if all(p == 0 for p in parts):
+        return 0
+    if None in parts:
+        return None
+    if op.kind == "kernel.add":
+        return parts[0] + parts[1]
+    if op.kind == "kernel.sub":
+        return parts[0] - parts[1]
+    if op.kind == "kernel.mul":
+        for mine, other in ((0, 1), (1, 0)):
+            factor = constant_of(op.operands[other], made)
+            if parts[other] == 0 and factor is not None:
+                return parts[mine] * factor
+    return None
+
+
+class _Lanes:
+    """Emits the body of the loop with lane-dependent values as vectors."""
+
+    def __init__(self, copier: Copier, steps, width: int, padded: bool,
+                 moving: set[Value], made: Mapping[Value, Op]):  # fmt: skip
+        self.copier, self.steps, self.width, self.padded = copier, steps, width, padded
+        self.count: Value | None = None
+        self.varying: set[Value] = set()  # old values whose new ones are vectors
+        self.moving, self.made = moving, made
+        self.limits: set[Value] = set()  # conditions of branches that become counts
+        self.own: set[Value] = set()  # memory of which each lane has its own
+
+    def block(self, block) -> None:
+        for op in block.ops:
+            self.op(op)
+
+    def vector(self, value: Value) -> Value:
+        """The vector of an old value: as it is, or spread over the lanes."""
+        new = self.copier[value]
+        if isinstance(new.type, VectorType):
+            return new
+        need(self.steps.get(value, 0) == 0, f"{value} differs from lane to lane")
+        need(isinstance(new.type, DType), f"{value} is no element")
+        return self.copier.kb.broadcast(new, self.width)
+
+    def op(self, op: Op) -> None:
+        kb, copier = self.copier.kb, self.copier
+        kb.origin = op.origin
+        if op.kind == "kernel.load":
+            self._load(op)
+        elif op.kind == "kernel.store":
+            self._store(op)
+        elif op.kind == "kernel.for":
+            self._for(op)
+        elif op.kind == "kernel.if":
+            self._if(op)
+        elif op.results and op.results[0] in self.limits:
+            return  # a branch's condition: it becomes a count
+        elif op.kind == "kernel.alloc":
+            self._alloc(op)
+        elif op.kind in ("kernel.invoke", "kernel.view"):
+            need(False, f"{op.kind} cannot run lane by lane")
+        elif op.kind == "kernel.cast" and self.steps.get(op.operands[0]) and self._counts(op):
+            return
+        elif not any(v in self.varying for v in op.operands):
+            bad = [v for v in op.operands if self.steps.get(v, 0) != 0]
+            need(not bad or op.result.type is INDEX, f"{op} differs from lane to lane")
+            copier.copy(op)
+        elif op.kind == "kernel.select" and self._picks_whole(op):
+            condition, *sides = op.operands  # one condition picks between whole vectors
+            need(not depends_on([condition], self.moving, self.made), "a condition varies")
+            args = [copier[condition], *(self.vector(v) for v in sides)]
+            self._define(op, kb._append(op.kind, args, op.attributes)[0])
+        else:
+            need(op.result.type is not INDEX, "an index is read from data, lane by lane")
+            name, lane = op.kind.removeprefix("kernel."), element(op.operands[-1].type)
+            need(scalars.has_lanes(name, lane), f"{op.kind} on {lane} runs one at a time")
+            args = [self.vector(v) for v in op.operands]
+            self._define(op, kb._append(op.kind, args, op.attributes)[0])
+
+    def _counts(self, op: Op) -> bool:
+        """An index that advances from lane to lane, as a number."""
+        kb, step = self.copier.kb, self.steps[op.operands[0]]
+        if op.result.type is not I64 or step is None:
+            return False
+        made = kb.lanes(self.width)
+        if step != 1:
+            made = kb.mul(made, kb.broadcast(kb.number(step, I64), self.width))
+        base = kb.cast(self.copier[op.operands[0]], I64)
+        self._define(op, kb.add(kb.broadcast(base, self.width), made))
+        return True
+
+    def _picks_whole(self, op: Op) -> bool:
+        condition, *sides = op.operands
+        return condition not in self.varying and any(v in self.varying for v in sides)
+
+    def _define(self, op: Op, made: Value) -> None:
+        self.copier.env[op.result] = made
+        self.varying.add(op.result)
+
+    def _axis(self, op: Op) -> int | None:
+        """Which index advances with the lanes; None where none does."""
+        buffer, indices = access(op)
+        steps = [self.steps.get(v, 0) for v in indices]
+        moving = [axis for axis, step in enumerate(steps) if step != 0]
+        if not moving:
+            return None
+        need(len(moving) == 1, f"{buffer.name} moves along {len(moving)} axes at once")
+        need(steps[moving[0]] == 1, f"{buffer.name} is not read at stride one: {steps}")
+        return moving[0]
+
+    def _attributes(self, op: Op, axis: int) -> dict:
+        rank = access(op)[0].type.rank
+        return {} if axis == rank - 1 else {"axis": axis}
+
+    def _alloc(self, op: Op) -> None:
+        kind, sizes = op.result.type, [self.copier[v] for v in op.operands]
+        need(kind.space != "shared", f"{op.result.name} is not an iteration's own")
+        made = self.copier.kb.alloc((*kind.shape, self.width), kind.dtype, *sizes,
+                                    space=kind.space, name=op.result.name)  # fmt: skip
+        self.copier.env[op.result] = made
+        self.own.add(op.result)
+
+    def _place(self, op: Op) -> list[Value]:
+        """Where the lanes' own elements lie, of which ``op`` reads or writes one a lane."""
+        buffer, indices = access(op)
+        need(all(self.steps.get(v, 0) == 0 for v in indices),
+             f"lanes use different places of {buffer.name}")  # fmt: skip
+        return [*(self.copier[v] for v in (buffer, *indices)), self.copier.kb.index(0)]
+
+    def _load(self, op: Op) -> None:
+        if access(op)[0] in self.own:
+            asked = vector(self.width, op.result.type)
+            (made,) = self.copier.kb._append("kernel.load", self._place(op), {}, (asked,))
+            self._define(op, made)
+            return
+        axis = self._axis(op)
+        if axis is None:
+            self.copier.copy(op)
+            return
+        operands = [self.copier[v] for v in op.operands]
+        operands += [] if self.count is None else [self.count]
+        asked = vector(self.width, op.result.type)
+        kb = self.copier.kb
+        (made,) = kb._append(
+            "kernel.load", operands, self._attributes(op, axis), (asked,), name=op.result.name
+        )
+        self._define(op, made)
+
+    def _store(self, op: Op) -> None:
+        if access(op)[0] in self.own:
+            operands = [self.vector(op.operands[0]), *self._place(op)]
+            self.copier.kb._append("kernel.store", operands, {})
+            return
+        axis = given(self._axis(op), f"all lanes store to one place of {access(op)[0].name}")
+        value = self.vector(op.operands[0])
+        operands = [value, *(self.copier[v] for v in op.operands[1:])]
+        operands += [] if self.count is None or self.padded else [self.count]
+        self.copier.kb._append("kernel.store", operands, self._attributes(op, axis))
+
+    def _for(self, op: Op) -> None:
+        kb, copier, (region,) = self.copier.kb, self.copier, op.regions
+        for bound in op.operands[:3]:
+            need(self.steps.get(bound, 0) == 0, f"bounds of {op['name']} differ from lane to lane")
+        init = [self.vector(v) for v in op.operands[3:]]
+        bounds = [copier[v] for v in op.operands[:3]]
+        with kb.loop(op["name"], *bounds, loop=op.get("loop", "sequential"), init=init) as got:
+            got = got if init else (got,)
+            copier.env.update(zip(region.arguments, got, strict=True))
+            self.varying.update(region.arguments[1:])
+            self.block(region)
+            if init:
+                kb.carry(*(self.vector(v) for v in region.outputs))
+        copier.env.update(zip(op.results, kb.results, strict=True))
+        self.varying.update(op.results)
+
+    def _counted(self, op: Op) -> None:
+        """A branch taken by the lanes below a limit: its body with a count."""
+        index, limit = self.made[op.operands[0]].operands
+        before = self.count
+        left = self.copier.kb.sub(self.copier[limit], self.copier[index])
+        self.count = left if before is None else self.copier.kb.min(before, left)
+        self.block(op.regions[0])
+        self.count = before
+
+    def _if(self, op: Op) -> None:
+        kb, copier = self.copier.kb, self.copier
+        condition = op.operands[0]
+        if condition in self.limits:
+            self._counted(op)
+            return
+        need(condition not in self.varying, "a branch is taken by some lanes only")
+        if not op.results:
+            with kb.branch(copier[condition]):
+                self.block(op.regions[0])
+            need(not op.regions[1].ops, "a branch with an else part")
+            return
+
+        def side(region):
+            def build():
+                self.block(region)
+                return tuple(self.vector(v) for v in region.outputs)
+
+            return build
+
+        made = kb.choose(copier[condition], *(side(r) for r in op.regions))
+        copier.env.update(zip(op.results, made, strict=True))
+        self.varying.update(op.results)
