@@ -11,7 +11,12 @@ from core_compiler.ir import Block, Op, Value, dtype
 from core_compiler.ir.types import INDEX, ordered_strides
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.lowering.element_expressions import accumulator
+from core_compiler.lowering.lowered import Lowered
+from core_compiler.lowering.reduction_nests import COMBINE, identity
 from core_compiler.numerics.reference.collective import pairwise
+from core_compiler.ops import hooks
+from core_compiler.ops.base import definition
 
 CHUNK = 256
 
@@ -84,8 +89,6 @@ class Custom:
         return self.kb.cast(value, to)
 
     def lowered(self):
-        from core_compiler.lowering.lower import Lowered
-
         function = self.kb.function(family="custom")
         arguments = tuple(
             self.roles[v] if v in self.roles else ("size", self.sizes[v])
@@ -99,7 +102,9 @@ def lower(block: Block, name: str):
     custom = Custom(block, name)
     op = custom.op
     kind = op.kind.split(".")[-1]
-    (BUILDERS.get(kind) or SCANS[kind])(custom, op)
+    hook = definition(op).lower
+    build = hook.build if isinstance(hook, hooks.Custom) else None
+    (build or BUILDERS.get(kind) or SCANS[kind])(custom, op)
     return custom.lowered()
 
 
@@ -109,8 +114,6 @@ def lower(block: Block, name: str):
 def _scan(c: Custom, op: Op, kind: str) -> None:
     """Chunks of 256, sequential inside from their first element; y = offset + local, and local
     itself in the first chunk."""
-    from core_compiler.lowering.reduction_nests import COMBINE, identity
-
     kb, axis = c.kb, op["axis"]
     (x,), (y,) = c.inputs, c.outputs
     size, combine = c.extents[x][axis], COMBINE[kind]
@@ -275,9 +278,6 @@ class _Totals:
     """
 
     def __init__(self, c: Custom, x: Value, depth: int, mode: str, updates: int):
-        from core_compiler.lowering.element_expressions import accumulator
-        from core_compiler.lowering.reduction_nests import identity
-
         self.c, self.x, self.depth, self.mode = c, x, depth, mode
         kb, extents = c.kb, c.extents[x]
         self.lane = accumulator(x.type.dtype)

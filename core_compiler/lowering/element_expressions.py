@@ -16,8 +16,9 @@ from typing import Any
 from core_compiler.ir import Block, DType, Op, Value, dtype
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.types import ordered_strides
-from core_compiler.ops import index_maps, lowering_hooks
+from core_compiler.ops import hooks, index_maps
 from core_compiler.ops.affine import ZERO, Axis, Data, Lin, axis_index, clamp, combine
+from core_compiler.ops.base import definition
 
 #: Most terms of a reduction that one level of lanes adds (numerics contract).
 LANE_CHUNK = 4096
@@ -124,10 +125,10 @@ class Heavy:
 
 
 class Puller:
-    """Builds nodes for one block; ``lookup(op)`` answers the op's hook."""
+    """Builds nodes for one block."""
 
-    def __init__(self, block: Block, lookup):
-        self.block, self.lookup = block, lookup
+    def __init__(self, block: Block):
+        self.block = block
         self.makers = block.producers()
         self.nodes: dict[tuple, Node] = {}
         self.data_values: list[Value] = []
@@ -167,7 +168,7 @@ class Puller:
         op = self.makers.get(value)
         if op is None:
             return self.load(value, index)
-        hook = self.lookup(op)
+        hook = definition(op).lower
         method = _METHODS.get(type(hook))
         if method is None:
             raise CannotLower("not alone", "{0} is a kernel of its own", op)
@@ -208,7 +209,7 @@ class Puller:
     def _index_map(self, op, hook, index) -> Node:
         return self._read(op, hook.find(self, op, index))
 
-    def _read(self, op, read: lowering_hooks.Read) -> Node:
+    def _read(self, op, read: hooks.Read) -> Node:
         inner = self.pull(op.operands[read.operand], read.index)
         if read.otherwise is None:
             return inner
@@ -466,16 +467,16 @@ class Puller:
 
 
 _METHODS = {
-    lowering_hooks.Elementwise: Puller._elementwise,
-    lowering_hooks.IndexMap: Puller._index_map,
-    lowering_hooks.Part: Puller._index_map,
-    lowering_hooks.Constant: Puller._constant,
-    lowering_hooks.Reduction: Puller._reduction,
-    lowering_hooks.Contraction: Puller._contraction,
-    lowering_hooks.Convolution: Puller._convolution,
-    lowering_hooks.WeightGradient: Puller._weight_gradient,
-    lowering_hooks.Window: Puller._window,
-    lowering_hooks.WindowGradient: Puller._window_gradient,
+    hooks.Elementwise: Puller._elementwise,
+    hooks.IndexMap: Puller._index_map,
+    hooks.Part: Puller._index_map,
+    hooks.Constant: Puller._constant,
+    hooks.Reduction: Puller._reduction,
+    hooks.Contraction: Puller._contraction,
+    hooks.Convolution: Puller._convolution,
+    hooks.WeightGradient: Puller._weight_gradient,
+    hooks.Window: Puller._window,
+    hooks.WindowGradient: Puller._window_gradient,
 }
 
 

@@ -8,76 +8,20 @@ lanes and chunks of 4096 for the last axis, windows row-major.  Schedules may no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from core_compiler.ir import Block, Function, Op, Value
+from core_compiler.ir import Block, Op, Value
 from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.lowering import custom
 from core_compiler.lowering.element_expressions import CannotLower
 from core_compiler.lowering.emission import Emitter
+from core_compiler.lowering.lowered import Lowered
 from core_compiler.lowering.planning import Plan, make_plan
-from core_compiler.ops.lowering_hooks import (
-    Constant,
-    Contraction,
-    Convolution,
-    Custom,
-    Elementwise,
-    Hook,
-    IndexMap,
-    Read,
-    Reduction,
-    Scan,
-    Window,
-)
-from core_compiler.support.errors import InternalError
-
-__all__ = [
-    "CannotLower", "Constant", "Contraction", "Convolution", "Custom", "Elementwise", "Hook",
-    "IndexMap", "Lowered", "Read", "Reduction", "Refusal", "Scan", "Window", "can_join",
-    "lower_group", "use_declarations",
-]  # fmt: skip
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import decomposed
+from core_compiler.ops.hooks import Custom, Scan
 
 GROUP = "core.group"
-
-
-@dataclass(frozen=True, eq=False)
-class Lowered:
-    """An unscheduled kernel and what to launch it with.
-
-    ``arguments``: for each kernel argument ``("operand", number)`` or ``("result", number)`` of the
-    lowered op (buffers), or ``("size", value)`` (index arguments).
-    ``over``: pairs of a result and the operand that its memory has to hold beforehand: the kernel
-    writes a part of it.
-    """
-
-    function: Function
-    arguments: tuple[tuple[str, int], ...]
-    over: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(n for kind, n in self.arguments if kind == "size")
-
-    @property
-    def buffers(self) -> tuple[tuple[str, int], ...]:
-        return tuple(a for a in self.arguments if a[0] != "size")
-
-
-# -- declarations ----------------------------------------------------------------------------------
-
-_declarations: list[tuple[Callable, Callable]] = []
-
-
-def use_declarations(definition: Callable, decomposed: Callable) -> None:
-    """Called once by ``core_compiler.ops``, which lies above this package: ``definition(op)`` has
-    ``lower``, ``decompose`` and ``fill``; ``decomposed(op)`` is a composite's block."""
-    _declarations[:] = [(definition, decomposed)]
-
-
-def _lookup(op: Op) -> Hook | None:
-    if not _declarations:
-        raise InternalError("import core_compiler.ops before lowering")
-    return _declarations[0][0](op).lower
 
 
 def expanded(block: Block) -> Block:
@@ -87,19 +31,17 @@ def expanded(block: Block) -> Block:
 
     def put(op: Op) -> None:
         op = op.substitute(renamed)
-        declared = _declarations[0][0](op)
+        declared = definition(op)
         if declared.lower is not None or declared.decompose is None:
             ops.append(op.with_(attributes=_plain(declared.fill(op.attributes))))
             return
-        inner = _declarations[0][1](op)
+        inner = decomposed(op)
         renamed.update(zip(inner.arguments, op.operands, strict=True))
         for part in inner.ops:
             put(part if part.origin is not None else part.with_(origin=op.origin))
         for old, new in zip(op.results, inner.outputs, strict=True):
             renamed[old] = renamed.get(new, new)
 
-    if not _declarations:
-        raise InternalError("import core_compiler.ops before lowering")
     for op in block.ops:
         put(op)
     return Block(block.arguments, tuple(ops), tuple(renamed.get(v, v) for v in block.outputs))
@@ -141,12 +83,12 @@ def can_join(
     try:
         block = expanded(block)
         for op in block.ops:
-            if isinstance(_lookup(op), Custom | Scan):
+            if isinstance(definition(op).lower, Custom | Scan):
                 return refuse("not alone", "{0} is a kernel of its own", op)
         if len(block.ops) > MOST_OPS:
             text = "one kernel would hold {1} ops of the lowest level, and {2} are the most"
             return refuse("size", text, second[0], len(block.ops), MOST_OPS)
-        make_plan(block, _lookup)
+        make_plan(block)
     except CannotLower as error:
         return error.refusal
     return None
@@ -158,11 +100,9 @@ def lower_group(op: Op, name: str | None = None) -> Lowered:
     The same access pattern, dtypes and scalar ops give an equal function, whatever the sizes.
     """
     block = expanded(block_of(op))
-    if len(block.ops) >= 1 and isinstance(_lookup(block.ops[-1]), Custom | Scan):
-        from core_compiler.lowering import custom
-
+    if len(block.ops) >= 1 and isinstance(definition(block.ops[-1]).lower, Custom | Scan):
         return custom.lower(block, name or kernel_name(block))
-    plan = make_plan(block, _lookup)
+    plan = make_plan(block)
     function, arguments = Emitter(plan, name or kernel_name(block), family(plan)).write()
     over = tuple(
         (block.outputs.index(v), block.arguments.index(part.operands[0]))

@@ -26,7 +26,8 @@ from core_compiler.ops.affine import (
     axis_index,
     split_wanted,
 )
-from core_compiler.ops.lowering_hooks import Part
+from core_compiler.ops.base import definition
+from core_compiler.ops.hooks import Part
 
 #: Relative cost of computing a node again rather than keeping it.
 _COSTS = {"div": 4, "sqrt": 4, "rem": 4, "mod": 4}
@@ -160,18 +161,18 @@ def substitute(e: Lin, env: dict[Axis, Lin]) -> Lin:
     )
 
 
-def make_plan(block: Block, lookup) -> Plan:
+def make_plan(block: Block) -> Plan:
     """The plan of a block, :class:`CannotLower` with the reason where there is none."""
     reasons: list[CannotLower] = []
-    for root in _root_candidates(block, written_parts(block, lookup)):
+    for root in _root_candidates(block, written_parts(block)):
         try:
-            return _plan_for(block, lookup, root)
+            return _plan_for(block, root)
         except CannotLower as error:
             reasons.append(error)
     raise reasons[0] if reasons else CannotLower("work", "there is nothing to compute")
 
 
-def written_parts(block: Block, lookup) -> dict[Value, Op]:
+def written_parts(block: Block) -> dict[Value, Op]:
     """The outputs of which a kernel writes a box only, over an operand that nothing else reads.
 
     Such an output is not read in the kernel either; where one is, the kernel is refused: it would
@@ -180,10 +181,10 @@ def written_parts(block: Block, lookup) -> dict[Value, Op]:
     makers, users, parts = block.producers(), block.users(), {}
     for value in block.outputs:
         op = makers.get(value)
-        if op is None or not isinstance(lookup(op), Part):
+        if op is None or not isinstance(definition(op).lower, Part):
             continue
         before = makers.get(op.operands[0])
-        if before is not None and isinstance(lookup(before), Part):
+        if before is not None and isinstance(definition(before).lower, Part):
             raise CannotLower(
                 "a part alone", "{0} writes a part of what {1} writes a part of", op, before
             )
@@ -215,11 +216,11 @@ def _written(value: Value, parts: dict[Value, Op]) -> Value:
     return parts[value].operands[1] if value in parts else value
 
 
-def _plan_for(block: Block, lookup, root: Value) -> Plan:
-    box = _written(root, written_parts(block, lookup))
+def _plan_for(block: Block, root: Value) -> Plan:
+    box = _written(root, written_parts(block))
     space = Space.of(box.type.shape, root.type.order)
     for _ in range(24):
-        plan = _attempt(block, lookup, root, space)
+        plan = _attempt(block, root, space)
         wanted = next((w for e in _lins(plan) if (w := split_wanted(e)) is not None), None)
         if wanted is None or wanted[0] not in space.axes:
             break
@@ -231,7 +232,7 @@ def _plan_for(block: Block, lookup, root: Value) -> Plan:
             same_side = (first in plan.rows) == (second in plan.rows)
             if same_side and second.size and all(_mergeable(e, first, second) for e in _lins(plan)):
                 space = space.merged(first)
-                plan = _attempt(block, lookup, root, space)
+                plan = _attempt(block, root, space)
                 merging = True
                 break
     _stage(plan)
@@ -264,8 +265,8 @@ def _mergeable(e: Lin, first: Axis, second: Axis) -> bool:
     return e.coefficient(first) == e.coefficient(second) * second.size
 
 
-def _attempt(block: Block, lookup, root: Value, space: Space) -> Plan:
-    puller, parts = Puller(block, lookup), written_parts(block, lookup)
+def _attempt(block: Block, root: Value, space: Space) -> Plan:
+    puller, parts = Puller(block), written_parts(block)
     root_node = puller.pull(_written(root, parts), space.dims)
     top = {root: root_node}
     for value in block.outputs:
@@ -378,7 +379,7 @@ def _pull_row_outputs(block, puller: Puller, top, rows, parts: dict[Value, Op]) 
 def _place_output(number, value, puller, parts: dict[Value, Op], phases, rows, space):
     """Where an output is stored: the node that is its element, and the phase (None: the last)."""
     box = _written(value, parts)
-    begin = puller.lookup(parts[value]).starts(puller, parts[value]) if value in parts else (
+    begin = definition(parts[value]).lower.starts(puller, parts[value]) if value in parts else (
         [ZERO] * value.type.rank)  # fmt: skip
 
     def address(index, shape) -> Lin:

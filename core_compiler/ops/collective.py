@@ -9,6 +9,7 @@ come back are added up.  A module evaluated alone sees every shard hold the same
 from __future__ import annotations
 
 from core_compiler.ir import tensor
+from core_compiler.ops import hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import FLOATS, INTEGERS, need, need_dtype
 from core_compiler.support import lazy_module
@@ -42,6 +43,7 @@ declare(
         ),
         attributes={"shards": Attr(int, doc="into how many the batch is cut")},
         flops=lambda op: (op["shards"] - 1) * op.result.type.elements,
+        lower=hooks.Custom(),
     )
 )
 
@@ -56,5 +58,6 @@ declare(
         attributes={"shards": Attr(int, doc="into how many the batch is cut")},
         traits=frozenset({"view"}),
         flops=lambda op: 0,
+        lower=hooks.IndexMap(index_maps.same),
     )
 )

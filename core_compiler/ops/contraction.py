@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from core_compiler.ir import DType, tensor
 from core_compiler.ir.types import DTYPES
-from core_compiler.ops import dims
+from core_compiler.ops import dims, hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import COMPOSITE
 from core_compiler.ops.rules import (
@@ -85,6 +85,7 @@ declare(
         _matmul,
         attributes={"accumulate": ACCUMULATE},
         flops=_matmul_flops,
+        lower=hooks.Contraction(),
     )
 )
 
@@ -143,6 +144,7 @@ declare(
             "accumulate": ACCUMULATE,
         },
         flops=_contract_flops,
+        lower=hooks.Contraction(),
     )
 )
 

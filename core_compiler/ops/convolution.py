@@ -8,7 +8,7 @@ terms: fma(+0, w, acc).
 from __future__ import annotations
 
 from core_compiler.ir import tensor
-from core_compiler.ops import dims
+from core_compiler.ops import dims, hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.contraction import ACCUMULATE, ARITHMETIC, result_dtype
 from core_compiler.ops.rules import (
@@ -100,6 +100,7 @@ declare(
         _conv,
         attributes=_SPATIAL,
         flops=_conv_flops,
+        lower=hooks.Convolution(),
     )
 )
 
@@ -171,6 +172,7 @@ declare(
             ),
         },
         flops=_conv_transpose_flops,
+        lower=hooks.Convolution(transposed=True),
     )
 )
 
@@ -222,5 +224,6 @@ declare(
         _weight_gradient,
         attributes={"kernel": Attr(tuple, doc="size of w on each spatial axis"), **_SPATIAL},
         flops=_weight_gradient_flops,
+        lower=hooks.WeightGradient(),
     )
 )

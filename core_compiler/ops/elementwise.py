@@ -10,6 +10,7 @@ import numpy as np
 
 from core_compiler.ir import DType
 from core_compiler.ir.types import DTYPES
+from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     BOOL,
@@ -164,6 +165,7 @@ def _declare(name, summary, names, allowed, result=None, commutative=False, refe
             _map_rule(names, allowed, result),
             reference or _map(name),
             traits=frozenset(traits),
+            lower=hooks.Elementwise(name),
         )
     )
 
@@ -198,6 +200,7 @@ declare(
         _select_rule,
         _select,
         traits=frozenset({"elementwise", "exact"}),
+        lower=hooks.Elementwise("select"),
     )
 )
 
@@ -228,6 +231,7 @@ declare(
             "saturate": Attr(bool, True, "floats of 8 bits or fewer clamp to their largest finite"),
         },
         traits=frozenset({"elementwise"}),
+        lower=hooks.Elementwise("cast"),
     )
 )
 
@@ -255,5 +259,6 @@ declare(
         attributes={"dtype": Attr(DType, doc="the result's dtype, as wide as x's")},
         traits=frozenset({"elementwise", "exact"}),
         flops=free,
+        lower=hooks.Elementwise("bitcast"),
     )
 )

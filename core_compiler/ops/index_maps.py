@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from core_compiler.ir.types import row_major
 from core_compiler.ops.affine import ZERO, Lin, clamp, divide
-from core_compiler.ops.lowering_hooks import Read
+from core_compiler.ops.hooks import Read
 
 
 def linear(index, shape) -> Lin:

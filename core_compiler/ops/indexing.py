@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from core_compiler.ir import tensor
+from core_compiler.ops import hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     NUMBERS,
@@ -71,6 +72,7 @@ declare(
         attributes={"axis": Attr(int, 0, "the axis of x that indices point into")},
         flops=free,
         traits=frozenset({"exact"}),
+        lower=hooks.IndexMap(index_maps.take),
     )
 )
 
@@ -114,6 +116,7 @@ declare(
         attributes={"axis": Attr(int, doc="the axis of x that indices point into")},
         flops=free,
         traits=frozenset({"exact"}),
+        lower=hooks.IndexMap(index_maps.take_along),
     )
 )
 
@@ -159,6 +162,7 @@ declare(
         attributes={"batch_dims": Attr(int, 0, "leading axes that x and indices share")},
         flops=free,
         traits=frozenset({"exact"}),
+        lower=hooks.IndexMap(index_maps.gather_nd),
     )
 )
 
@@ -215,6 +219,7 @@ declare(
         _scatter_along,
         attributes={"axis": Attr(int, doc="the axis of x that indices point into"), "mode": MODE},
         flops=_scatter_flops,
+        lower=hooks.Custom(),
     )
 )
 
@@ -248,5 +253,6 @@ declare(
         _scatter_nd,
         attributes={"mode": MODE},
         flops=_scatter_flops,
+        lower=hooks.Custom(),
     )
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.ir import DType, tensor
+from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import in_f32, others, size_of, spread
 from core_compiler.ops.rules import (
@@ -92,6 +93,7 @@ for _name, _summary, _allowed, _empty in REDUCTIONS:
             attributes={"axes": AXES, "orders": ORDERS},
             flops=each_operand,
             traits=frozenset({"exact"} if _name not in ("reduce_sum", "reduce_prod") else ()),
+            lower=hooks.Reduction(_name.removeprefix("reduce_")),
         )
     )
 
@@ -270,6 +272,7 @@ for _name, _word in (("argmax", "largest"), ("argmin", "smallest")):
             },
             flops=each_operand,
             traits=frozenset({"exact"}),
+            lower=hooks.Reduction(_name),
         )
     )
 
@@ -334,5 +337,6 @@ for _name, _summary, _start in SCANS:
             },
             flops=each_operand,
             traits=frozenset({"exact"} if _name in ("cummax", "cummin") else ()),
+            lower=hooks.Scan(_name.removeprefix("cum")),
         )
     )

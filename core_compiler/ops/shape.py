@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.ir import Dense, DType, Resource, tensor
-from core_compiler.ops import dims
+from core_compiler.ops import dims, hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     NUMBERS,
@@ -44,6 +44,7 @@ declare(
         attributes={"value": Attr((Dense, Resource), doc="its type and its bytes or digest")},
         flops=free,
         traits=frozenset({"exact"}),
+        lower=hooks.Constant(),
     )
 )
 
@@ -77,6 +78,7 @@ declare(
         },
         flops=free,
         traits=frozenset({"exact"}),
+        lower=hooks.Constant(),
     )
 )
 
@@ -119,6 +121,7 @@ declare(
         },
         traits=VIEW,
         flops=free,
+        lower=hooks.IndexMap(index_maps.broadcast),
     )
 )
 
@@ -146,6 +149,7 @@ declare(
         attributes={"shape": Attr(tuple, doc="the result's shape", of=DIM)},
         traits=VIEW,
         flops=free,
+        lower=hooks.IndexMap(index_maps.reshape),
     )
 )
 
@@ -173,6 +177,7 @@ declare(
         attributes={"permutation": Attr(tuple, doc="for each axis of the result, x's axis")},
         traits=VIEW,
         flops=free,
+        lower=hooks.IndexMap(index_maps.transpose),
     )
 )
 
@@ -190,6 +195,7 @@ declare(
         lambda arrays, attributes, types: (arrays[0],),
         traits=VIEW,
         flops=free,
+        lower=hooks.IndexMap(index_maps.same),
     )
 )
 
@@ -237,6 +243,7 @@ declare(
         },
         traits=VIEW,
         flops=free,
+        lower=hooks.IndexMap(index_maps.slice_),
     )
 )
 
@@ -260,6 +267,7 @@ declare(
         attributes={"axes": Attr(tuple, doc="which axes, ascending")},
         traits=VIEW,
         flops=free,
+        lower=hooks.IndexMap(index_maps.reverse),
     )
 )
 
@@ -313,6 +321,7 @@ declare(
         },
         flops=free,
         traits=frozenset({"exact"}),
+        lower=hooks.IndexMap(index_maps.pad),
     )
 )
 
@@ -353,6 +362,7 @@ declare(
         attributes={"axis": Attr(int, doc="the axis they are joined on")},
         flops=free,
         traits=frozenset({"exact"}),
+        lower=hooks.IndexMap(index_maps.concat),
     )
 )
 
@@ -401,6 +411,7 @@ declare(
         attributes={"sizes": Attr(tuple, doc="the result's shape", of=DIM)},
         flops=free,
         traits=frozenset({"exact"}),
+        lower=hooks.IndexMap(index_maps.dynamic_slice),
     )
 )
 
@@ -432,5 +443,6 @@ declare(
         _dynamic_update_slice,
         flops=free,
         traits=frozenset({"exact"}),
+        lower=hooks.Part(index_maps.dynamic_update_slice, index_maps.update_starts),
     )
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core_compiler.ir import DType, tensor
+from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     BOOL,
@@ -49,6 +50,7 @@ declare(
         attributes={"axis": _AXIS, "descending": _DESCENDING},
         flops=_comparisons,
         traits=frozenset({"exact"}),
+        lower=hooks.Custom(),
     )
 )
 
@@ -78,6 +80,7 @@ declare(
         },
         flops=_comparisons,
         traits=frozenset({"exact"}),
+        lower=hooks.Custom(),
     )
 )
 
@@ -111,5 +114,6 @@ declare(
         },
         flops=_comparisons,
         traits=frozenset({"exact"}),
+        lower=hooks.Custom(),
     )
 )

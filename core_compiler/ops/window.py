@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_compiler.ir import tensor
-from core_compiler.ops import dims
+from core_compiler.ops import dims, hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.rules import (
     FLOATS,
@@ -75,6 +75,7 @@ declare(
         attributes=_WINDOW,
         flops=_pool_flops,
         traits=frozenset({"exact"}),
+        lower=hooks.Window("max"),
     )
 )
 
@@ -98,6 +99,7 @@ declare(
             ),
         },
         flops=_pool_flops,
+        lower=hooks.Window("mean"),
     )
 )
 
@@ -125,6 +127,7 @@ declare(
         attributes=_WINDOW,
         flops=_pool_flops,
         traits=frozenset({"exact"}),
+        lower=hooks.Window("positions"),
     )
 )
 
@@ -177,6 +180,7 @@ declare(
         _max_gradient,
         attributes={**_SHAPE, **_WINDOW},
         flops=_windows_of,
+        lower=hooks.WindowGradient("max"),
     )
 )
 
@@ -194,5 +198,6 @@ declare(
             "count_padding": Attr(bool, False, "as avg_pool has it"),
         },
         flops=_windows_of,
+        lower=hooks.WindowGradient("mean"),
     )
 )

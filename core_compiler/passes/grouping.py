@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from core_compiler.ir import Block, Op, Rewriter, Value
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.lowering.lower import can_join
-from core_compiler.ops import lowering_hooks
+from core_compiler.ops import hooks
 from core_compiler.ops.base import definition
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.passes.layouts import is_free_view
@@ -192,10 +192,10 @@ def family(unit: Op) -> str:
 
 
 _FAMILIES = {
-    lowering_hooks.Contraction: "contraction", lowering_hooks.Convolution: "contraction",
-    lowering_hooks.WeightGradient: "contraction", lowering_hooks.Reduction: "reduction",
-    lowering_hooks.Window: "window", lowering_hooks.WindowGradient: "window",
-    lowering_hooks.Scan: "alone", lowering_hooks.Custom: "alone",
+    hooks.Contraction: "contraction", hooks.Convolution: "contraction",
+    hooks.WeightGradient: "contraction", hooks.Reduction: "reduction",
+    hooks.Window: "window", hooks.WindowGradient: "window",
+    hooks.Scan: "alone", hooks.Custom: "alone",
 }  # fmt: skip
 
 

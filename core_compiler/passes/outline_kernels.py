@@ -9,7 +9,8 @@ import numpy as np
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.conversion import Conversion
 from core_compiler.ir.core import structure_key
-from core_compiler.lowering.lower import Lowered, lower_group
+from core_compiler.lowering.lower import lower_group
+from core_compiler.lowering.lowered import Lowered
 from core_compiler.passes.base import CONTROL_FLOW, Pass, makes_nothing
 from core_compiler.passes.grouping import GROUP, is_unit, make_group, members
 from core_compiler.passes.layouts import is_free_view

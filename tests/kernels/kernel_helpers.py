@@ -13,7 +13,8 @@ from core_compiler.ir import Block, Function, Op, Value, tensor
 from core_compiler.kernel_ir.abi import scratch_bytes, work_items
 from core_compiler.kernel_ir.interpreter import interpret
 from core_compiler.kernel_ir.verifier import verify
-from core_compiler.lowering.lower import Lowered, lower_group
+from core_compiler.lowering.lower import lower_group
+from core_compiler.lowering.lowered import Lowered
 from core_compiler.ops import Builder, evaluate_block
 from core_compiler.runtime import loader
 

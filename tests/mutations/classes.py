@@ -48,7 +48,7 @@ class Kind:
 
 #: Files that decide no value: declarations of interfaces, texts, explanations, and which calls of a
 #: compiled model are refused (a compile makes none).
-_LEFT_OUT = {"__init__.py", "document.py", "verifier.py", "verify.py", "lowering_hooks.py",
+_LEFT_OUT = {"__init__.py", "document.py", "verifier.py", "verify.py", "hooks.py",
              "spelling.py", "problem.py", "positions.py"}  # fmt: skip
 #: Files, or folders of them, whose answers are the work of these passes, whoever asks for them:
 #: tables that are made when they are imported (the passes that form kernels ask how an op is

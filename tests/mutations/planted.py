@@ -25,8 +25,8 @@ PLANTED: dict[str, Planted] = {
     for fault in (
         Planted("rules", f"{_PASSES}/canonicalise.py", 'lambda b, m: b.add(m["x"], m["y"])',
                 'lambda b, m: b.sub(m["x"], m["y"])', "algebra", ("canonicalise",)),
-        Planted("constants", "core_compiler/lowering/element_expressions.py", "CHUNK = 256\n", "CHUNK = 128\n",
-                "product_long"),
+        Planted("constants", "core_compiler/lowering/element_expressions.py", "CHUNK = 256\n",
+                "CHUNK = 128\n", "product_long"),
         Planted("axes", f"{_TRANSFORMS}/edit.py",
                 "high = self[op.operands[1]] if upper", "high = self[op.operands[2]] if upper",
                 "onnx_shifts", ("schedule_kernels",)),

@@ -1,14 +1,14 @@
 """How a tensor op becomes loops: the objects that an op's declaration gives as ``lower``.
 
-A hook says what an op's element is, as a function of an output index; :mod:`lowering` pulls from a
-group's outputs through the hooks to its inputs.  This module imports nothing of the lowering, so
-that declarations stay light.
+A hook says what an op's element is, as a function of an output index; ``core_compiler.lowering``
+goes from a group's outputs through the hooks to its inputs.  This module imports nothing of the
+lowering, so that declarations stay light.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -117,8 +117,8 @@ class Scan(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Custom(Hook):
-    """Builds its loops itself: ``build(lowering, op)`` (see ``kernels/lower_custom.py``).  Always a
-    kernel of its own."""
+    """Builds its loops itself: always a kernel of its own.  ``build(lowering, op)`` is given the
+    :class:`~core_compiler.lowering.custom.Custom` that it writes with; None: the row of that
+    module for the op's kind."""
 
-    build: Callable[..., None]
-    facts: dict = field(default_factory=dict, hash=False)
+    build: Callable[..., None] | None = None
