@@ -37,9 +37,6 @@ from core_compiler.ops import activation  # noqa: F401
 from core_compiler.ops import normalization  # noqa: F401
 from core_compiler.ops import attention  # noqa: F401
 from core_compiler.ops import loss  # noqa: F401
-
-# What follows from their results' cotangents: fills ``gradient`` of the declarations.
-from core_compiler.ops import gradients  # noqa: F401
 # isort: on
 
 __all__ = [

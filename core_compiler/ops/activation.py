@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping
 from math import sqrt
 
 from core_compiler.ops.base import Attr, OpDef, declare
-from core_compiler.ops.composite import COMPOSITE_MAP, in_f32
+from core_compiler.ops.composite import (
+    COMPOSITE_MAP,
+    GELU_BETA,
+    GELU_KAPPA,
+    SELU_ALPHA,
+    SELU_SCALE,
+    in_f32,
+)
+from core_compiler.ops.gradients.table import RULES
 from core_compiler.ops.rules import FLOATS, NUMBERS, common_order, need, need_dtype, refuse
-
-#: sqrt(2 / pi) and the cubic's factor of the tanh form of gelu, as PyTorch has them.
-GELU_BETA = 0.7978845608028654
-GELU_KAPPA = 0.044715
-#: Klambauer et al., "Self-Normalizing Neural Networks" (2017).
-SELU_ALPHA = 1.6732632423543772848170429916717
-SELU_SCALE = 1.0507009873554804934193349852946
 
 
 def _rule(allowed):
@@ -43,6 +44,7 @@ def _activation(
             attributes=attributes or {},
             decompose=formula,
             traits=COMPOSITE_MAP,
+            gradient=RULES.get(name),
         )
     )
 

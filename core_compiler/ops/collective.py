@@ -11,6 +11,7 @@ from __future__ import annotations
 from core_compiler.ir import tensor
 from core_compiler.ops import hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.gradients.table import RULES
 from core_compiler.ops.rules import FLOATS, INTEGERS, need, need_dtype
 from core_compiler.support import lazy_module
 
@@ -44,6 +45,7 @@ declare(
         attributes={"shards": Attr(int, doc="into how many the batch is cut")},
         flops=lambda op: (op["shards"] - 1) * op.result.type.elements,
         lower=hooks.Custom(),
+        gradient=RULES["all_reduce"],
     )
 )
 
@@ -59,5 +61,6 @@ declare(
         traits=frozenset({"view"}),
         flops=lambda op: 0,
         lower=hooks.IndexMap(index_maps.same),
+        gradient=RULES["distribute"],
     )
 )

@@ -15,6 +15,13 @@ from core_compiler.ir import Op, Value
 from core_compiler.ops.base import TypeRuleError
 from core_compiler.ops.rules import F32
 
+#: sqrt(2 / pi) and the cubic's factor of the tanh form of gelu, as PyTorch has them.
+GELU_BETA = 0.7978845608028654
+GELU_KAPPA = 0.044715
+#: Klambauer et al., "Self-Normalizing Neural Networks" (2017).
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+
 COMPOSITE = frozenset({"composite"})
 COMPOSITE_MAP = frozenset({"composite", "elementwise"})
 

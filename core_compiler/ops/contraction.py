@@ -12,6 +12,7 @@ from core_compiler.ir.types import DTYPES
 from core_compiler.ops import dims, hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import COMPOSITE
+from core_compiler.ops.gradients.table import RULES
 from core_compiler.ops.rules import (
     BOOL,
     accumulator,
@@ -86,6 +87,7 @@ declare(
         attributes={"accumulate": ACCUMULATE},
         flops=_matmul_flops,
         lower=hooks.Contraction(),
+        gradient=RULES["matmul"],
     )
 )
 
@@ -145,6 +147,7 @@ declare(
         },
         flops=_contract_flops,
         lower=hooks.Contraction(),
+        gradient=RULES["contract"],
     )
 )
 

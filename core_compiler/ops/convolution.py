@@ -11,6 +11,7 @@ from core_compiler.ir import tensor
 from core_compiler.ops import dims, hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.contraction import ACCUMULATE, ARITHMETIC, result_dtype
+from core_compiler.ops.gradients.table import RULES
 from core_compiler.ops.rules import (
     need,
     need_dtype,
@@ -101,6 +102,7 @@ declare(
         attributes=_SPATIAL,
         flops=_conv_flops,
         lower=hooks.Convolution(),
+        gradient=RULES["conv"],
     )
 )
 
@@ -173,6 +175,7 @@ declare(
         },
         flops=_conv_transpose_flops,
         lower=hooks.Convolution(transposed=True),
+        gradient=RULES["conv_transpose"],
     )
 )
 
@@ -225,5 +228,6 @@ declare(
         attributes={"kernel": Attr(tuple, doc="size of w on each spatial axis"), **_SPATIAL},
         flops=_weight_gradient_flops,
         lower=hooks.WeightGradient(),
+        gradient=RULES["conv_weight_gradient"],
     )
 )

@@ -12,6 +12,7 @@ from core_compiler.ir import DType
 from core_compiler.ir.types import DTYPES
 from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -166,6 +167,7 @@ def _declare(name, summary, names, allowed, result=None, commutative=False, refe
             reference or _map(name),
             traits=frozenset(traits),
             lower=hooks.Elementwise(name),
+            gradient=RULES.get(name, CONSTANT),
         )
     )
 
@@ -201,6 +203,7 @@ declare(
         _select,
         traits=frozenset({"elementwise", "exact"}),
         lower=hooks.Elementwise("select"),
+        gradient=RULES["select"],
     )
 )
 
@@ -232,6 +235,7 @@ declare(
         },
         traits=frozenset({"elementwise"}),
         lower=hooks.Elementwise("cast"),
+        gradient=RULES["cast"],
     )
 )
 

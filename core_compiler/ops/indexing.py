@@ -15,6 +15,7 @@ import numpy as np
 from core_compiler.ir import tensor
 from core_compiler.ops import hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.gradients.table import RULES
 from core_compiler.ops.rules import (
     NUMBERS,
     free,
@@ -73,6 +74,7 @@ declare(
         flops=free,
         traits=frozenset({"exact"}),
         lower=hooks.IndexMap(index_maps.take),
+        gradient=RULES["take"],
     )
 )
 
@@ -117,6 +119,7 @@ declare(
         flops=free,
         traits=frozenset({"exact"}),
         lower=hooks.IndexMap(index_maps.take_along),
+        gradient=RULES["take_along"],
     )
 )
 
@@ -163,6 +166,7 @@ declare(
         flops=free,
         traits=frozenset({"exact"}),
         lower=hooks.IndexMap(index_maps.gather_nd),
+        gradient=RULES["gather_nd"],
     )
 )
 
@@ -220,6 +224,7 @@ declare(
         attributes={"axis": Attr(int, doc="the axis of x that indices point into"), "mode": MODE},
         flops=_scatter_flops,
         lower=hooks.Custom(),
+        gradient=RULES["scatter_along"],
     )
 )
 
@@ -254,5 +259,6 @@ declare(
         attributes={"mode": MODE},
         flops=_scatter_flops,
         lower=hooks.Custom(),
+        gradient=RULES["scatter_nd"],
     )
 )

@@ -13,6 +13,7 @@ from core_compiler.ops.composite import (
     spread,
     widened,
 )
+from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -74,6 +75,7 @@ declare(
         },
         decompose=_one_hot,
         traits=COMPOSITE,
+        gradient=CONSTANT,
     )
 )
 
@@ -163,6 +165,7 @@ declare(
         attributes={"reduction": REDUCTION, "ignore_index": IGNORE},
         decompose=_nll_loss,
         traits=COMPOSITE,
+        gradient=RULES["nll_loss"],
     )
 )
 
@@ -205,6 +208,7 @@ declare(
         },
         decompose=_cross_entropy,
         traits=COMPOSITE,
+        gradient=RULES["cross_entropy"],
     )
 )
 
@@ -234,6 +238,7 @@ declare(
         _pair_rule,
         decompose=_binary_cross_entropy,
         traits=COMPOSITE_MAP,
+        gradient=RULES["binary_cross_entropy"],
     )
 )
 
@@ -270,5 +275,6 @@ declare(
         attributes={"reduction": REDUCTION},
         decompose=_mse_loss,
         traits=COMPOSITE,
+        gradient=RULES["mse_loss"],
     )
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from core_compiler.ir import Value, tensor
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import COMPOSITE, in_f32, others, size_of, spread
+from core_compiler.ops.gradients.table import RULES
 from core_compiler.ops.reduction import AXES, need_elements, reduced
 from core_compiler.ops.rules import (
     FLOATS,
@@ -74,6 +75,7 @@ declare(
         },
         decompose=_softmax,
         traits=COMPOSITE,
+        gradient=RULES["softmax"],
     )
 )
 
@@ -97,6 +99,7 @@ declare(
         attributes={"axis": Attr(int, doc="the axis whose exponentials sum to 1")},
         decompose=_log_softmax,
         traits=COMPOSITE,
+        gradient=RULES["log_softmax"],
     )
 )
 
@@ -127,6 +130,7 @@ declare(
         attributes={"axes": AXES},
         decompose=_logsumexp,
         traits=COMPOSITE,
+        gradient=RULES["logsumexp"],
     )
 )
 
@@ -197,6 +201,7 @@ declare(
         attributes={"axis": _FIRST, "epsilon": EPSILON},
         decompose=_layer_norm,
         traits=COMPOSITE,
+        gradient=RULES["layer_norm"],
     )
 )
 
@@ -218,6 +223,7 @@ declare(
         attributes={"axis": _FIRST, "epsilon": EPSILON},
         decompose=_rms_norm,
         traits=COMPOSITE,
+        gradient=RULES["rms_norm"],
     )
 )
 

@@ -14,6 +14,7 @@ from math import prod
 from core_compiler.ir import DType, dtype, tensor
 from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.gradients.table import CONSTANT
 from core_compiler.ops.rules import F32, FLOATS, INTEGERS, need, need_dtype, need_rank
 from core_compiler.support import lazy_module
 
@@ -84,5 +85,6 @@ for _name, _summary, _allowed, _default, _each, _generate in RANDOM:
             flops=_flops(_each),
             traits=frozenset({"random"}),
             lower=hooks.Custom(),
+            gradient=CONSTANT,
         )
     )

@@ -8,6 +8,7 @@ from core_compiler.ir import DType, tensor
 from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import in_f32, others, size_of, spread
+from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -94,6 +95,7 @@ for _name, _summary, _allowed, _empty in REDUCTIONS:
             flops=each_operand,
             traits=frozenset({"exact"} if _name not in ("reduce_sum", "reduce_prod") else ()),
             lower=hooks.Reduction(_name.removeprefix("reduce_")),
+            gradient=RULES.get(_name, CONSTANT),
         )
     )
 
@@ -123,6 +125,7 @@ declare(
         attributes={"axes": AXES},
         decompose=_mean,
         traits=frozenset({"composite"}),
+        gradient=RULES["mean"],
     )
 )
 
@@ -165,6 +168,7 @@ declare(
         attributes={"axes": Attr(tuple, doc="the axes of the mean, ascending")},
         decompose=_centre,
         traits=frozenset({"composite"}),
+        gradient=RULES["centre"],
     )
 )
 
@@ -220,6 +224,7 @@ declare(
         },
         decompose=_variance,
         traits=frozenset({"composite"}),
+        gradient=RULES["variance"],
     )
 )  # fmt: skip
 
@@ -233,6 +238,7 @@ declare(
         attributes={"axes": AXES, "correction": CORRECTION},
         decompose=_standard_deviation,
         traits=frozenset({"composite"}),
+        gradient=RULES["standard_deviation"],
     )
 )
 
@@ -273,6 +279,7 @@ for _name, _word in (("argmax", "largest"), ("argmin", "smallest")):
             flops=each_operand,
             traits=frozenset({"exact"}),
             lower=hooks.Reduction(_name),
+            gradient=RULES.get(_name, CONSTANT),
         )
     )
 
@@ -338,5 +345,6 @@ for _name, _summary, _start in SCANS:
             flops=each_operand,
             traits=frozenset({"exact"} if _name in ("cummax", "cummin") else ()),
             lower=hooks.Scan(_name.removeprefix("cum")),
+            gradient=RULES.get(_name, CONSTANT),
         )
     )

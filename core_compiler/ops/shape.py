@@ -7,6 +7,7 @@ import numpy as np
 from core_compiler.ir import Dense, DType, Resource, tensor
 from core_compiler.ops import dims, hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.rules import (
     NUMBERS,
     free,
@@ -45,6 +46,7 @@ declare(
         flops=free,
         traits=frozenset({"exact"}),
         lower=hooks.Constant(),
+        gradient=CONSTANT,
     )
 )
 
@@ -79,6 +81,7 @@ declare(
         flops=free,
         traits=frozenset({"exact"}),
         lower=hooks.Constant(),
+        gradient=CONSTANT,
     )
 )
 
@@ -122,6 +125,7 @@ declare(
         traits=VIEW,
         flops=free,
         lower=hooks.IndexMap(index_maps.broadcast),
+        gradient=RULES["broadcast"],
     )
 )
 
@@ -150,6 +154,7 @@ declare(
         traits=VIEW,
         flops=free,
         lower=hooks.IndexMap(index_maps.reshape),
+        gradient=RULES["reshape"],
     )
 )
 
@@ -178,6 +183,7 @@ declare(
         traits=VIEW,
         flops=free,
         lower=hooks.IndexMap(index_maps.transpose),
+        gradient=RULES["transpose"],
     )
 )
 
@@ -196,6 +202,7 @@ declare(
         traits=VIEW,
         flops=free,
         lower=hooks.IndexMap(index_maps.same),
+        gradient=CONSTANT,
     )
 )
 
@@ -244,6 +251,7 @@ declare(
         traits=VIEW,
         flops=free,
         lower=hooks.IndexMap(index_maps.slice_),
+        gradient=RULES["slice"],
     )
 )
 
@@ -268,6 +276,7 @@ declare(
         traits=VIEW,
         flops=free,
         lower=hooks.IndexMap(index_maps.reverse),
+        gradient=RULES["reverse"],
     )
 )
 
@@ -322,6 +331,7 @@ declare(
         flops=free,
         traits=frozenset({"exact"}),
         lower=hooks.IndexMap(index_maps.pad),
+        gradient=RULES["pad"],
     )
 )
 
@@ -363,6 +373,7 @@ declare(
         flops=free,
         traits=frozenset({"exact"}),
         lower=hooks.IndexMap(index_maps.concat),
+        gradient=RULES["concat"],
     )
 )
 
@@ -412,6 +423,7 @@ declare(
         flops=free,
         traits=frozenset({"exact"}),
         lower=hooks.IndexMap(index_maps.dynamic_slice),
+        gradient=RULES["dynamic_slice"],
     )
 )
 
@@ -444,5 +456,6 @@ declare(
         flops=free,
         traits=frozenset({"exact"}),
         lower=hooks.Part(index_maps.dynamic_update_slice, index_maps.update_starts),
+        gradient=RULES["dynamic_update_slice"],
     )
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from core_compiler.ir import DType, tensor
 from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.rules import (
     BOOL,
     I64,
@@ -51,6 +52,7 @@ declare(
         flops=_comparisons,
         traits=frozenset({"exact"}),
         lower=hooks.Custom(),
+        gradient=RULES["sort"],
     )
 )
 
@@ -81,6 +83,7 @@ declare(
         flops=_comparisons,
         traits=frozenset({"exact"}),
         lower=hooks.Custom(),
+        gradient=CONSTANT,
     )
 )
 
@@ -115,5 +118,6 @@ declare(
         flops=_comparisons,
         traits=frozenset({"exact"}),
         lower=hooks.Custom(),
+        gradient=RULES["topk"],
     )
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from core_compiler.ir import tensor
 from core_compiler.ops import dims, hooks
 from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.rules import (
     FLOATS,
     I64,
@@ -76,6 +77,7 @@ declare(
         flops=_pool_flops,
         traits=frozenset({"exact"}),
         lower=hooks.Window("max"),
+        gradient=RULES["max_pool"],
     )
 )
 
@@ -100,6 +102,7 @@ declare(
         },
         flops=_pool_flops,
         lower=hooks.Window("mean"),
+        gradient=RULES["avg_pool"],
     )
 )
 
@@ -128,6 +131,7 @@ declare(
         flops=_pool_flops,
         traits=frozenset({"exact"}),
         lower=hooks.Window("positions"),
+        gradient=CONSTANT,
     )
 )
 
@@ -181,6 +185,7 @@ declare(
         attributes={**_SHAPE, **_WINDOW},
         flops=_windows_of,
         lower=hooks.WindowGradient("max"),
+        gradient=RULES["max_pool_gradient"],
     )
 )
 
@@ -199,5 +204,6 @@ declare(
         },
         flops=_windows_of,
         lower=hooks.WindowGradient("mean"),
+        gradient=RULES["avg_pool_gradient"],
     )
 )

@@ -17,7 +17,7 @@ from core_compiler.debug import gradients, torch_gradients
 from core_compiler.debug.bisect import bisect
 from core_compiler.driver.legality import levels
 from core_compiler.ops.base import REGISTRY
-from core_compiler.ops.gradients.table import in_terms, rounded
+from core_compiler.ops.gradients.table import CONSTANT, in_terms, rounded
 from core_compiler.training.config import Training
 from core_compiler.training.graph import autodiff
 from core_compiler.training.optimisers import optimizers, schedules
@@ -74,7 +74,9 @@ def test_torch_takes_part_where_it_has_the_same_op():
 
 # -- wrong rules -----------------------------------------------------------------------------------
 
-KINDS = sorted({s.kind for s in SAMPLES.values() if REGISTRY[s.kind].gradient is not None})
+KINDS = sorted(
+    {s.kind for s in SAMPLES.values() if REGISTRY[s.kind].gradient not in (None, CONSTANT)}
+)
 
 
 @pytest.mark.parametrize("kind", slow_but(("core.mul", "core.conv", "core.softmax"), KINDS))
@@ -379,7 +381,8 @@ def test_a_wrong_rule_fails_the_compile_and_bisect_names_it(kind, place):
 
 
 def test_an_op_that_is_wrongly_held_to_be_constant_shows_in_the_slope_of_the_loss(monkeypatch):
-    monkeypatch.setattr(autodiff, "CONSTANT", frozenset({*autodiff.CONSTANT, "tanh"}))
+    held = replace(REGISTRY["core.tanh"], gradient=CONSTANT)
+    monkeypatch.setitem(REGISTRY, "core.tanh", held)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 5))
     made = compiled(model, (ROWS, CLASSES), loss="cross_entropy")

@@ -1,14 +1,9 @@
-"""Gradient rules: ``gradient`` of each declaration, one file a family of ops.
+"""Gradient rules, one file a family of ops: each declaration names its own.
 
-An op without a rule of its own is differentiated through its declared decomposition; ops of
-``CONSTANT`` pass nothing on; every other op is refused by name (``training.autodiff``).
+An op without a rule is differentiated through its declared decomposition; one with ``CONSTANT``
+passes nothing on; every other op is refused by name (``training.graph.autodiff``).
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-
-from core_compiler.ops.base import REGISTRY
 from core_compiler.ops.gradients import (  # noqa: F401
     collective,
     composites,
@@ -18,10 +13,3 @@ from core_compiler.ops.gradients import (  # noqa: F401
     reduction,
     window,
 )
-from core_compiler.ops.gradients.table import CONSTANT, RULES, NoGradient
-
-for _name, _rule in RULES.items():
-    _kind = f"core.{_name}"
-    REGISTRY[_kind] = replace(REGISTRY[_kind], gradient=_rule)
-
-__all__ = ["CONSTANT", "NoGradient"]

@@ -8,9 +8,18 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from core_compiler.ir import Op, Value
-from core_compiler.ops.activation import GELU_BETA, GELU_KAPPA, SELU_ALPHA, SELU_SCALE
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.composite import as_dtype, others, size_of, spread, widened
+from core_compiler.ops.composite import (
+    GELU_BETA,
+    GELU_KAPPA,
+    SELU_ALPHA,
+    SELU_SCALE,
+    as_dtype,
+    others,
+    size_of,
+    spread,
+    widened,
+)
 from core_compiler.ops.gradients.reduction import over
 from core_compiler.ops.gradients.table import NoGradient, Term, gradient, of_one, rounded
 from core_compiler.ops.rules import I64

@@ -6,7 +6,7 @@ from math import copysign, pi, sqrt
 
 import numpy as np
 
-from core_compiler.ops.activation import GELU_KAPPA, SELU_ALPHA, SELU_SCALE
+from core_compiler.ops.composite import GELU_KAPPA, SELU_ALPHA, SELU_SCALE
 from core_compiler.passes.recompose.spelling import TOLERANCE, near, number, single, worth
 from core_compiler.passes.rules import (
     Const,

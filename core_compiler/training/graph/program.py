@@ -39,7 +39,7 @@ def active(ops: Sequence[Op], varied: Iterable[Value], wanted: Iterable[Value]) 
     gradients on: floats all."""
     reached = {v for v in varied if v.type.dtype.is_float}
     for op in ops:
-        if op.kind.split(".")[-1] not in CONSTANT and not reached.isdisjoint(op.uses()):
+        if definition(op).gradient is not CONSTANT and not reached.isdisjoint(op.uses()):
             reached.update(v for v in op.results if v.type.dtype.is_float)
     needed = set(wanted)
     for op in reversed(ops):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from core_compiler.ir import Op, Value
+from core_compiler.ops.base import definition
 from core_compiler.ops.gradients.table import CONSTANT
 from core_compiler.training.graph.autodiff import place_of
 from core_compiler.training.graph.program import BRANCH, LOOP, active
@@ -79,7 +80,7 @@ def unmoved(
     on_the_way = active(ops, parameters, [loss])
 
     def passes(op: Op, operand: Value, given: Sequence[Value] = ()) -> bool:
-        if op.kind.split(".")[-1] in CONSTANT:
+        if definition(op).gradient is CONSTANT:
             return False
         asked = any(v in found or v in given for v in op.results) and operand in on_the_way
         return not asked or operand in found  # a rule may say: nothing for this operand

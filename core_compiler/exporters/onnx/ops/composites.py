@@ -16,7 +16,7 @@ from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.ops.reduction import reduced
 from core_compiler.exporters.onnx.table import Emitter, core
 from core_compiler.ir import Op, dtype
-from core_compiler.ops.activation import SELU_ALPHA, SELU_SCALE
+from core_compiler.ops.composite import SELU_ALPHA, SELU_SCALE
 
 F64 = dtype("f64")
 #: A score that leaves nothing of a share beside those of a network.
