@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import cache
 from typing import Any
 from weakref import ref
 
-from core_compiler import passes
 from core_compiler.debug.trails import Changes, Index
 from core_compiler.ir import Op, Rewrite, Value
 from core_compiler.ir.text import value_names
 from core_compiler.passes.base import Pass
+from core_compiler.pipelines.registry import known_passes
 from core_compiler.support.errors import UserError
 
 
@@ -152,16 +149,3 @@ class _Ids(Mapping):
 
     def __len__(self) -> int:
         return 0
-
-
-@cache
-def known_passes() -> dict[str, type[Pass]]:
-    """The passes of this package by name: one file a pass, and the file has the pass's name."""
-    found: dict[str, type[Pass]] = {}
-    for module in pkgutil.iter_modules(passes.__path__):
-        wanted = module.name.replace("_", "")
-        held = vars(importlib.import_module(f"{passes.__name__}.{module.name}"))
-        for name, made in held.items():
-            if name.lower() == wanted and isinstance(made, type) and issubclass(made, Pass):
-                found[module.name] = made
-    return found

@@ -50,7 +50,7 @@ class RewriteNodes(Pass):
 
         return context.rewrite(module, edit, LEVEL)
 
-    def rules(self):
+    def table(self) -> tuple:
         return RULES
 
 
