@@ -1,7 +1,7 @@
 """Elementwise ops: one table row an op.  Operands have equal shapes; broadcasting is its own op.
 
-The scalar functions are ours (numerics contract), defined in ``kernels/primitives`` and
-``kernels/functions``.  f16 and bf16 are computed in f32 and rounded once.
+The scalar functions are ours (numerics contract), defined in ``numerics/primitives`` and
+``numerics/functions``.  f16 and bf16 are computed in f32 and rounded once.
 """
 
 from __future__ import annotations
