@@ -64,6 +64,10 @@ def _each(*ops: str) -> list[tuple]:
     return [(op, "x", f"y{n}") for n, op in enumerate(ops)]
 
 
+#: Of which the standard leaves the values open, and onnxruntime has others than its reference: the
+#: mean of no elements.
+OPEN = ("onnx_average_of_nothing",)
+
 _GRAPHS: dict[str, tuple] = {
     "conv": (_X, {"w": _w(4, 3, 3, 3), "b": _w(4), "g": _w(4, 1, 2, 2)}, [
         ("Conv", "x w b", "y", {"pads": [1, 0, 2, 1], "strides": [2, 1]}), ("Relu", "y", "r"),
@@ -82,6 +86,9 @@ _GRAPHS: dict[str, tuple] = {
                                    "count_include_pad": 1}),
         ("GlobalAveragePool", "x", "d"), ("GlobalMaxPool", "x", "e"),
         ("LpPool", "x", "f", {"kernel_shape": [2, 2], "p": 2})], 19),
+    "average_of_nothing": (_X, {}, [
+        ("AveragePool", "x", "a", {"kernel_shape": [2, 2], "dilations": [6, 7],
+                                   "pads": [1, 1, 1, 1]})], 19),
     "max_pool_indices": ({"x": ("f", 2, 3, 4, 6)}, {}, [
         ("MaxPool", "x", "a i", {"kernel_shape": [2, 2], "strides": [2, 2]}),
         ("MaxUnpool", "a i", "u", {"kernel_shape": [2, 2], "strides": [2, 2]})], 19),
