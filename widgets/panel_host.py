@@ -9,6 +9,7 @@ from typing import Any
 import param
 from panel import state
 from panel.custom import AnyWidgetComponent
+from typing_extensions import override
 
 from widgets.encode import pack
 from widgets.requests import Handler, Requests
@@ -23,6 +24,7 @@ class View(AnyWidgetComponent):
     __abstract = True
 
     # Panel's own `show` opens a server for one component, which no view is for: hence the ignore.
+    @override
     def show(self, data: Mapping[str, Any]) -> None:  # type: ignore[override]
         """Show `data` (the view's schema in README.md; numpy arrays travel as bytes)."""
         text, blob = pack(data)
@@ -39,6 +41,7 @@ class View(AnyWidgetComponent):
 
         self.param.watch(answer, "request")
 
+    @override
     def _update_model(
         self, events: Any, msg: Any, root: Any, model: Any, doc: Any, comm: Any
     ) -> None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
+from typing_extensions import override
 
 from core_compiler.numerics import functions, primitives
 from core_compiler.numerics.primitives import FLOATS, NUMBERS, composed_primitives
@@ -72,9 +73,11 @@ class Traced:
     def __ge__(self, other):
         return self._compare(">=", other)
 
+    @override
     def __eq__(self, other):
         return self._compare("==", other)
 
+    @override
     def __ne__(self, other):
         return self._compare("!=", other)
 

@@ -11,6 +11,7 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.debug.bits import same_bits
 from core_compiler.debug.equal_elements import are_ties, finder
@@ -451,6 +452,7 @@ class ResultsRounded(Wide):
         self._move, self._most = np.random.default_rng(seed).uniform, most
         self._size = size
 
+    @override
     def op(self, op: Op, arrays: Sequence[np.ndarray],
            outer: Mapping[Value, np.ndarray] | None = None):  # fmt: skip
         results = super().op(op, arrays, outer)
@@ -473,6 +475,7 @@ class FormulaNudged(Wide):
         super().__init__(narrow)
         self._random = random
 
+    @override
     def op(self, op: Op, arrays: Sequence[np.ndarray],
            outer: Mapping[Value, np.ndarray] | None = None):  # fmt: skip
         results = super().op(op, arrays, outer)

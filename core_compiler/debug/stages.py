@@ -7,6 +7,8 @@ from dataclasses import fields
 from typing import Any
 from weakref import ref
 
+from typing_extensions import override
+
 from core_compiler.debug.trails import Changes, Index
 from core_compiler.ir import Op, Rewrite, Value
 from core_compiler.ir.text import value_names
@@ -134,9 +136,11 @@ class _Ids(Mapping):
     def __init__(self, recording: Any):
         self._recording = recording
 
+    @override
     def __getitem__(self, value: Value) -> int:
         return self._recording.value_id(value)
 
+    @override
     def __contains__(self, value: object) -> bool:
         try:
             self._recording.value_id(value)
@@ -144,8 +148,10 @@ class _Ids(Mapping):
             return False
         return True
 
+    @override
     def __iter__(self):
         return iter(())
 
+    @override
     def __len__(self) -> int:
         return 0

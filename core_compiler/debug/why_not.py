@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import finalize
 
+from typing_extensions import override
+
 from core_compiler.debug import fusions, patterns
 from core_compiler.debug.stages import Stages
 from core_compiler.debug.trails import HOLDERS, Place, key, parts
@@ -58,6 +60,7 @@ class Answer:
             "source": self.source, "ops": [dict(op) for op in self.ops], "held": self.held,
         }  # fmt: skip
 
+    @override
     def __str__(self) -> str:
         return f"{self.pass_label}: {self.outcome}: {self.sentence} ({self.source})"
 

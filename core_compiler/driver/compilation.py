@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler import targets
 from core_compiler.debug import declared, elementary, random_numbers, translations
@@ -423,6 +424,7 @@ class Compilation:
 
         return memory_map(self.facts) if "plan" in self.facts else None
 
+    @override
     def __repr__(self) -> str:
         return self._shown()[0]
 
@@ -602,6 +604,7 @@ class CheckFailed(UserError):
             "makes a small program that shows it", 1,
         )  # fmt: skip
 
+    @override
     def __reduce__(self):
         return UserError, (self.what, self.where, self.fix, self.exit_code)
 
@@ -618,6 +621,7 @@ class InvalidModule(UserError):
             "the stages before it are kept; skip the pass or fix it",
         )  # fmt: skip
 
+    @override
     def __reduce__(self):
         return UserError, (self.what, self.where, self.fix, self.exit_code)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from core_compiler.ir import Module, Op, Rewrite, attributes_key
 from core_compiler.ir.events import Diagnostic, StageRecord
 from core_compiler.ir.kinds import CONSTANTS
@@ -76,6 +78,7 @@ class Stage:
 
         return draw(self.module)
 
+    @override
     def __repr__(self) -> str:
         ops = int(self.figures.get("ops", 0))
         return f"<stage {self.index}: {self.name}, {ops} ops, {len(self.rewrites)} rewrites>"

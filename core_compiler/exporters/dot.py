@@ -12,6 +12,8 @@ import subprocess
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Block, Module, Op, TensorType, Value
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.kinds import CONSTANTS
@@ -38,6 +40,7 @@ class Drawing:
         """The drawing as SVG; UserError where there is no Graphviz."""
         return _svg(self.dot)
 
+    @override
     def __str__(self) -> str:
         return self.dot
 

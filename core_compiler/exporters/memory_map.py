@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.exporters.notebook import table
 from core_compiler.ir.markup import bundle, escape
 
@@ -38,6 +40,7 @@ class MemoryMap:
     lower_bound: int
     planner: str
 
+    @override
     def __repr__(self) -> str:
         return self._table()[0]
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir import Module
 from core_compiler.ir.markup import MOST, PRE, bundle, code, escape
 from core_compiler.ir.unified import AFTER, BEFORE, GAP, unified
@@ -60,12 +62,14 @@ class TextDiff:
     def changed(self) -> bool:
         return any(sign in (BEFORE, AFTER) for sign, _ in self.lines)
 
+    @override
     def __str__(self) -> str:
         if not self.changed:
             return f"{self.after}: no difference to {self.before}"
         shown = (text if sign == GAP else sign + text for sign, text in self.lines)
         return "\n".join([f"--- {self.before}", f"+++ {self.after}", *shown])
 
+    @override
     def __repr__(self) -> str:
         return str(self)
 
@@ -107,6 +111,7 @@ class KernelText:
         }
         return {title: text for title, text in titles.items() if text}
 
+    @override
     def __repr__(self) -> str:
         texts = ", ".join(f"{t} {text.count(chr(10))} lines" for t, text in self.texts.items())
         known = ("threads", "registers", "shared", "spilled", "occupancy")

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf, prod
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir import Value, dtype
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
@@ -90,6 +92,7 @@ class SizedBuilder(Builder):
         self.accesses.append(Access(made, positions))
         return made
 
+    @override
     def op(self, kind, operands, names=(), regions=(), **attributes):
         found = [self.sizes.of(v) for v in operands]
         if not any(found):

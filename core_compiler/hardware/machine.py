@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir.types import DTYPES
 from core_compiler.support.errors import UserError
 
@@ -43,6 +45,7 @@ class Figure:
         """The value in base units (bytes, bytes/s, Hz, s, J/B)."""
         return self.value * UNITS[self.unit]
 
+    @override
     def __str__(self) -> str:
         number = f"{self.value:g} {self.unit}".strip()
         return f"{number} ({self.source}{': ' + self.note if self.note else ''})"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir.attributes import Attribute, frozen_attributes
 from core_compiler.ir.markup import Displayed
 from core_compiler.ir.origin import Origin
@@ -28,6 +30,7 @@ class Value:
     def __init__(self, type: Type, name: str | None = None):
         self.type, self.name = type, name
 
+    @override
     def __repr__(self) -> str:
         return f"%{self.name or '?'}: {self.type}"
 
@@ -59,6 +62,7 @@ class Op:
         set_(self, "origin", origin)
         set_(self, "_free", None)
 
+    @override
     def __setattr__(self, name, value):
         raise AttributeError(f"ops are immutable: cannot set {name}; use with_()")
 
@@ -106,6 +110,7 @@ class Op:
         if self.regions:
             yield from _nested(self.regions)
 
+    @override
     def __repr__(self) -> str:
         outs = ", ".join(f"%{v.name or '?'}" for v in self.results)
         ins = ", ".join(f"%{v.name or '?'}" for v in self.operands)
@@ -251,6 +256,7 @@ class Module(Displayed):
         for function in self.functions.values():
             yield from function.body.walk()
 
+    @override
     def __repr__(self) -> str:
         ops = sum(1 for _ in self.walk())
         return f"<module of {ops} ops in {', '.join(self.functions)}>"

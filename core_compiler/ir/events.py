@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir.core import Module, Op, Value
 from core_compiler.ir.rewriter import Rewrite
@@ -44,6 +45,7 @@ class Diagnostic:
     op: Op | None = None
     where: str = ""
 
+    @override
     def __str__(self) -> str:
         place = self.where or (f"@{self.function}" if self.function else "")
         return f"{place + ': ' if place else ''}{self.severity}: {self.message}"
@@ -273,30 +275,39 @@ class Log(Observer):
     def __init__(self) -> None:
         self._told: list[tuple[str, tuple]] = []
 
+    @override
     def stage(self, stage):
         self._told.append(("stage", (stage,)))
 
+    @override
     def check(self, stage_index, results):
         self._told.append(("check", (stage_index, results)))
 
+    @override
     def diagnostics(self, stage_index, found):
         self._told.append(("diagnostics", (stage_index, found)))
 
+    @override
     def kernels(self, kernels):
         self._told.append(("kernels", (kernels,)))
 
+    @override
     def buffers(self, buffers, figures):
         self._told.append(("buffers", (buffers, figures)))
 
+    @override
     def timings(self, timings, figures):
         self._told.append(("timings", (timings, figures)))
 
+    @override
     def tensors(self, tensors):
         self._told.append(("tensors", (tensors,)))
 
+    @override
     def framework(self, records):
         self._told.append(("framework", (records,)))
 
+    @override
     def figures(self, figures):
         self._told.append(("figures", (figures,)))
 
@@ -312,45 +323,59 @@ class Observers(Observer):
     def __init__(self, *observers: Observer):
         self._observers = observers
 
+    @override
     def begin(self, meta):
         self._tell("begin", meta)
 
+    @override
     def amend(self, meta):
         self._tell("amend", meta)
 
+    @override
     def stage(self, stage):
         self._tell("stage", stage)
 
+    @override
     def check(self, stage_index, results):
         self._tell("check", stage_index, results)
 
+    @override
     def diagnostics(self, stage_index, found):
         self._tell("diagnostics", stage_index, found)
 
+    @override
     def kernels(self, kernels):
         self._tell("kernels", kernels)
 
+    @override
     def buffers(self, buffers, figures):
         self._tell("buffers", buffers, figures)
 
+    @override
     def timings(self, timings, figures):
         self._tell("timings", timings, figures)
 
+    @override
     def tensors(self, tensors):
         self._tell("tensors", tensors)
 
+    @override
     def framework(self, records):
         self._tell("framework", records)
 
+    @override
     def iterations(self, rows):
         self._tell("iterations", rows)
 
+    @override
     def figures(self, figures):
         self._tell("figures", figures)
 
+    @override
     def progress(self, what, done, total):
         self._tell("progress", what, done, total)
 
+    @override
     def end(self, status, message=""):
         self._tell("end", status, message)
 

@@ -11,6 +11,8 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, NamedTuple, overload
 
+from typing_extensions import override
+
 from core_compiler.ir.core import Block, Function, Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff, diff, longest_increasing
 from core_compiler.ir.rewriter import Rewrite
@@ -79,6 +81,7 @@ class AlignedLines(Sequence[dict[str, Any]]):
         self._aligner = _Aligner(found, numbers, key, spans=False)
         self._rows = self._aligner.modules(before, after)
 
+    @override
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -88,6 +91,7 @@ class AlignedLines(Sequence[dict[str, Any]]):
     @overload
     def __getitem__(self, place: slice) -> list[dict[str, Any]]: ...
 
+    @override
     def __getitem__(self, place):
         if isinstance(place, slice):
             return [self._printed(row) for row in self._rows[place]]

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir.core import Op, Value
 
 #: How a value is spelled (``%12``).
@@ -73,6 +75,7 @@ class Refusal:
     def sentence(self, names: Names) -> str:
         return self.text.format(*(_Shown(a, names) for a in self.about))
 
+    @override
     def __str__(self) -> str:
         return self.reason
 
@@ -110,6 +113,7 @@ class _Shown:
     def __init__(self, thing: Any, names: Names):
         self.thing, self.names = thing, names
 
+    @override
     def __format__(self, what: str) -> str:
         if isinstance(self.thing, Op):
             return _SAYS[what](self.thing, self.names)

@@ -15,6 +15,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from typing_extensions import override
 
 Dim = int | str
 
@@ -37,9 +38,11 @@ class DType(Type):
     bits: int
     numpy: np.dtype
 
+    @override
     def __repr__(self) -> str:
         return self.name
 
+    @override
     def __reduce__(self):
         return dtype, (self.name,)
 
@@ -146,6 +149,7 @@ class TensorType(Type):
     dtype: DType
     order: tuple[int, ...] | None = None
 
+    @override
     def __repr__(self) -> str:
         return self.text
 
@@ -159,6 +163,7 @@ class TensorType(Type):
             extra["order"] = self.order
         return f"tensor<{_dims(self.shape)}{self.dtype.name}{_facts(extra, ', ')}>"
 
+    @override
     def __reduce__(self):
         return tensor, (self.shape, self.dtype, self.order)
 
@@ -202,6 +207,7 @@ class BufferType(Type):
     offset: Dim = 0
     space: str = "dram"
 
+    @override
     def __repr__(self) -> str:
         return self.text
 
@@ -216,6 +222,7 @@ class BufferType(Type):
         space = _facts({**extra, "space": self.space}) if extra else quoted(self.space)
         return f"memref<{_dims(self.shape)}{self.dtype.name}, {layout}, {space}>"
 
+    @override
     def __reduce__(self):
         return buffer, (self.shape, self.dtype, self.strides, self.offset, self.space)
 
@@ -245,9 +252,11 @@ class VectorType(Type):
     width: int
     dtype: DType
 
+    @override
     def __repr__(self) -> str:
         return f"vector<{self.width}x{self.dtype.name}>"
 
+    @override
     def __reduce__(self):
         return vector, (self.width, self.dtype)
 
@@ -256,9 +265,11 @@ class VectorType(Type):
 class IndexType(Type):
     """``index``: a size or a position; 64-bit signed."""
 
+    @override
     def __repr__(self) -> str:
         return "index"
 
+    @override
     def __reduce__(self):
         return _index, ()
 
@@ -275,9 +286,11 @@ class OpaqueType(Type):
 
     text: str
 
+    @override
     def __repr__(self) -> str:
         return self.text
 
+    @override
     def __reduce__(self):
         return opaque, (self.text,)
 

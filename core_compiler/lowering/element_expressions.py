@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir import Block, DType, Op, Value, dtype
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.types import ordered_strides
@@ -50,6 +52,7 @@ class CannotLower(Exception):
             refused.asked = trace.tb_frame.f_code, trace.tb_lasti
         return refused
 
+    @override
     def __str__(self) -> str:
         return self.refusal.reason
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import contextmanager
 
+from typing_extensions import override
+
 from core_compiler.ir import DType, Value, dtype
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
@@ -68,6 +70,7 @@ class Emitter(HeavyLoops):
 
     # -- index arguments -------------------------------------------------------------------------
 
+    @override
     def argument(self, letter: str, number: int) -> Value:
         """A fresh index argument, called ``letter`` and a number, worth ``number`` at launch."""
         place = self.counts[letter] = self.counts.get(letter, -1) + 1
@@ -75,11 +78,13 @@ class Emitter(HeavyLoops):
         self.sizes[value] = number
         return value
 
+    @override
     def unique(self, name: str) -> str:
         """``name``, then ``name1``, ``name2``...: a kernel's loops and buffers are told by name."""
         place = self.counts[name] = self.counts.get(name, -1) + 1
         return f"{name}{place}" if place else name
 
+    @override
     def extent(self, axis: Axis) -> Value:
         """The number of iterations of ``axis``; the sweeps of a row program share one."""
         inside = axis.reduced or axis in self.plan.inner
@@ -88,6 +93,7 @@ class Emitter(HeavyLoops):
             self.extents[key] = self.argument("n", axis.size)
         return self.extents[key]
 
+    @override
     def number(self, value: int, role) -> Value:
         """An integer of the model in index arithmetic: -1, 0, 1 as such, others at launch."""
         if value in (-1, 0, 1):
@@ -110,6 +116,7 @@ class Emitter(HeavyLoops):
                 yield
 
     @contextmanager
+    @override
     def bound(self, axes: dict[Axis, Value]):
         """A scope in which ``axes`` have these index values."""
         self.axes.update(axes)
@@ -161,6 +168,7 @@ class Emitter(HeavyLoops):
         target, indices = self.buffer(store.value, store.address, ("result", store.output))
         self.kb.store(value, target, *indices)
 
+    @override
     def keep(self, phase: Phase) -> None:
         """In the innermost loop of a phase: store what later phases read, and its outputs."""
         for value, node in phase.keep.items():
@@ -169,6 +177,7 @@ class Emitter(HeavyLoops):
         for store in phase.stores:
             self.store(store)
 
+    @override
     def _allocate(self, phase: Phase) -> None:
         rows = set(self.plan.rows)
         for value, node in phase.keep.items():
@@ -179,6 +188,7 @@ class Emitter(HeavyLoops):
 
     # -- nodes -----------------------------------------------------------------------------------
 
+    @override
     def emit(self, node: Node) -> Value:
         found = self._find(node)
         if found is None:
@@ -224,6 +234,7 @@ class Emitter(HeavyLoops):
         self._speak_for(node)
         return self.kb.select(self.condition(node.conditions), inside, outside)
 
+    @override
     def condition(self, conditions) -> Value:
         """One i1 of conditions ``low <= expression < high``, without bounds that always hold."""
         kb, made = self.kb, None

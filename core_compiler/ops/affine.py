@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from typing_extensions import override
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -135,9 +137,11 @@ class Lin:
     def key(self) -> tuple:
         return (tuple((a.key, c) for a, c in self.terms), self.constant)
 
+    @override
     def __eq__(self, other) -> bool:
         return isinstance(other, Lin) and self.key == other.key
 
+    @override
     def __hash__(self) -> int:
         return hash(self.key)
 

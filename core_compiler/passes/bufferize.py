@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Block, BufferType, Op, Value, buffer
 from core_compiler.ir.conversion import Conversion
 from core_compiler.ir.types import ordered_strides, row_major
@@ -48,6 +50,7 @@ class Bufferize(Pass):
     ensures = frozenset({"buffers"})
     ends = frozenset({"values"})
 
+    @override
     def run(self, module, context):
         work = _Bufferizer(Conversion(module.main.body, context.rewrites))
         return module.with_function(module.main.with_(body=work.run(), level="target"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import Const, Match, Rule, apply_rules, is_all, is_float, op
@@ -154,8 +155,10 @@ class Canonicalise(Pass):
     exact = False
     tolerance = "one rounding where a power becomes a product"
 
+    @override
     def table(self):
         return RULES
 
+    @override
     def run(self, module, context):
         return context.rewrite(module, lambda rw: apply_rules(rw, RULES, module.weights))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Value
 from core_compiler.ops.base import definition
 from core_compiler.passes.base import CONTROL_FLOW, Pass
@@ -34,6 +36,7 @@ class ChooseLayouts(Pass):
     ensures = frozenset({"layouts"})
     channels_last: bool = True
 
+    @override
     def run(self, module, context):
         def edit(rw):
             wishes = preferences(rw)

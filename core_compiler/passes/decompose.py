@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Rewriter
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.base import definition
@@ -36,6 +38,7 @@ class Decompose(Pass):
     asks = 1
     kinds: str = "linear,logsumexp,celu,softmin"
 
+    @override
     def run(self, module, context):
         wanted = self._wanted()
 
@@ -46,6 +49,7 @@ class Decompose(Pass):
 
         return context.rewrite(module, edit)
 
+    @override
     def refusal(self, ops, scene):
         return refused(ops[0], self._wanted())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Value, attributes_key
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.base import definition
@@ -20,6 +22,7 @@ class EliminateCommonSubexpressions(Pass):
 
     asks = 2
 
+    @override
     def run(self, module, context):
         def edit(rw):
             seen: dict = {}
@@ -39,9 +42,11 @@ class EliminateCommonSubexpressions(Pass):
 
         return context.rewrite(module, edit)
 
+    @override
     def pair(self, one, other):
         return (one, other) if one.kind == other.kind else None
 
+    @override
     def refusal(self, ops, scene):
         return differ(*ops)
 

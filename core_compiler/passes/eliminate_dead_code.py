@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Rewriter
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import Pass
@@ -15,9 +17,11 @@ class EliminateDeadCode(Pass):
 
     asks = 1
 
+    @override
     def run(self, module, context):
         return context.rewrite(module, erase_unread)
 
+    @override
     def refusal(self, ops, scene):
         return still_read(ops[0], scene.rewriter)
 

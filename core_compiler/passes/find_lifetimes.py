@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Block, Op, Value
 from core_compiler.ir.types import is_sized
 from core_compiler.passes.base import Pass
@@ -39,6 +41,7 @@ class FindLifetimes(Pass):
     requires = frozenset({"buffers"})
     ensures = frozenset({"lifetimes"})
 
+    @override
     def run(self, module, context):
         def edit(rw):
             for life in lifetimes(rw.ops):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import Any_, Const, Match, Rule, all_of, apply_rules, op, wide
 
@@ -66,8 +68,10 @@ class FoldBatchNorm(Pass):
     exact = False
     tolerance = "the weights are scaled and rounded once: 2e-5 of the largest output a layer"
 
+    @override
     def table(self):
         return RULES
 
+    @override
     def run(self, module, context):
         return context.rewrite(module, lambda rw: apply_rules(rw, RULES, module.weights))

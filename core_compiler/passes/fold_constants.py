@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Op, TensorType, as_array
 from core_compiler.ir.refusal import Refusal, refuse
@@ -31,6 +32,7 @@ class FoldConstants(Pass):
     asks = 1
     growth: float = 1.0
 
+    @override
     def run(self, module, context):
         def edit(rw):
             known = _Known(rw, module.weights)
@@ -46,6 +48,7 @@ class FoldConstants(Pass):
 
         return context.rewrite(module, edit)
 
+    @override
     def refusal(self, ops, scene):
         (wanted,) = ops
         known = _Known(scene.rewriter, scene.module.weights)

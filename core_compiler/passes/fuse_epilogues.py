@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Op
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import Pass
@@ -33,8 +35,10 @@ class FuseEpilogues(Pass):
     half = "implementation"
     requires = frozenset({"no_composites", "tensor_ops"})
 
+    @override
     def fusion(self):
         return FUSION
 
+    @override
     def run(self, module, context):
         return context.rewrite(module, lambda rw: FUSION.apply(rw, context.claims))

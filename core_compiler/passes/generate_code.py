@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.passes.base import Pass
 
 
@@ -17,6 +19,7 @@ class GenerateCode(Pass):
     requires = frozenset({"plan", "schedules"})
     ensures = frozenset({"program"})
 
+    @override
     def run(self, module, context):
         kernels = {f.name: f for f in module.functions.values() if f.level == "kernel"}
         compiled = context.target.compile(kernels, context.options, context.progress)

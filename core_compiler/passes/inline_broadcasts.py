@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Rewriter
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.passes.base import Pass
@@ -28,6 +30,7 @@ class InlineBroadcasts(Pass):
     requires = frozenset({"no_composites", "tensor_ops"})
     asks = 2
 
+    @override
     def run(self, module, context):
         def edit(rw):
             for op in rw.ops:
@@ -40,6 +43,7 @@ class InlineBroadcasts(Pass):
 
         return context.rewrite(module, edit)
 
+    @override
     def pair(self, one, other):
         for copied, reader in ((one, other), (other, one)):
             held = copied.kind == "core.constant" or is_copied(copied)
@@ -47,6 +51,7 @@ class InlineBroadcasts(Pass):
                 return copied, reader
         return None
 
+    @override
     def refusal(self, ops, scene):
         copied, reader = ops
         refused = not_copied(copied)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Op
 from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.base import Pass
@@ -22,6 +24,7 @@ class LowerComposites(Pass):
     asks = 1
     ensures = frozenset({"no_composites"})
 
+    @override
     def run(self, module, context):
         def edit(rw):
             work = list(rw.ops)
@@ -35,6 +38,7 @@ class LowerComposites(Pass):
 
         return context.rewrite(module, edit)
 
+    @override
     def refusal(self, ops, scene):
         return refused(ops[0], scene.claims)
 

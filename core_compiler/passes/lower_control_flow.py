@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Block, Op, Value
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
@@ -25,6 +27,7 @@ class LowerControlFlow(Pass):
     requires = frozenset({"tensor_ops"})
     ensures = frozenset({"no_branches"})
 
+    @override
     def run(self, module, context):
         def edit(rw):
             for op in rw.ops:

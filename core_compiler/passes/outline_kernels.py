@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.conversion import Conversion
@@ -40,6 +41,7 @@ class OutlineKernels(Pass):
     ensures = frozenset({"kernels", "plain_kernels"})
     ends = frozenset({"tensor_ops"})
 
+    @override
     def run(self, module, context):
         library = _Library(module)
         module = module.with_main(self._outlined(module.main.body, "main", library, context))

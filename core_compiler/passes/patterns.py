@@ -13,6 +13,7 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import (
     DType,
@@ -83,6 +84,7 @@ class Node:
     once: bool = False
     through: Through | None = None
 
+    @override
     def __str__(self):
         return self.kind
 
@@ -93,6 +95,7 @@ class Either:
 
     options: tuple
 
+    @override
     def __str__(self):
         return " or ".join(map(str, self.options))
 
@@ -410,6 +413,7 @@ class _Told:
     def __init__(self, array: np.ndarray):
         self.array = array
 
+    @override
     def __format__(self, what: str) -> str:
         if self.array.size == 1:
             return f"{self.array.reshape(-1)[0]}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from core_compiler.passes.base import Pass
 from core_compiler.passes.bufferize import ALLOC
 from core_compiler.passes.find_lifetimes import Life, lifetimes
@@ -33,6 +35,7 @@ class PlanMemory(Pass):
     planner: str = field(default="best", metadata={"choices": tuple(PLANNERS)})
     alignment: int = ALIGNMENT
 
+    @override
     def run(self, module, context):
         if self.alignment not in ALIGNMENTS:
             raise UserError(f"an alignment of {self.alignment} bytes", f"pass {self.name()}",

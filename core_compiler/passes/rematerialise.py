@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Origin, Rewriter, Value
 from core_compiler.ir.core import clone_block
 from core_compiler.ir.rewriter import RewriteLimit
@@ -33,6 +35,7 @@ class Rematerialise(Pass):
 
     launches: int = 4
 
+    @override
     def run(self, module, context):
         if self.launches < 1:
             raise UserError(f"{self.launches} launches", f"pass {self.name()}", "give 1 or more")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Rewriter, WeightStore
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
@@ -65,9 +67,11 @@ class RoundCorrectly(Pass):
     functions: str = ",".join(NAMES)
     composites: bool = True
 
+    @override
     def table(self):
         return rules_of(self._wanted())
 
+    @override
     def run(self, module, context):
         rules = self.table()
         kinds = frozenset(rule.pattern.kind for rule in rules)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Function, Module
 from core_compiler.ir.core import structure_key
 from core_compiler.passes.base import Pass
@@ -26,6 +28,7 @@ class ScheduleKernels(Pass):
     ensures = frozenset({"schedules"})
     ends = frozenset({"plain_kernels"})
 
+    @override
     def run(self, module, context):
         kernels = [f for f in module.functions.values() if f.level == "kernel"]
         sizes: dict[str, list] = {}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Block, Module, Op, Rewriter, Value, WeightStore
 from core_compiler.ops.base import definition
@@ -35,6 +36,7 @@ class SimplifyLoops(Pass):
 
     requires = frozenset({"tensor_ops"})
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         known = Known(module.main.body, module.weights)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.axes import Axes, below, rearrange, whole
@@ -175,8 +176,10 @@ RULES = (
 class SimplifyShapes(Pass):
     """Collapses chains of reshape, transpose, broadcast and slice."""
 
+    @override
     def table(self):
         return RULES
 
+    @override
     def run(self, module, context):
         return context.rewrite(module, lambda rw: apply_rules(rw, RULES, module.weights))

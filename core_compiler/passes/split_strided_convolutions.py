@@ -6,6 +6,8 @@ import itertools
 from dataclasses import dataclass
 from math import gcd, prod
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Value
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.builder import Builder
@@ -52,6 +54,7 @@ class SplitStridedConvolutions(Pass):
     asks = 1
     requires = frozenset({"tensor_ops"})
 
+    @override
     def run(self, module, context):
         def edit(rw):
             for op in rw.ops:
@@ -62,6 +65,7 @@ class SplitStridedConvolutions(Pass):
 
         return context.rewrite(module, edit)
 
+    @override
     def refusal(self, ops, scene):
         return refused(ops[0])
 

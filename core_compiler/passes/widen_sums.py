@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Rewriter, Value
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F32, F64
@@ -42,6 +44,7 @@ class WidenSums(Pass):
     lines: str = ""
     depth: int = 8
 
+    @override
     def run(self, module, context):
         if self.depth < 1:
             raise UserError(f"a depth of {self.depth}", f"pass {self.name()}", "give 1 or more")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir.core import Function, Module, Op, Value
 from core_compiler.ir.events import (
@@ -132,6 +133,7 @@ class Recorder(Observer):
 
     # -- events ----------------------------------------------------------------------------------
 
+    @override
     def begin(self, meta: Mapping[str, Any]) -> None:
         meta = dict(meta)
         sources = meta.pop("sources", {})
@@ -142,10 +144,12 @@ class Recorder(Observer):
                 rows = [(clean(name), self._ids.blob(text)) for name, text in sources.items()]
                 self._many("INSERT OR REPLACE INTO source_file VALUES (?, ?)", rows)
 
+    @override
     def amend(self, meta: Mapping[str, Any]) -> None:
         with self._transaction():
             self._meta(meta)
 
+    @override
     def stage(self, stage: StageRecord) -> None:
         ids, module = self._ids, stage.module
         with self._transaction():
@@ -198,6 +202,7 @@ class Recorder(Observer):
             rows.append((key, stage, number, rule, source, function, *facts, old, new, mapped))
         self._many(f"INSERT INTO rewrite VALUES ({', '.join('?' * 12)})", rows)
 
+    @override
     def check(self, stage_index: int, results: Sequence[CheckRecord]) -> None:
         with self._transaction():
             rows, numbers, kinds = [], {}, {}
@@ -217,10 +222,12 @@ class Recorder(Observer):
             self._figures(stage_index, "check", numbers)
             self._figures(stage_index, "check_kind", kinds)
 
+    @override
     def diagnostics(self, stage_index: int, found: Sequence[Diagnostic]) -> None:
         with self._transaction():
             self._diagnostics(stage_index, found)
 
+    @override
     def kernels(self, kernels: Sequence[KernelRecord]) -> None:
         with self._transaction():
             for kernel in kernels:
@@ -248,6 +255,7 @@ class Recorder(Observer):
         ]
         self._many("INSERT INTO kernel_step VALUES (?, ?, ?, ?)", steps)
 
+    @override
     def buffers(self, buffers: Sequence[BufferRecord], figures: Mapping[str, float]) -> None:
         with self._transaction():
             rows = [
@@ -260,6 +268,7 @@ class Recorder(Observer):
             self._many(f"INSERT INTO buffer VALUES (NULL, {', '.join('?' * 10)})", rows)
             self._figures(None, "memory", figures)
 
+    @override
     def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]) -> None:
         with self._transaction():
             self._many(
@@ -293,6 +302,7 @@ class Recorder(Observer):
         digest = clean(str(figures.get("digest", "")))
         return time.time(), machine, threads, digest, median, samples.tobytes()
 
+    @override
     def tensors(self, tensors: Sequence[TensorStats]) -> None:
         with self._transaction():
             rows = []
@@ -308,6 +318,7 @@ class Recorder(Observer):
                              _encode(edges), _encode(counts), *stored))  # fmt: skip
             self._many(f"INSERT INTO tensor_stats VALUES (NULL, {', '.join('?' * 12)})", rows)
 
+    @override
     def framework(self, records: Sequence[FrameworkRecord]) -> None:
         with self._transaction():
             self._many(f"INSERT INTO framework_value VALUES (NULL, {', '.join('?' * 8)})", [
@@ -315,6 +326,7 @@ class Recorder(Observer):
                  ids_json(r.index), _number(r.theirs), _number(r.ours)) for r in records
             ])  # fmt: skip
 
+    @override
     def iterations(self, rows: Sequence[IterationRecord]) -> None:
         with self._transaction():
             self._many("INSERT OR REPLACE INTO iteration VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", [
@@ -322,6 +334,7 @@ class Recorder(Observer):
                 for r in rows
             ])  # fmt: skip
 
+    @override
     def figures(self, figures: Mapping[str, Any]) -> None:
         with self._transaction():
             self._figures(None, "run", figures)
@@ -330,12 +343,14 @@ class Recorder(Observer):
         rows = [(stage, section, clean(name), _scalar(value)) for name, value in figures.items()]
         self._many("INSERT INTO figure VALUES (?, ?, ?, ?)", rows)
 
+    @override
     def progress(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
         if done == total or now - self._last_progress >= PROGRESS_INTERVAL:
             self._last_progress = now
             self._event("progress", {"what": what, "done": done, "total": total})
 
+    @override
     def end(self, status: str, message: str = "") -> None:
         if self._db is None:
             return

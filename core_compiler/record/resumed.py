@@ -10,6 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir.core import Module, Op
 from core_compiler.ir.events import TimingRecord
 from core_compiler.record import schema
@@ -35,6 +37,7 @@ class Reopened(Recorder):
         self._identity, self._what, self._accept = identity, what, accept
         super().__init__(path, source_text=False)
 
+    @override
     def _create(self) -> sqlite3.Connection:
         with closing(RecordingFile(self.path)) as file:
             meta = {k: json.loads(v) for k, v in file.rows("tt", "SELECT * FROM meta")}
@@ -70,18 +73,23 @@ class Reopened(Recorder):
                             "make it writable, or record into another file") from None  # fmt: skip
         return db
 
+    @override
     def stage(self, stage) -> None:
         pass
 
+    @override
     def check(self, stage_index, results) -> None:
         pass
 
+    @override
     def kernels(self, kernels) -> None:
         pass
 
+    @override
     def buffers(self, buffers, figures) -> None:
         pass
 
+    @override
     def tensors(self, tensors) -> None:
         pass
 
@@ -92,6 +100,7 @@ class Resumed(Reopened):
     def __init__(self, path: str | Path, identity: str, accept: Accept = lambda meta: None):
         super().__init__(path, identity, "training step", accept)
 
+    @override
     def begin(self, meta: Mapping[str, Any]) -> None:
         super().begin({**meta, "message": ""})  # how it ended before is past
 
@@ -108,24 +117,30 @@ class Executed(Reopened):
         self._known, self._digests = _ids_of(path, module), digests
         super().__init__(path, identity, "program")
 
+    @override
     def figures(self, figures: Mapping[str, Any]) -> None:
         super().figures(self._of_recorded(figures))
 
+    @override
     def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]) -> None:
         super().timings(timings, self._of_recorded(figures))
 
     def _of_recorded(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in figures.items() if k != "digest" or self._digests}
 
+    @override
     def _op(self, op: Op | None) -> int | None:
         return None if op is None else self._known[op]
 
+    @override
     def begin(self, meta: Mapping[str, Any]) -> None:
         pass
 
+    @override
     def progress(self, what: str, done: int, total: int) -> None:
         pass
 
+    @override
     def end(self, status: str, message: str = "") -> None:
         self.close()
 

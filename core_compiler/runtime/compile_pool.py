@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
+from typing_extensions import override
+
 from core_compiler.runtime import compile_worker
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
@@ -38,6 +40,7 @@ class KernelCompileError(UserError):
         super().__init__(what, f"kernel {kernel}", fix, CANNOT_HERE)
         self.kernel, self.log = kernel, log
 
+    @override
     def __reduce__(self):
         return KernelCompileError, (self.what, self.kernel, self.fix, self.log)
 

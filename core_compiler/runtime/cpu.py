@@ -8,6 +8,7 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir.types import dtype as find_dtype
 from core_compiler.runtime import memory
@@ -45,23 +46,28 @@ class CpuDevice(Device):
         self.threads = threads
         self.kernels = KernelCache() if kernels is None else kernels
 
+    @override
     def allocate(self, size: int, what: str = "buffer") -> Buffer:
         memory.require(size, what)
         block = aligned(size)
         return Buffer(block.ctypes.data, size, block)
 
+    @override
     def copy(self, to, source) -> None:
         to, source = _bytes_of(to), _bytes_of(source)
         if to.size != source.size:
             raise UserError(f"{source.size} bytes do not fit {to.size}", "copy", "use equal sizes")
         to[:] = source
 
+    @override
     def limits(self) -> Limits:
         return limits(self.threads)
 
+    @override
     def doubt_limits(self) -> None:
         doubt(self.threads)
 
+    @override
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CpuExecutable:
         """Raises UserError with exit code 3 (before it allocates) where memory is too small, and
         :class:`~core_compiler.runtime.kernel_cache.MissingKernel` where a kernel is not cached."""
@@ -93,6 +99,7 @@ class CpuExecutable(Executable):
         self._read = {r.index: raw[r.index] for r in read if r.space == "constant"}
         self._launches = self._bind(program.launches, kept)
 
+    @override
     def __call__(
         self, *arrays, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]:
@@ -106,6 +113,7 @@ class CpuExecutable(Executable):
             self._run(buffers)
         return outputs
 
+    @override
     def parts(
         self, arrays: Sequence, out: Mapping[int, np.ndarray] | None = None, whole: bool = True
     ) -> Parts:
@@ -139,6 +147,7 @@ class CpuExecutable(Executable):
         """The temporaries' bytes as the last run left them (a view)."""
         return _bytes_of(self._arena)[: self.program.arena_bytes]
 
+    @override
     def profile(
         self,
         arrays: Sequence | None = None,

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir.types import dtype
 from core_compiler.runtime.budget import TimeBudget
@@ -49,6 +50,7 @@ class CudaDevice(Device):
         self.driver = Driver(ordinal) if driver is None else driver
         self._functions: dict[str, Function] = {}
 
+    @override
     def allocate(self, size: int, what: str = "buffer") -> Buffer:
         with self.driver.visit():
             self.require(size, what)
@@ -68,6 +70,7 @@ class CudaDevice(Device):
         said = f"needs {asked} of GPU memory, {free} are free{f', but {why}' if why else ''}"
         return UserError(said, what, "free GPU memory, or choose -t cpu", CANNOT_HERE)
 
+    @override
     def copy(self, to: Buffer | np.ndarray, source: Buffer | np.ndarray) -> None:
         size, have = (b.size if isinstance(b, Buffer) else b.nbytes for b in (to, source))
         if size != have:
@@ -86,6 +89,7 @@ class CudaDevice(Device):
                 to[...] = source
             self.driver.wait()
 
+    @override
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CudaExecutable:
         """Raises UserError with exit code 3 (before it allocates) where the GPU's memory is too
         small, and :class:`~core_compiler.runtime.kernel_cache.MissingKernel` where a kernel is not
@@ -93,6 +97,7 @@ class CudaDevice(Device):
         with self.driver.visit():
             return CudaExecutable(program, constants, self)
 
+    @override
     def limits(self) -> Limits:
         """The GPU's roofs as its clocks and widths give them."""
         gpu = self.driver.gpu
@@ -127,6 +132,7 @@ class CudaDevice(Device):
                 CANNOT_HERE,
             )  # fmt: skip
 
+    @override
     def synchronize(self) -> None:
         with self.driver.visit():
             self.driver.wait()
@@ -209,6 +215,7 @@ class CudaExecutable(Executable):
         self._events = _Events(device.driver)
         self._held: dict[int, _Resident] = {}  # by input, what lies there from the last call on
 
+    @override
     def __call__(
         self, *arrays, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]:
@@ -220,6 +227,7 @@ class CudaExecutable(Executable):
             self._run(self._launch, self._tell)
             return self._results(out)
 
+    @override
     def hold(self, number: int, array: np.ndarray) -> Held:
         return _Resident(self, number, array)
 
@@ -237,6 +245,7 @@ class CudaExecutable(Executable):
                 found.append(check_input(argument, array, self.program.name))
         return found
 
+    @override
     def parts(
         self, arrays: Sequence, out: Mapping[int, np.ndarray] | None = None, whole: bool = True
     ) -> Parts:
@@ -352,6 +361,7 @@ class CudaExecutable(Executable):
             self.device.driver.wait()
         return made
 
+    @override
     def profile(
         self,
         arrays: Sequence | None = None,
@@ -484,11 +494,13 @@ class _Resident(Held):
     def place(self) -> tuple[CudaExecutable, int]:
         return self.executable, self.number
 
+    @override
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
         with self.executable._lock:
             found = self.host.copy() if self.host is not None else self.executable._download(self)
         return found if dtype is None else found.astype(dtype)
 
+    @override
     def write(self, array: np.ndarray) -> None:
         if self.host is None:
             del self.executable._held[self.number]

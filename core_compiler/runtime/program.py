@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir.types import dtype as find_dtype
 from core_compiler.support.errors import InternalError, UserError
@@ -74,6 +75,7 @@ class Argument:
     def numpy(self) -> np.dtype:
         return find_dtype(self.dtype).numpy
 
+    @override
     def __str__(self) -> str:
         return f"{'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}"
 

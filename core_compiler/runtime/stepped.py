@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.runtime.budget import TimeBudget
 from core_compiler.runtime.cpu import CpuDevice, example_inputs
@@ -33,18 +34,23 @@ class SteppedDevice(Device):
     def __init__(self, name: str, kernels: Mapping[str, Run], host: CpuDevice):
         self.name, self.kernels, self.host = name, kernels, host
 
+    @override
     def allocate(self, size: int, what: str = "buffer"):
         return self.host.allocate(size, what)
 
+    @override
     def copy(self, to, source) -> None:
         self.host.copy(to, source)
 
+    @override
     def limits(self) -> Limits:
         return limits(1)
 
+    @override
     def doubt_limits(self) -> None:
         doubt(1)
 
+    @override
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> SteppedExecutable:
         return SteppedExecutable(program, constants, self)
 
@@ -70,12 +76,14 @@ class SteppedExecutable(Executable):
         for launch in program.prepack:
             self._step(launch, {})
 
+    @override
     def __call__(
         self, *arrays, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]:
         """Arrays in, new arrays out; inputs are never written."""
         return self._run(arrays, lambda number, side: None)
 
+    @override
     def profile(
         self,
         arrays: Sequence | None = None,

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
+from typing_extensions import override
+
 #: Exit codes of the command line: bad input, "this machine cannot do it", stopped by Ctrl-C.
 BAD_INPUT = 2
 CANNOT_HERE = 3
@@ -26,10 +28,12 @@ class UserError(Exception):
         self.what, self.where, self.fix, self.exit_code = what, where, fix, exit_code
         super().__init__(str(self))
 
+    @override
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
         return f"{text}; {self.fix}" if self.fix else text
 
+    @override
     def __reduce__(self):
         return UserError, (self.what, self.where, self.fix, self.exit_code)
 

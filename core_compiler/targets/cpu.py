@@ -7,6 +7,8 @@ from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir import Function, Module
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.support.errors import UserError
@@ -26,23 +28,28 @@ class CPU(Target):
     })  # fmt: skip
 
     @property
+    @override
     def defaults(self) -> Mapping[str, Any]:
         return {"vector_width": own_width(), "tiles": "default"}
 
     @cached_property
+    @override
     def machine(self):
         from core_compiler.hardware import host
 
         return host.machine()
 
+    @override
     def prepare(self) -> None:
         """Start the compile workers, so that their imports overlap with the passes."""
         self.cache.warm()
 
+    @override
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
         self._tiling(options)  # a wrong option is said before the compile starts
         return implementation()
 
+    @override
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
         from core_compiler.scheduling.schedules.library import schedule
 
@@ -73,6 +80,7 @@ class CPU(Target):
 
         return KernelCache()
 
+    @override
     def compile(
         self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
     ) -> Mapping[str, Any]:  # fmt: skip
@@ -86,6 +94,7 @@ class CPU(Target):
         )
         return dict(zip(entries, made, strict=True))
 
+    @override
     def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]):
         from core_compiler.runtime.team import default_threads
         from core_compiler.targets.link import Linker
@@ -94,10 +103,12 @@ class CPU(Target):
         program = linker.link(int(options.get("threads", 0)) or default_threads())
         return program, linker.arrays, linker.launch_ops
 
+    @override
     def load(self, module: Module, facts: Mapping[str, Any], threads: int = 0):
         program, arrays, _ = facts["program"]
         return self.device(threads=threads).load(program, arrays)
 
+    @override
     def device(self, threads: int = 0, **options):
         from core_compiler.runtime.cpu import CpuDevice
 

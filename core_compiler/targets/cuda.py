@@ -11,6 +11,8 @@ from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir import Function, Module
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.support.errors import CANNOT_HERE, UserError
@@ -35,6 +37,7 @@ class CUDA(Target):
     })  # fmt: skip
 
     @cached_property
+    @override
     def machine(self):
         from core_compiler.hardware import gpu as machines
         from core_compiler.runtime.cuda_driver import gpu
@@ -47,10 +50,12 @@ class CUDA(Target):
             found.shared, found.cache,
         )  # fmt: skip
 
+    @override
     def prepare(self) -> None:
         """Start the compile workers, so that their imports overlap with the passes."""
         kernel_cache(ARCHITECTURE).warm()
 
+    @override
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
         from core_compiler.codegen.cuda import toolchain
 
@@ -59,6 +64,7 @@ class CUDA(Target):
         self._architecture(options)
         return implementation()
 
+    @override
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
         from core_compiler.scheduling.schedules import gpu
 
@@ -104,6 +110,7 @@ class CUDA(Target):
             CANNOT_HERE,
         )  # fmt: skip
 
+    @override
     def compile(
         self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
     ) -> Mapping[str, Any]:  # fmt: skip
@@ -117,21 +124,25 @@ class CUDA(Target):
         )
         return dict(zip(entries, made, strict=True))
 
+    @override
     def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]):
         from core_compiler.targets.link import Linker
 
         linker = Linker(module, facts, str(options.get("name", "model")))
         return linker.link(1), linker.arrays, linker.launch_ops
 
+    @override
     def load(self, module: Module, facts: Mapping[str, Any], threads: int = 0):
         program, arrays, _ = facts["program"]
         return self.device().load(program, arrays)
 
+    @override
     def device(self, **options):
         from core_compiler.runtime.cuda import CudaDevice
 
         return CudaDevice(kernel_cache(ARCHITECTURE), **options)
 
+    @override
     def available(self) -> str | None:
         from core_compiler.runtime.cuda_driver import missing
 

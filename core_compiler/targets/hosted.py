@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir import Function, Module
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.targets import Target
@@ -31,27 +33,34 @@ class HostedTarget(Target):
         raise NotImplementedError(f"{self.name}: assemble")
 
     @property
+    @override
     def machine(self):
         return self.host.machine
 
     @property
+    @override
     def options(self) -> Mapping[str, str]:
         return self.host.options
 
+    @override
     def prepare(self) -> None:
         self.host.prepare()
 
+    @override
     def available(self) -> str | None:
         return self.host.available()
 
+    @override
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
         return self.host.pipeline(options)
 
+    @override
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches=()) -> Scheduled:
         if self.owns(kernel):
             return Scheduled.of(kernel)
         return self.host.schedule(kernel, options, launches)
 
+    @override
     def compile(
         self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
     ) -> Mapping[str, Any]:  # fmt: skip
@@ -63,9 +72,11 @@ class HostedTarget(Target):
             made[name] = self.assemble(kernels[name])
         return {name: made[name] for name in kernels}
 
+    @override
     def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         return self.host.link(module, facts, options)
 
+    @override
     def load(self, module: Module, facts: Mapping[str, Any], threads: int = 0) -> Any:
         program, arrays, _ = facts["program"]
         return self.device(threads=threads).load(program, arrays)

@@ -86,6 +86,11 @@ _GRAPHS: dict[str, tuple] = {
                                    "count_include_pad": 1}),
         ("GlobalAveragePool", "x", "d"), ("GlobalMaxPool", "x", "e"),
         ("LpPool", "x", "f", {"kernel_shape": [2, 2], "p": 2})], 19),
+    "infinities": (_X, {}, [
+        ("Relu", "x", "r"), ("Log", "r", "l"), ("Neg", "l", "p"),
+        ("IsInf", "l", "a", {"detect_negative": 0}), ("IsInf", "p", "b", {"detect_negative": 0}),
+        ("IsInf", "l", "c", {"detect_positive": 0}), ("IsInf", "p", "d", {"detect_positive": 0}),
+        ("IsInf", "l", "e"), ("IsNaN", "l", "f")], 20),
     "average_of_nothing": (_X, {}, [
         ("AveragePool", "x", "a", {"kernel_shape": [2, 2], "dilations": [6, 7],
                                    "pads": [1, 1, 1, 1]})], 19),

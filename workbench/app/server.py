@@ -30,6 +30,7 @@ from tornado.ioloop import IOLoop
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler
 from tornado.websocket import WebSocketClosedError
+from typing_extensions import override
 
 from core_compiler.support.errors import UserError
 from workbench.app import sessions
@@ -64,6 +65,7 @@ _KEPT = (HERE / "kept.js").read_text(encoding="utf-8")
 class Health(RequestHandler):
     """``/health``: the server answers."""
 
+    @override
     def get(self) -> None:
         self.set_header("Cache-Control", "no-store")
         self.write("ok")
@@ -72,9 +74,11 @@ class Health(RequestHandler):
 class Module(RequestHandler):
     """``/modules/NAME-DIGEST.js``: a module of the page; its address changes with its text."""
 
+    @override
     def initialize(self, modules: dict[str, tuple[str, str]]) -> None:
         self.texts = dict(modules.values())
 
+    @override
     def get(self, name: str) -> None:
         text = self.texts.get(f"modules/{name}")
         if text is None:
@@ -96,6 +100,7 @@ def _modules() -> dict[str, tuple[str, str]]:
 class _Template(pn.Template):
     """Panel writes out all components for each one that is added; nobody reads that."""
 
+    @override
     def __repr__(self) -> str:
         return "Compiler Workbench"
 

@@ -15,6 +15,7 @@ from bokeh.util.token import get_session_id
 from panel.io.server import DocHandler, WSHandler
 from tornado.ioloop import IOLoop
 from tornado.web import HTTPError, OutputTransform, RequestHandler
+from typing_extensions import override
 
 from workbench.app import hosts
 from workbench.app.access import Access
@@ -30,6 +31,7 @@ class Document(DocHandler):
     workspace: Workspace
     first: str = ""
 
+    @override
     async def prepare(self) -> None:
         hosts.refuse_unknown(self)
         if any(self.get_arguments(name) for name in _NAMING) or (
@@ -38,6 +40,7 @@ class Document(DocHandler):
             raise HTTPError(403)
         await super().prepare()
 
+    @override
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """The recordings that it shows are opened before it is made: that may take a while, and the
         loop is everybody's."""
@@ -61,10 +64,12 @@ class Socket(WSHandler):
 
     access: Access
 
+    @override
     async def prepare(self) -> None:
         hosts.refuse_unknown(self)
         await super().prepare()
 
+    @override
     async def _async_open(self, token: str) -> None:
         session = await self.application_context.create_session_if_needed(
             get_session_id(token), self.request, token
@@ -88,6 +93,7 @@ class Absent(RequestHandler):
     """Panel imports any module that an address under ``components/`` names, for whoever asks; the
     page has no use for that."""
 
+    @override
     def prepare(self) -> None:
         raise HTTPError(404)
 
@@ -96,6 +102,7 @@ class Headers(OutputTransform):
     """What every answer says: no page from elsewhere shows it in a frame, for its clicks would be
     ours, and none sends a browser to another site by an address without a scheme."""
 
+    @override
     def transform_first_chunk(
         self, status_code: int, headers: Any, chunk: bytes, finishing: bool
     ) -> tuple[int, Any, bytes]:

@@ -20,6 +20,7 @@ from typing import IO, Any, TypeVar
 from tornado.ioloop import IOLoop
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler, stream_request_body
+from typing_extensions import override
 
 from core_compiler.record.file import RecordingFile
 from core_compiler.support.errors import UserError
@@ -43,10 +44,12 @@ class Guarded(RequestHandler):
 
     changes = False
 
+    @override
     def initialize(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.user = ""
 
+    @override
     def prepare(self) -> None:
         hosts.refuse_unknown(self)
         given = self.request.headers.get("X-Workbench-Token", "") or self.get_query_argument(
@@ -67,6 +70,7 @@ class Upload(Guarded):
 
     changes = True
 
+    @override
     def initialize(self, workspace: Workspace) -> None:
         super().initialize(workspace)
         self.file: IO[bytes] | None = None
@@ -75,6 +79,7 @@ class Upload(Guarded):
         self.refused: HTTPError | None = None
         self.received = 0
 
+    @override
     async def prepare(self) -> None:  # type: ignore[override]
         if self.request.method not in ("PUT", "GET"):
             raise HTTPError(405)
@@ -106,6 +111,7 @@ class Upload(Guarded):
             self.problem = error
             return None
 
+    @override
     def data_received(self, chunk: bytes) -> None:
         if self.file is None:
             return
@@ -115,9 +121,11 @@ class Upload(Guarded):
         except OSError as error:
             self._fail(error)
 
+    @override
     def get(self) -> None:
         self._answer({})
 
+    @override
     async def put(self) -> None:
         try:
             if self.file is not None:
@@ -139,6 +147,7 @@ class Upload(Guarded):
             raise self.refused
         self.write(done if self.problem is None else self.problem.to_json())
 
+    @override
     def on_connection_close(self) -> None:
         self._drop()
         super().on_connection_close()
@@ -166,6 +175,7 @@ def _count(text: str) -> int | None:
 class Download(Guarded):
     """``GET /file?run=``: a recording as one file, also one that is still being written."""
 
+    @override
     async def get(self) -> None:
         try:
             path = self.workspace.path(self.get_query_argument("run", ""))
@@ -213,6 +223,7 @@ def _cell(value: Any) -> Any:
 class Table(Guarded):
     """``GET /runs.csv?find=``: all runs that a search finds."""
 
+    @override
     async def get(self) -> None:
         find = self.get_query_argument("find", "")
         try:

@@ -36,6 +36,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir.events import Observer
 from core_compiler.support.errors import UserError
 from workbench.model.stepping import Hold
@@ -60,6 +62,7 @@ class _Lines(Observer):
     def __init__(self) -> None:
         self._last, self._what = 0.0, ""
 
+    @override
     def progress(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
         if what != self._what or done == total or now - self._last >= 0.1:

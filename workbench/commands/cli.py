@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from typing_extensions import override
+
 from core_compiler import __version__
 from core_compiler.support.errors import BAD_INPUT, CANNOT_HERE, STOPPED, UserError, nearest
 from workbench.commands.printing import OutputLost, printable, say
@@ -219,6 +221,7 @@ class _Usage(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
+    @override
     def error(self, message: str):
         raise _Usage(" ".join(message.split()))
 

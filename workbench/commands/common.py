@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.support.errors import UserError
 from workbench.model.arguments import pairs, threads
 
@@ -350,15 +352,18 @@ def progress(enabled: bool | None = None, measures: bool = False):
             self.told: set[str] = set()
             self.patience = _Patience()
 
+        @override
         def timings(self, timings, figures: Mapping[str, Any]) -> None:
             if figures.get("ended_by_budget"):
                 self.end("")
                 repeats = said(figures["repeats"], figures["repeats_wanted"], figures["seconds"])
                 print(f"workbench: {repeats}", file=sys.stderr, flush=True)
 
+        @override
         def stage(self, stage: StageRecord) -> None:
             self.diagnostics(stage.index, stage.diagnostics)
 
+        @override
         def diagnostics(self, stage_index: int, found: Sequence[Diagnostic]) -> None:
             for each in found:
                 text = f"{WARNING}: {each.message}" + (f" ({each.where})" if each.where else "")
@@ -367,6 +372,7 @@ def progress(enabled: bool | None = None, measures: bool = False):
                     self.end("")
                     print(text, file=sys.stderr, flush=True)
 
+        @override
         def progress(self, what: str, done: int, total: int) -> None:
             now = time.perf_counter()
             text = f"{what}  {done}/{total}" if total else what
@@ -380,6 +386,7 @@ def progress(enabled: bool | None = None, measures: bool = False):
             width = shutil.get_terminal_size().columns - 1
             print("\r" + text[:width].ljust(width), end="", file=sys.stderr, flush=True)
 
+        @override
         def end(self, status: str, message: str = "") -> None:
             self.patience.end()
             if self.shown:

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir.events import Observer
 from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import CANNOT_HERE, UserError
@@ -96,6 +98,7 @@ class _Executed(Observer):
 
     told: dict[str, Any] | None = None
 
+    @override
     def timings(self, timings, figures):
         from workbench.support import intervals
 

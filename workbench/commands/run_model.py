@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import UserError
@@ -66,6 +67,7 @@ def run(arguments) -> int:
         class Unfinished(Observers):
             """Told more after the compile: what the comparison says belongs to the recording."""
 
+            @override
             def end(self, status, message=""):
                 if status != "finished":
                     super().end(status, message)

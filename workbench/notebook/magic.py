@@ -24,6 +24,7 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from typing_extensions import override
 
 import core_compiler as cc
 from core_compiler.support.errors import UserError, nearest
@@ -114,6 +115,7 @@ def _of_torch(model: Any, inputs: Sequence) -> tuple[Any, Sequence]:
     import torch
 
     class Function(torch.nn.Module):
+        @override
         def forward(self, *given):
             return model(*given)
 

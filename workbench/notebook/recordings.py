@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from typing_extensions import override
+
 from core_compiler.driver.compilation import Compilation
 from core_compiler.ir import Op
 from core_compiler.record.recorder import Recorder
@@ -26,6 +28,7 @@ class Written(Run):
             self.op_ids: Mapping[Op, int] = recorder.op_ids
         super().__init__(path)
 
+    @override
     def close(self) -> None:
         super().close()
         self._folder.cleanup()

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import ipywidgets
+from typing_extensions import override
 
 from core_compiler.driver.compilation import Compilation, start
 from core_compiler.ir import Op
@@ -269,6 +270,7 @@ class Workbench:
         title = f"recording {self.run.path.name}"
         return bundle(*table(("stage", "pass", "ops", "rewrites"), rows, title, (0, 2, 3)))
 
+    @override
     def __repr__(self) -> str:
         return f"<workbench of {self.run.path.stem}, stage {self.stage}, views {', '.join(VIEWS)}>"
 
@@ -385,6 +387,7 @@ class _Follower(Observer):
         self._shown, self._made = shown, weakref.ref(made)
         self._finishing = False
 
+    @override
     def progress(self, what, done, total):
         made = self._made()
         if made is None:
@@ -395,15 +398,18 @@ class _Follower(Observer):
         elif made.next is not None and what == made.next.label and total == len(made.steps):
             self._finishing = True  # every pass is told; they are shown together in the end
 
+    @override
     def stage(self, stage):
         made = self._made()
         if made is not None and not self._finishing and not made.options.check:
             self._reload()
 
+    @override
     def check(self, stage_index, results):
         if not self._finishing:
             self._reload()
 
+    @override
     def timings(self, timings, figures):
         self._reload()
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
+from typing_extensions import override
+
 from workbench.queries.model_lines import NODES, Line, ModelLines, Place, traced
 from workbench.queries.rows import short_path
 from workbench.queries.run import Run
@@ -123,6 +125,7 @@ def _same_lines(run: Run, other: Run, file: str, there: str | None) -> Mapping[i
 class _Itself(dict[int, int]):
     """Each number is its own partner."""
 
+    @override
     def get(self, number: int, default: Any = None) -> int:
         return number
 

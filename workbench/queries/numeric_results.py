@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.events import CheckRecord, FrameworkRecord, Observer, TensorStats
@@ -137,9 +138,11 @@ class Beside(Observer):
         self._records: list[FrameworkRecord] = []
         self._figures: dict[str, Any] = {}
 
+    @override
     def framework(self, records: Sequence[FrameworkRecord]) -> None:
         self._records = list(records)
 
+    @override
     def figures(self, figures: Mapping[str, Any]) -> None:
         self._figures.update((n, v) for n, v in figures.items() if n.startswith(FRAMEWORK))
 

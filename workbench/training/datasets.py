@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import need_regular
@@ -31,6 +32,7 @@ class Input:
     dtype: np.dtype | None = None
     shape: tuple[int | None, ...] | None = None
 
+    @override
     def __str__(self) -> str:
         shape = "" if self.shape is None else f" {_shape(self.shape)}"
         return f"{self.name}{f' of {self.dtype}' if self.dtype else ''}{shape}"

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd, prod
 
+from typing_extensions import override
+
 from core_compiler.codegen.cuda.threads import (
     block_threads,
     most_threads,
@@ -168,6 +170,7 @@ class _Writer(Writer):
 
     # -- threads -----------------------------------------------------------------------------------
 
+    @override
     def _for(self, op: Op) -> None:
         if op.get("loop") != "thread":
             self._uniform_loop(op)
@@ -213,6 +216,7 @@ class _Writer(Writer):
         if not (lower.isdigit() and upper.isdigit() and int(lower) < int(upper)):
             self.read, self.written = self.read | read, self.written | written
 
+    @override
     def counted(self, op: Op, bounds: tuple[str, str, str], carried: list[str]) -> None:
         """Counted by hand: NVVM keeps all state of Numba's iterator over a range in registers."""
         lower, upper, step = bounds
@@ -231,11 +235,13 @@ class _Writer(Writer):
         self.indent -= 1
         self.comment = ""
 
+    @override
     def _hand_on(self, body: Block, carried: list[str]) -> None:
         super()._hand_on(body, carried)
         if not self.threads_apart:
             self._meet(*_accesses(body.ops))  # nothing that stands in it is carried out of it
 
+    @override
     def _if(self, op: Op) -> None:
         """What either side has read and written is so after both: only one of them has run."""
         start, self.sides = (self.read, self.written), []
@@ -243,6 +249,7 @@ class _Writer(Writer):
         for read, written in (start, *self.sides):
             self.read, self.written = self.read | read, self.written | written
 
+    @override
     def branch(self, region: Block) -> None:
         sides, before = self.sides, (self.read, self.written)
         super().branch(region)
@@ -273,6 +280,7 @@ class _Writer(Writer):
             value = user.result
         return False
 
+    @override
     def _load(self, op: Op) -> str:
         if not self.threads_apart:
             self._synchronise(op)
@@ -281,6 +289,7 @@ class _Writer(Writer):
                 self.loads[op.result] = memory
         return super()._load(op)
 
+    @override
     def _store(self, op: Op) -> None:
         if self.threads_apart:
             super()._store(op)
@@ -293,13 +302,16 @@ class _Writer(Writer):
 
     # -- memory and values -------------------------------------------------------------------------
 
+    @override
     def element_text(self, buffer: Value, place: str) -> str:
         return f"load_{scalars.code_name(buffer.type.dtype)}({self.name(buffer)}, {place})"
 
+    @override
     def assignment(self, buffer: Value, place: str, value: str) -> str:
         code = scalars.code_name(buffer.type.dtype)
         return f"store_{code}({self.name(buffer)}, {place}, {value})"
 
+    @override
     def _moved(self, near: str, far: str, op: Op, kind: VectorType, value: tuple) -> str:
         """A vector at once where it is sure to be aligned, else lane by lane."""
         buffer, where = access(op)
@@ -332,6 +344,7 @@ class _Writer(Writer):
             return prod(parts)
         return gcd(*parts) if op.kind in ("kernel.add", "kernel.sub") else 1
 
+    @override
     def scalar(self, op: Op) -> str:
         """Divisions of indices in 32 bits where both are no less than 0, as loops count."""
         name = op.kind.removeprefix("kernel.")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Dense, DType, TensorType, dtype, tensor
 from core_compiler.ir.literals import dense_text, resource_section
@@ -75,12 +76,15 @@ class Stored(Mapping[str, np.ndarray]):
     def __init__(self, arrays: Mapping[str, tuple[np.ndarray, DType]]):
         self._arrays = arrays
 
+    @override
     def __getitem__(self, name: str) -> np.ndarray:
         return as_stored(*self._arrays[name])
 
+    @override
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
 
+    @override
     def __len__(self) -> int:
         return len(self._arrays)
 

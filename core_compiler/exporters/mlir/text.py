@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.ir import Origin
 from core_compiler.ir.literals import value_name
 
@@ -40,9 +42,11 @@ class Ref:
         """The same value under a type that the text writes alike (another sign)."""
         return Ref(type_, self.name, self.number)
 
+    @override
     def __format__(self, spec: str) -> str:
         return f"{_VALUE}{self.number}{_END}"
 
+    @override
     def __repr__(self) -> str:
         return f"<%{self.name or self.number}: {self.type}>"
 
@@ -58,6 +62,7 @@ class Region:
         self.lines: list[Line] = []
         self.number = next(_NUMBERS)
 
+    @override
     def __format__(self, spec: str) -> str:
         return f"{_REGION}{self.number}{_END}"
 

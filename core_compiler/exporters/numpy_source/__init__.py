@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.exporters.base import replacing, write_arrays
 from core_compiler.ir import Module
@@ -32,6 +33,7 @@ class Source:
     text: str
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
 
+    @override
     def __str__(self) -> str:
         return self.text
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.exporters.base import Gap, entry, is_uniform, refuse, short
 from core_compiler.exporters.onnx import dtypes, ops  # noqa: F401  (fills the table)
@@ -221,6 +222,7 @@ class Exporter(Emitter):
 
     # -- values ------------------------------------------------------------------------------------
 
+    @override
     def operand(self, value: Value) -> Tensor:
         held = self.env[value]
         if isinstance(held, Tensor):
@@ -237,6 +239,7 @@ class Exporter(Emitter):
         made.shape = held.shape
         return made
 
+    @override
     def compact(self, value: Value) -> tuple[Tensor, tuple[int, ...]]:
         held = self.env[value]
         if isinstance(held, Tensor):
@@ -246,9 +249,11 @@ class Exporter(Emitter):
         self.env[value] = Spread(made, held.shape, tuple(range(lead, len(held.shape))))
         return made, shape
 
+    @override
     def numbers(self, value: Value) -> np.ndarray | None:
         held = self.env[value]
         return (held.source if isinstance(held, Spread) else held).array
 
+    @override
     def bounds(self, value: Value) -> tuple[float, float] | None:
         return self.ranges.of(value)

@@ -12,6 +12,8 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: The backends whose models are read, in the order in which an installed one is taken.
@@ -85,6 +87,7 @@ def choose() -> None:
 class _Finder(MetaPathFinder):
     """Finds nothing: chooses the backend when somebody begins to import Keras."""
 
+    @override
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
         if fullname == "keras":
             choose()

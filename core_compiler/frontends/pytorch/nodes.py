@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.frontends.pytorch.tensors import to_numpy
 from core_compiler.ir.framework import TellNode
@@ -68,6 +69,7 @@ def run_nodes(
             #: Results that nobody goes on from, in f64 (None: torch has none).
             self.untold: dict[Any, Any] = {}
 
+        @override
         def run_node(self, node):
             if node.op != "call_function":
                 return super().run_node(node)

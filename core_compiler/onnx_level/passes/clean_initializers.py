@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Value
 from core_compiler.onnx_level.dialect import INITIALIZER, LEVEL, OVERRIDABLE, constant
 from core_compiler.passes.base import Pass
@@ -21,6 +23,7 @@ class CleanInitializers(Pass):
     half = "source"
     requires = frozenset({"onnx_nodes"})
 
+    @override
     def run(self, module, context):
         results = set(module.main.outputs)
 

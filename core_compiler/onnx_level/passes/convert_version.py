@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.frontends.base import Unsupported
 from core_compiler.ir import FrontendNode, Module, Op, Value
 from core_compiler.onnx_level.conversion import Converter
@@ -29,6 +31,7 @@ class ConvertVersion(Pass):
     tolerance = "an op that the version does not have becomes those that define it"
     requires = frozenset({"onnx_nodes"})
 
+    @override
     def run(self, module, context):
         opsets = dict(module.main.attributes["opsets"])
         old = opsets.get("", self.to)

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.frontends.onnx.reading import MOST_AXES
 from core_compiler.ir import Op, Rewriter, TensorType, Value, as_array
@@ -53,6 +54,7 @@ class FoldNodes(Pass):
     asks = 1
     requires = frozenset({"onnx_nodes"})
 
+    @override
     def run(self, module, context):
         outer = {v: op for op in module.walk() for v in op.results}
         budget = Budget()
@@ -108,6 +110,7 @@ class FoldNodes(Pass):
             return refuse("foldable", "{1}, which {0} reads, is no constant", op, open_)
         return None
 
+    @override
     def refusal(self, ops, scene):
         return self._refused(ops[0], scene.rewriter, {})
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.onnx import import_proto
 from core_compiler.ir import Op, Origin, Rewrite, Value
@@ -28,6 +30,7 @@ class ImportOnnx(Pass):
     ensures = frozenset({"tensor_ops"})
     ends = frozenset({"onnx_nodes"})
 
+    @override
     def run(self, module, context):
         proto, names = named(module)
         # An origin of its own for each node tells afterwards which ops came of which.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import OpaqueType, TensorType, Type, Value, tensor
 from core_compiler.onnx_level.dialect import ANY_SIZE, LEVEL, UNKNOWN, is_node, type_of
 from core_compiler.onnx_level.shape_inference import NotInferred, inferred
@@ -18,6 +20,7 @@ class InferShapes(Pass):
     half = "source"
     requires = frozenset({"onnx_nodes"})
 
+    @override
     def run(self, module, context):
         proto, names = named(module)
         found = _inferred(proto, context)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.ir.verifier import where_of
@@ -27,6 +29,7 @@ class InlineFunctions(Pass):
     half = "source"
     requires = frozenset({"onnx_nodes"})
 
+    @override
     def run(self, module, context):
         functions = {n: f for n, f in module.functions.items() if n != "main"}
         if not functions:

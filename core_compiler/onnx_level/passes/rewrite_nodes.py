@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Op, TensorType, Value, as_array, dtype
 from core_compiler.onnx_level.builder import Nodes
@@ -18,6 +19,7 @@ _COMMUTE = frozenset(f"{PREFIX}{name}" for name in ("Add", "Mul", "And", "Or", "
 class NodeView(View):
     """What rules see of a graph of nodes."""
 
+    @override
     def constant(self, value: Value, through=()):
         maker = self.producer(value)
         held = constant(maker)
@@ -25,9 +27,11 @@ class NodeView(View):
             return None
         return as_array(held, self.weights)
 
+    @override
     def commutes(self, op: Op) -> bool:
         return op.kind in _COMMUTE
 
+    @override
     def builder(self) -> Nodes:
         return Nodes(self.weights)
 
@@ -44,12 +48,14 @@ class RewriteNodes(Pass):
     tolerance = "a convolution takes in the affine map behind it"
     requires = frozenset({"onnx_nodes"})
 
+    @override
     def run(self, module, context):
         def edit(rewriter):
             apply_rules(rewriter, RULES, module.weights)
 
         return context.rewrite(module, edit, LEVEL)
 
+    @override
     def table(self) -> tuple:
         return RULES
 

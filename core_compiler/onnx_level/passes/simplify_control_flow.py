@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Block, Op, Rewriter, Value, as_array
 from core_compiler.ir.core import clone_block
@@ -37,6 +38,7 @@ class SimplifyControlFlow(Pass):
     asks = 1
     requires = frozenset({"onnx_nodes"})
 
+    @override
     def run(self, module, context):
         outer = {v: op for op in module.walk() for v in op.results}
 
@@ -115,6 +117,7 @@ class SimplifyControlFlow(Pass):
             return refuse("few iterations", "{0} runs 0 times and gives empty tensors", op)
         return None
 
+    @override
     def refusal(self, ops, scene):
         return self._refused(ops[0], scene.rewriter, {})
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.passes import canonicalise
 from core_compiler.passes.base import Pass
 from core_compiler.passes.recompose import (
@@ -56,8 +58,10 @@ class Recompose(Pass):
 
     kinks: bool = True
 
+    @override
     def table(self):
         return RULES if self.kinks else SMOOTH
 
+    @override
     def run(self, module, context):
         return context.rewrite(module, lambda rw: apply_rules(rw, self.table(), module.weights))

@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from typing_extensions import override
+
 from core_compiler.hardware.costs import CostModel
 from core_compiler.ir import Module, Op, Rewriter, Value, WeightStore
 from core_compiler.passes import canonicalise, fold_batch_norm, recompose, simplify_shapes
@@ -71,6 +73,7 @@ class Figures:
     rules: dict[str, int]
     merged: tuple[Merged, ...]
 
+    @override
     def __str__(self) -> str:
         before, after = self.cost
         ended = "nothing more to find" if self.stopped == "saturated" else f"limit: {self.stopped}"
@@ -102,9 +105,11 @@ class Saturate(Pass):
     seconds: float = 120.0
 
     @property
+    @override
     def exact(self) -> bool:  # type: ignore[override]
         return self.rules == "exact"
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         need_egglog()
         ours = context.target is None or not self.exact

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Value, WeightStore, as_array, attributes_key
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
@@ -55,12 +57,14 @@ class ClassView(View):
         operands = tuple(self.of[n] for n in node.operands)
         return Op(signature.kind, operands, (self.of[number],), dict(signature.attributes))
 
+    @override
     def producer(self, value: Value) -> Op | None:
         self.touched.add(value)
         if value in self._chosen:
             return self._chosen[value]
         return next(iter(self.ops.get(value, ())), None)
 
+    @override
     def makers(self, value: Value) -> Sequence[Op]:
         self.touched.add(value)
         return self.ops.get(value, ())
@@ -70,12 +74,14 @@ class ClassView(View):
         self.touched.add(value)
         return self._kinds.get(value, ())
 
+    @override
     def along(self, ops: Sequence[Op]) -> ClassView:
         made = object.__new__(ClassView)
         made.__dict__.update(self.__dict__)
         made._chosen = {op.results[0]: op for op in ops}
         return made
 
+    @override
     def constant(self, value: Value, through=("core.broadcast", "core.reshape")):
         return self._constant(value, through, set())
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from typing_extensions import override
+
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
 from core_compiler.kernel_ir.builder import KernelBuilder
@@ -168,6 +170,7 @@ class ProductPlan(LaunchPlan):
     taken: Mapping[int, tuple[int, ...]]
     blocked: bool = True
 
+    @override
     def more_sizes(self, sizes: Sequence[int], threads: int) -> list[int]:
         if not self.blocked:
             return self._panels(sizes) if self.pack else []
@@ -177,6 +180,7 @@ class ProductPlan(LaunchPlan):
         chosen = (rows, columns) if self.product.rows else (columns,)
         return [*chosen, *(self._panels(sizes) if self.pack else ())]
 
+    @override
     def pack_arguments(self, place: int, sizes: Sequence[int]) -> list[int]:
         known = [*sizes, *self._panels(sizes)]
         return [known[number] for number in self.taken[place]]
@@ -186,6 +190,7 @@ class ProductPlan(LaunchPlan):
         _, _, n, terms = extents(self.kernel, self.product, sizes)
         return [-(-n // self.columns), terms, terms * self.columns]
 
+    @override
     def packed_elements(self, sizes: Sequence[int]) -> int:
         panels, _, panel = self._panels(sizes)
         return panels * panel

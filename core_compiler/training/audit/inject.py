@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import dtype
 from core_compiler.numerics.reference.dtypes import widen
@@ -39,6 +40,7 @@ class Injection:
             raise UserError("iterations count from 1", "inject", "give 1 or more")
         return made
 
+    @override
     def __str__(self) -> str:
         return f"{self.op}:{self.iteration}" + (f":{self.element}" if self.element else "")
 

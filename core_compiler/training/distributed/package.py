@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ops.positions import Positions
 from core_compiler.runtime.cpu import CpuDevice
@@ -82,19 +83,24 @@ class PackedStep(TrainingStep):
         self._device = CpuDevice(threads or None, cache)
 
     @property
+    @override
     def rows(self) -> tuple[Result, ...]:
         return self.package.rows
 
     @property
+    @override
     def identity(self) -> str:
         return self.package.identity
 
     @property
+    @override
     def seed(self) -> int:
         return self.package.seed
 
+    @override
     def _load(self) -> Any:
         return self._device.load(self._program, self.package.constants)
 
+    @override
     def not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> LossNotFinite:
         return LossNotFinite(loss)

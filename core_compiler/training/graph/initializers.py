@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.support import lazy_module
 from core_compiler.support.errors import UserError, nearest
@@ -71,6 +72,7 @@ class Constant(Initializer):
 
     value: float = 0.0
 
+    @override
     def draw(self, numbers):
         return np.full(numbers.shape, self.value, F64)
 
@@ -82,6 +84,7 @@ class Uniform(Initializer):
     low: float = 0.0
     high: float = 1.0
 
+    @override
     def draw(self, numbers):
         return numbers.uniform(self.low, self.high)
 
@@ -91,6 +94,7 @@ class Normal(Initializer):
     mean: float = 0.0
     std: float = 1.0
 
+    @override
     def draw(self, numbers):
         return numbers.normal(self.mean, self.std)
 
@@ -105,6 +109,7 @@ class TruncatedNormal(Initializer):
     low: float = -2.0
     high: float = 2.0
 
+    @override
     def draw(self, numbers):
         ends = np.array([self.low, self.high], F64)
         low, high = elementwise.apply("erf", (ends - self.mean) / (self.std * math.sqrt(2)))
@@ -136,12 +141,14 @@ class _Scaled(Initializer):
 
 
 class _AsUniform(_Scaled):
+    @override
     def draw(self, numbers):
         bound = math.sqrt(3) * self.std(numbers.shape)
         return numbers.uniform(-bound, bound)
 
 
 class _AsNormal(_Scaled):
+    @override
     def draw(self, numbers):
         return numbers.normal(0.0, self.std(numbers.shape))
 
@@ -154,6 +161,7 @@ class _Xavier(_Scaled):
     input_axis: int = 1
     output_axis: int = 0
 
+    @override
     def std(self, shape):
         return self.gain * math.sqrt(2 / sum(self.fans(shape)))
 
@@ -192,6 +200,7 @@ class _Kaiming(_Scaled):
                 raise UserError(f"no {what} is called {given!r}", "initialize",
                                 nearest(given, known, f"give {', '.join(known)}"))  # fmt: skip
 
+    @override
     def std(self, shape):
         leaky = math.sqrt(2 / (1 + self.a * self.a))
         gain = leaky if self.nonlinearity == LEAKY else GAINS[self.nonlinearity]
@@ -214,6 +223,7 @@ class Orthogonal(Initializer):
     rank = 2
     gain: float = 1.0
 
+    @override
     def draw(self, numbers):
         drawn = numbers.normal(0.0, 1.0).reshape(numbers.shape[0], -1)
         wide = drawn.shape[0] < drawn.shape[1]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import inf, prod
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import TensorType, Value, tensor
 from core_compiler.ops.builder import Builder
@@ -100,18 +101,22 @@ class CrossEntropy(Loss):
             )
         return axis
 
+    @override
     def target(self, output: TensorType) -> TensorType:
         axis = self._axis(output)
         return tensor(tuple(d for i, d in enumerate(output.shape) if i != axis), I64)
 
+    @override
     def hint(self, output: TensorType, shape: tuple[int, ...]) -> str:
         axes = [a for a in range(1, output.rank) if shape == (*output.shape[:a],
                                                               *output.shape[a + 1 :])]  # fmt: skip
         return f"CrossEntropy(axis={axes[0]})" if axes else ""
 
+    @override
     def classes(self, output: TensorType) -> Classes | None:
         return Classes(int(output.shape[self._axis(output)]), self.ignore_index)
 
+    @override
     def totals(self, b, output, target):
         axis, shape = self._axis(output.type), output.type.shape
         if axis != 1:  # classes second: rows of them, one a target
@@ -137,6 +142,7 @@ class _Pointwise(Loss):
     def count(self, output: TensorType) -> int:
         return output.elements
 
+    @override
     def totals(self, b, output, target):
         if output.type.shape != target.type.shape:
             raise UserError(f"the output is {output.type} but the target {target.type}", "loss",
@@ -150,6 +156,7 @@ class _Pointwise(Loss):
 class MeanSquaredError(_Pointwise):
     """(x - y)^2"""
 
+    @override
     def each(self, x, y):
         d = x - y
         return d * d
@@ -159,6 +166,7 @@ class MeanSquaredError(_Pointwise):
 class L1(_Pointwise):
     """``|x - y|``"""
 
+    @override
     def each(self, x, y):
         return (x - y).call("abs")
 
@@ -174,6 +182,7 @@ class Huber(_Pointwise):
                        "give a finite number above 0")  # fmt: skip
         object.__setattr__(self, "delta", delta)
 
+    @override
     def each(self, x, y):
         d = x - y
         size = d.call("abs")
@@ -185,6 +194,7 @@ class Huber(_Pointwise):
 class BCEWithLogits(_Pointwise):
     """Binary cross entropy of logits: ``(1 - y) * x + softplus(-x)``."""
 
+    @override
     def each(self, x, y):
         return (1 - y) * x + (-x).call("softplus")
 
@@ -199,9 +209,11 @@ class KLDivergence(_Pointwise):
     def __post_init__(self) -> None:
         object.__setattr__(self, "batch", flag("loss", "batch", self.batch))
 
+    @override
     def each(self, x, y):
         return (y * (y.call("log") - x)).unless(y.same(0))
 
+    @override
     def count(self, output: TensorType) -> int:
         if not self.batch or not output.rank:
             return output.elements
@@ -212,9 +224,11 @@ class KLDivergence(_Pointwise):
 class Own(Loss):
     """The model's own first result is the loss: nothing is compared with it."""
 
+    @override
     def target(self, output: TensorType) -> TensorType:
         raise UserError("the model's own loss has no target", "loss", "give no targets")
 
+    @override
     def totals(self, b, output, target=None):
         if output.type.elements != 1 or not output.type.dtype.is_float:
             raise UserError(f"the model's first result is {output.type}, which is no loss", "loss",

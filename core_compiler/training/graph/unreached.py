@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Op, Value
 from core_compiler.ops.base import definition
 from core_compiler.ops.gradients.table import CONSTANT
@@ -42,6 +44,7 @@ class Stop:
             return "its derivative is 0 wherever it has one"
         return f"its result is {self.after.type.dtype.name}, of which there are no gradients"
 
+    @override
     def __str__(self) -> str:
         """Its kind, why, its line in the model and the path of its module."""
         scope = self.op.origin.scope if self.op.origin is not None else ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Value
 from core_compiler.ops.builder import Builder
@@ -50,6 +51,7 @@ class Static(LossScale):
     def __post_init__(self) -> None:
         _need_factor("loss_scale", self.value)
 
+    @override
     def factor(self, b, state):
         return b.constant(self.value, F32)
 
@@ -72,12 +74,15 @@ class Dynamic(LossScale):
         _need(self.interval >= 1, f"interval = {self.interval}", "give 1 or more iterations")
 
     @property
+    @override
     def state(self) -> dict[str, np.generic]:
         return {SCALE: np.float32(self.initial), GROWTH: np.int64(0), **super().state}
 
+    @override
     def factor(self, b, state):
         return state[SCALE]
 
+    @override
     def advance(self, b, state, finite):
         scale, count, good = (Term(b, v) for v in (state[SCALE], state[GROWTH], finite))
         done = count + 1

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Block, Value, WeightStore, as_array, tensor
 from core_compiler.ops.builder import Builder
@@ -124,6 +125,7 @@ class SGD(Optimizer):
     counts = ("momentum", "weight_decay")
     switches = ("nesterov",)
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         self._take("dampening", number("optimizer", "dampening", self.dampening, math.isfinite,
@@ -133,9 +135,11 @@ class SGD(Optimizer):
                             "give a momentum above 0 and no dampening")  # fmt: skip
 
     @property
+    @override
     def slots(self) -> dict[str, float]:
         return {"momentum_buffer": 0.0} if self.momentum else {}
 
+    @override
     def update(self, p, g, slots, numbers):
         g = _decayed(p, g, self.weight_decay)
         rate, after = _as(numbers.rate, p), {}
@@ -159,19 +163,23 @@ class _Moments(Optimizer):
     counts = ("eps", "weight_decay")
     switches = ("amsgrad",)
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         self._take_betas(self.betas)
 
     @property
+    @override
     def slots(self) -> dict[str, float]:
         largest = {"max_exp_avg_sq": 0.0} if self.amsgrad else {}
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0, **largest}
 
     @property
+    @override
     def scalars(self) -> dict[str, float]:
         return {"beta1_power": 1.0, "beta2_power": 1.0}
 
+    @override
     def advance(self, b, before):
         return {f"beta{i}_power": before[f"beta{i}_power"] * self.betas[i - 1] for i in (1, 2)}
 
@@ -197,6 +205,7 @@ class Adam(_Moments):
     weight_decay: float = 0.0
     amsgrad: bool = False
 
+    @override
     def update(self, p, g, slots, numbers):
         return self._moved(p, _decayed(p, g, self.weight_decay), slots, numbers)
 
@@ -211,6 +220,7 @@ class AdamW(_Moments):
     weight_decay: float = 1e-2
     amsgrad: bool = False
 
+    @override
     def update(self, p, g, slots, numbers):
         if self.weight_decay:
             p = p * _as(1 - numbers.rate * self.weight_decay, p)
@@ -230,16 +240,20 @@ class Adagrad(Optimizer):
     counts = ("rate_decay", "weight_decay", "initial", "eps")
 
     @property
+    @override
     def slots(self) -> dict[str, float]:
         return {"sum": self.initial}
 
     @property
+    @override
     def scalars(self) -> dict[str, float]:
         return {"steps": 0.0} if self.rate_decay else {}
 
+    @override
     def advance(self, b, before):
         return {"steps": before["steps"] + 1} if self.rate_decay else {}
 
+    @override
     def update(self, p, g, slots, numbers):
         g = _decayed(p, g, self.weight_decay)
         rate = numbers.rate
@@ -264,6 +278,7 @@ class RMSprop(Optimizer):
     switches = ("centered",)
 
     @property
+    @override
     def slots(self) -> dict[str, float]:
         made = {"square_avg": 0.0}
         if self.centered:
@@ -272,6 +287,7 @@ class RMSprop(Optimizer):
             made["momentum_buffer"] = 0.0
         return made
 
+    @override
     def update(self, p, g, slots, numbers):
         g = _decayed(p, g, self.weight_decay)
         rate = _as(numbers.rate, p)
@@ -295,14 +311,17 @@ class Lion(Optimizer):
     weight_decay: float = 0.0
     counts = ("weight_decay",)
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         self._take_betas(self.betas)
 
     @property
+    @override
     def slots(self) -> dict[str, float]:
         return {"exp_avg": 0.0}
 
+    @override
     def update(self, p, g, slots, numbers):
         mean = slots["exp_avg"]
         if self.weight_decay:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Module
 from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
@@ -27,6 +29,7 @@ class ClipGradients(Pass):
     requires = frozenset({"gradients"})
     norm: float = 1.0
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Module, Op, Rewriter, Value, WeightStore
 from core_compiler.ir.claims import Gradient
 from core_compiler.ir.rewriter import RewriteLimit
@@ -36,6 +38,7 @@ class Differentiate(Pass):
     requires = frozenset({"tensor_ops"})
     ensures = frozenset({"gradients", "backward_pass"})
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)

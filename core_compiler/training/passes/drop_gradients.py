@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Module
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.training.graph.roles import Roles
@@ -20,6 +22,7 @@ class DropGradients(Pass):
     half = "implementation"
     requires = frozenset()
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from core_compiler.ir import Module
 from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
@@ -28,9 +30,11 @@ class GuardUpdate(Pass):
     scale: LossScale = field(default_factory=Dynamic)
     optimizer: Optimizer = field(default_factory=SGD)
 
+    @override
     def options(self):
         return {"scale": repr(self.scale), "optimizer": repr(self.optimizer)}
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import DType, Module, Op, Rewriter, Value, WeightStore, as_array
 from core_compiler.ops.builder import Builder
@@ -48,6 +49,7 @@ class MixedPrecision(Pass):
     requires = frozenset({"tensor_ops"})
     precision: str = field(default="bf16", metadata={"choices": tuple(PRECISIONS)})
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         dtype = narrow_dtype(self.precision)
         if dtype is F32:

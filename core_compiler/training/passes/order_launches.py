@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.passes.base import Pass, PassContext
@@ -32,6 +34,7 @@ class OrderLaunches(Pass):
     half = "implementation"
     requires = frozenset({"kernels", "values"})
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         body = module.main.body
         rewriter = context.rewriter(body)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.hardware.costs import DEFAULT_BALANCE, kernel_cost
 from core_compiler.ir import Function, Module, Op, Origin, Rewriter, Value
 from core_compiler.ir.core import clone_block
@@ -35,6 +37,7 @@ class Recompute(Pass):
     requires = frozenset({"kernels", "values", "backward_pass"})
     budget: float = 1.0
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         if not 0 < self.budget <= 1:
             raise UserError(f"a budget of {self.budget}", f"pass {self.name()}",

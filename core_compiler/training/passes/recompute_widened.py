@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from core_compiler.ir import Module, Op, Rewriter, Value
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.ops.base import definition
@@ -29,6 +31,7 @@ class RecomputeWidened(Pass):
 
     requires = frozenset({"gradients"})
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Module, Op, Rewriter, Value, as_array
 from core_compiler.ir.claims import Formula
@@ -48,6 +49,7 @@ class ShardBatch(Pass):
     shards: int = 2
     sync_batch_norm: bool = True
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)

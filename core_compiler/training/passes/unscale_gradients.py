@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from core_compiler.ir import Module, Value
 from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
@@ -30,9 +32,11 @@ class UnscaleGradients(Pass):
     ends = frozenset({"scaled_loss"})
     scale: LossScale = field(default_factory=Dynamic)
 
+    @override
     def options(self):
         return {"scale": repr(self.scale)}
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.lowering.in_place import may_share
@@ -29,6 +31,7 @@ class UpdateInPlace(Pass):
     half = "implementation"
     requires = frozenset({"schedules", "plan"})
 
+    @override
     def run(self, module: Module, context: PassContext) -> Module:
         rewriter = context.rewriter(module.main.body)
         state = _State(module)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.ir import Op
 from core_compiler.ops.positions import Positions
@@ -87,6 +88,7 @@ class NotFinite(UserError):
         super().__init__(said, "training step", "lower the learning rate, clip the gradients, or "
                          "fix that op; the state is that of before the iteration")  # fmt: skip
 
+    @override
     def __reduce__(self):
         return NotFinite, (self.loss, self.iteration, self.op, self.told)
 
@@ -272,6 +274,7 @@ class TrainingStep:
         """Live widgets of its compile; see `core_compiler.driver.show.show`."""
         return self.compilation.show(view, other=other)
 
+    @override
     def __repr__(self) -> str:
         count = len(self.roles.numbers("parameter"))
         many = f"{count} parameter{'' if count == 1 else 's'}"

@@ -13,6 +13,7 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.support.errors import UserError
 from core_compiler.training.run.rows import Wanted, stacked, theirs
@@ -41,6 +42,7 @@ class Stream:
         self._epoch = self._next = 0  # of the batch that the rows go on with
         self._rows: Iterator[Any] | None = None
 
+    @override
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}  # a worker reads its own
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from core_compiler.exporters.mlir.context import (
     Composition,
@@ -59,6 +60,7 @@ class Tosa(Context):
         #: Constants by the number of their ref.
         self.known: dict[int, _Held] = {}
 
+    @override
     def refused(self, op: Op) -> str:
         """Tensors without elements may be constants, and joined to others."""
         types = [v.type for v in (*op.operands, *op.results)]
