@@ -38,7 +38,8 @@ if name.endswith("-training"):
     step = cc.compile(built.module, batch, training=cc.Training(loss=found.loss), check=check)
     made = step.compilation.finish()
 else:
-    from workbench import jobs, models
+    from workbench.model import jobs, models
+    from workbench.model.spec import read_spec
     model = models.load(read_spec(name))
     began = time.perf_counter(), time.process_time()
     made = jobs.compile(model, "cpu", Options(check=check))

@@ -119,6 +119,7 @@ def test_the_base_is_small() -> None:
         "psutil",
         "pyyaml",
         "safetensors",
+        "typing-extensions",
     ]
 
 

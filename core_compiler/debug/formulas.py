@@ -122,7 +122,7 @@ _OPTIMIZERS = {"SGD": _sgd, "Adam": _adam, "AdamW": _adamw, "Adagrad": _adagrad,
 def _ours(what: Any, module: str) -> str:
     """The name of one of our own classes: a user's may compute anything."""
     name = type(what).__name__
-    if type(what).__module__ != f"core_compiler.training.{module}":
+    if type(what).__module__ != f"core_compiler.training.optimisers.{module}":
         raise Unknown(f"{name} is not one of the optimisers, schedules and scales that come with "
                       "the compiler")  # fmt: skip
     return name

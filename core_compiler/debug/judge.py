@@ -50,6 +50,7 @@ from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.numerics.reference.collective import tree_sum
+from core_compiler.passes.base import is_our_own
 from core_compiler.runtime.device import Executable, Unending
 from core_compiler.runtime.shards import Shards
 from core_compiler.scheduling.schedules.steps import Scheduled, Step
@@ -200,7 +201,7 @@ class Judge:
         yield from check_loss(made.before, made.module, self.inputs, self.checker.evaluator)
 
     def _rewrites(self, made: Made) -> Iterator[CheckRecord]:
-        exact, ours = bool(made.pass_.exact), _is_ours(made.pass_)
+        exact, ours = bool(made.pass_.exact), is_our_own(made.pass_)
         try:
             found = self.checker.stage(
                 made.rewrites, exact, made.before, made.module, made.pass_.anew
@@ -593,10 +594,6 @@ def _room(made: Made) -> frozenset[Value]:
 
 def _any_failed(found: Sequence[KernelCheck]) -> bool:
     return any(each.record.verdict == "failed" for each in found)
-
-
-def _is_ours(pass_: Any) -> bool:
-    return type(pass_).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _differs(function: Function, was: Function | None) -> bool:

@@ -39,7 +39,7 @@ from core_compiler.ir.verifier import verify
 from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.ops.positions import Positions
-from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext, run_pass
+from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext, is_our_own, run_pass
 from core_compiler.pipelines.edit_data import edit_facts
 from core_compiler.pipelines.pipeline import (
     AT_FIRST,
@@ -531,7 +531,7 @@ class Compilation:
         except (Exception, SystemExit) as error:
             if self.options.check and isinstance(error, Exception):
                 raise self._failed(step, error) from error
-            if type(step.pass_).__module__.partition(".")[0] == __package__:
+            if is_our_own(step.pass_):
                 error.add_note(f"(raised in pass {step.label})")
                 raise
             raise PassRaised(step.label, error) from error
@@ -541,8 +541,8 @@ class Compilation:
         from core_compiler.debug.bisect import raised_by
 
         if self.finding is None:
-            own = type(step.pass_).__module__.partition(".")[0] != __package__
-            self.finding = raised_by(self, step, PassRaised(step.label, error) if own else error)
+            raised = error if is_our_own(step.pass_) else PassRaised(step.label, error)
+            self.finding = raised_by(self, step, raised)
         return CheckFailed(self.finding, step.label, error)
 
     def _tick(self, what: str, done: int, total: int) -> None:

@@ -110,6 +110,11 @@ def run_pass(pass_: Pass, module: Module, context: PassContext) -> Module:
         raise RuntimeError(f"a library panicked: {error}") from error
 
 
+def is_our_own(pass_: Pass) -> bool:
+    """Whether a pass comes with the compiler: an exception in it is a bug of ours."""
+    return type(pass_).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
 #: Ops whose regions hold ordinary tensor code that passes go into.
 CONTROL_FLOW = frozenset({"core.if", "core.while"})
 #: How nodes of a frontend's own level are called; their regions are its subgraphs.

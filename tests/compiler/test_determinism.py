@@ -24,7 +24,7 @@ from core_compiler.driver.compilation import Options
 from core_compiler.ir.text import print_module
 from core_compiler.numerics.reference.digest import digest
 from core_compiler.runtime.kernel_cache import toolchain
-from workbench import models
+from workbench.model import models
 
 name, frontend, sizes = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 model = models.load(read_spec(name, frontend, **sizes), cache=False)

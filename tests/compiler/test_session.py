@@ -146,9 +146,9 @@ func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (3, "int is no model"),
+        (3, "int is not a supported model"),
         ("nowhere.onnx", "there is no such file"),
-        (__file__, "is no model file"),
+        (__file__, "unrecognised file extension"),
     ],
 )
 def test_what_is_no_model_is_said(model, message):

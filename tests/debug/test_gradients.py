@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 import core_compiler as cc
-from core_compiler.debug import gradients, torch_gradients
+from core_compiler.debug import gradient_checks, gradients, torch_gradients
 from core_compiler.debug.bisect import bisect
 from core_compiler.driver.legality import levels
 from core_compiler.ops.base import REGISTRY
@@ -33,8 +33,8 @@ from tests.training.test_loops import CASES, numbers, simplified
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch):
     """Every gradient is looked at again, and nothing is written."""
-    monkeypatch.setattr(gradients, "kept", lambda key: None)
-    monkeypatch.setattr(gradients, "keep", lambda key, error, note: None)
+    monkeypatch.setattr(gradient_checks, "kept", lambda key: None)
+    monkeypatch.setattr(gradient_checks, "keep", lambda key, error, note: None)
 
 
 SAMPLES = {str(sample): sample for sample in _chosen()}

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.debug import gradients
+from core_compiler.debug import gradient_checks
 from core_compiler.debug.bisect import bisect
 from core_compiler.driver import compilation, reproducer
 from core_compiler.driver.compilation import Compilation, Options
@@ -30,8 +30,8 @@ from workbench.model import failures, reducing
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch):
     """Every gradient is looked at again, and reproducers run in this process, which is wrong."""
-    monkeypatch.setattr(gradients, "kept", lambda key: None)
-    monkeypatch.setattr(gradients, "keep", lambda key, error, note: None)
+    monkeypatch.setattr(gradient_checks, "kept", lambda key: None)
+    monkeypatch.setattr(gradient_checks, "keep", lambda key, error, note: None)
     monkeypatch.setattr(reproducer, "shows", lambda path: (alone(path)[0] == 1, alone(path)[1]))
 
 

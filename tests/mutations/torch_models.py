@@ -613,6 +613,17 @@ def shape_algebra():
 
 
 @corpus_model
+def merged_axes():
+    """Neighbouring axes of a turned tensor merged into one: a view only where their strides fit."""
+
+    def run(x):
+        turned = (x.permute(order) for order in itertools.permutations(range(4)) if order[-1] == 3)
+        return [y.flatten(axis, axis + 1) * 2 for y in turned for axis in range(3)]
+
+    return run, (drawn(3, 2, 2, 4),)
+
+
+@corpus_model
 def shared_work():
     def run(x):
         a, b = torch.exp(x) + 1, torch.exp(x) + 1

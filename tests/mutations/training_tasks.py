@@ -136,7 +136,7 @@ def reductions():
     return _zoo(lambda x, w: (x.sum(1, keepdim=True), x.mean(1, keepdim=True), x.amax(1), x.amin(1),
                               x.prod(1), x.var(1), x.std(1, correction=0), x.logsumexp(1),
                               x.cumsum(1), torch.softmax(x * w, 1), F.log_softmax(x, 1),
-                              x.norm(dim=1), x.cumprod(1)))  # fmt: skip
+                              x.norm(dim=1), x.cumprod(1), F.relu(x - 9).norm(dim=1)))  # fmt: skip
 
 
 @_task(*_REGRESSION)
@@ -160,7 +160,7 @@ def norms():
         y = x.reshape(-1, 2, 3)
         return (F.layer_norm(x, (6,), w), F.group_norm(y, 2), F.instance_norm(y),
                 F.normalize(x, dim=1), x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w,
-                F.layer_norm(y, (2, 3)))  # fmt: skip
+                F.layer_norm(y, (2, 3)), F.normalize(F.relu(x - 9), dim=1))  # fmt: skip
 
     return _zoo(run)
 

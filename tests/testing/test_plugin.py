@@ -296,7 +296,7 @@ def test_a_failing_test_leaves_what_it_compiled(project):
 
 DIRECT = """
 import core_compiler as cc
-from core_compiler import compiler
+from core_compiler.driver import compilation as compiler
 
 EARLY = compiler.start(parse(PROGRAM))
 

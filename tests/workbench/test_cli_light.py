@@ -77,7 +77,7 @@ def test_the_overview_lists_every_command():
 
 CRASH = """
 import os, signal, sys
-from workbench import cli
+from workbench.commands import cli
 import workbench.commands.check_machine as command
 
 def reads_outside(arguments):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import core_compiler as cc
-from core_compiler.debug import gradients
+from core_compiler.debug import gradient_checks
 from core_compiler.driver.compilation import Compilation, Options, start, watched
 from core_compiler.passes.canonicalise import Canonicalise
 from core_compiler.pipelines.pipeline import Step
@@ -29,8 +29,8 @@ def in_this_process(monkeypatch):
     """Reproducers run in this process, which is wrong; nothing about gradients is remembered."""
     from core_compiler.driver import reproducer
 
-    monkeypatch.setattr(gradients, "kept", lambda key: None)
-    monkeypatch.setattr(gradients, "keep", lambda key, error, note: None)
+    monkeypatch.setattr(gradient_checks, "kept", lambda key: None)
+    monkeypatch.setattr(gradient_checks, "keep", lambda key, error, note: None)
     monkeypatch.setattr(reproducer, "shows", lambda path: (alone(path)[0] == 1, alone(path)[1]))
 
 

@@ -167,9 +167,9 @@ def test_a_recording_without_stages_is_named(whole, tmp_path):
     with closing(Run(tmp_path / "empty.run")) as empty:
         for view in (graph, diff):
             with pytest.raises(Empty, match=r"B \(empty\.run\) holds no stages"):
-                view.data(whole, ViewState(stage=1), empty)
+                view.data((whole, empty), ViewState(stage=1))
             with pytest.raises(Empty, match=r"A \(empty\.run\) holds no stages.*Show B alone"):
-                view.data(empty, ViewState(stage=1), whole)
+                view.data((empty, whole), ViewState(stage=1))
 
 
 def test_too_many_ops_are_not_compared(whole, monkeypatch):

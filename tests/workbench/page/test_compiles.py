@@ -145,7 +145,7 @@ def test_a_held_compile_ends_when_no_page_looks_at_it_any_more(tmp_path, stands_
     [("COMPILER_WORKBENCH_JOB_BOUND", True), ("COMPILER_WORKBENCH_JOB_SECONDS", False)],
 )
 def test_a_worker_ends_without_its_server(limit, closed):
-    code = "import sys; from workbench import worker; worker.LATE = 0; sys.exit(worker.main())"
+    code = "import sys; from workbench.app import worker; worker.LATE = 0; sys.exit(worker.main())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), limit: "1"}
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env=environment,
                           stdout=subprocess.PIPE, start_new_session=True) as process:  # fmt: skip

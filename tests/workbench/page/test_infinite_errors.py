@@ -92,7 +92,7 @@ def test_two_recordings_have_it_on_their_sides(run):
 
 def test_rail_and_rewrites_have_it(run):
     stage = _bad(run)
-    rail = json.loads(pack(views.passes.data(run, ViewState()))[0])["stages"]
+    rail = json.loads(pack(views.passes.data((run,), ViewState()))[0])["stages"]
     assert rail[stage]["check"]["error"] == "inf"
     (row,) = _sent("rewrites", run, ViewState(stage=stage))["rows"]
     assert row["error"] == "inf"

@@ -50,7 +50,7 @@ def test_every_view_draws_every_stage(run):
     for stage in run.stages():
         state = ViewState(stage=stage.index)
         for view in (graph, diff):
-            text, _ = pack(view.data(run, state))
+            text, _ = pack(view.data((run,), state))
             assert json.loads(text)
         json.dumps(inspector.data((run,), state), allow_nan=False)
 
@@ -299,8 +299,8 @@ def test_limits_that_make_no_sense_are_unknown(recording, tmp_path):
 def test_a_selection_of_another_recording_is_nothing_here(run):
     state = ViewState(stage=10**6, op=10**9, kernel=10**9, buffer=10**9, rewrite=10**9)
     for view in (graph, diff, kernels, code, memory):
-        view.data(run, state)
-        view.selection(run, state)
+        view.data((run,), state)
+        view.selection((run,), state)
     inspector.data((run,), state)
 
 

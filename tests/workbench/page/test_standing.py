@@ -18,7 +18,7 @@ pytestmark = pytest.mark.playwright
 #: A view whose data cannot be derived, one whose module cannot draw at all, one that cannot draw
 #: what it is given; all by names that are no HTML.
 _FAULTY = """
-from workbench import modules
+from workbench.ui import browser_modules as modules
 from workbench.views import source
 def data(run, state):
     raise RuntimeError("no <b>data</b> today")

@@ -146,7 +146,7 @@ def test_what_b_does_not_have_is_said(both):
 
 def test_texts_that_are_too_long_are_named(both, monkeypatch):
     a, b = Run(both[0].path), both[1]
-    monkeypatch.setattr(code, "MAX_LINES", 300)
+    monkeypatch.setattr(code_pairs, "MAX_LINES", 300)
     data = code.data((a, b), ViewState())["two"]
     assert {part["text"] for part in data["parts"]} == {"Generated source"}
     assert any(said.startswith("LLVM IR of ") for said in data["left_out"])
@@ -162,7 +162,7 @@ def test_a_match_by_work_alone_is_a_guess(both, monkeypatch):
         return SimpleNamespace(op=kernel.launches[0], work=work)
 
     pair = SimpleNamespace(first=(launch(a, one),), second=(launch(b, two),), by_work=True)
-    monkeypatch.setattr(code, "pairs", lambda *_: [pair])
+    monkeypatch.setattr(code_pairs, "pairs", lambda *_: [pair])
     assert code_pairs.partners_of(a, b, one) == [code_pairs.Partner(two, 1, 2.0, True)]
 
 
