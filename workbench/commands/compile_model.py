@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
-from typing import Any
 
-from typing_extensions import override
-
-from core_compiler.ir.events import Observer
 from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from workbench.commands import common
@@ -43,6 +38,7 @@ def add_arguments(parser) -> None:
 def run(arguments) -> int:
     from core_compiler.debug.check import summary
     from core_compiler.ir.events import Observers
+    from workbench.commands.execution_times import ExecutionTimes
     from workbench.model import failures
     from workbench.queries.numeric_results import Beside
 
@@ -51,7 +47,7 @@ def run(arguments) -> int:
     model = common.load(arguments)
     from workbench.model import jobs
 
-    beside, executed = Beside(), _Executed()
+    beside, executed = Beside(), ExecutionTimes()
     started = time.perf_counter()
     made = jobs.compile(
         model,
@@ -90,34 +86,6 @@ def run(arguments) -> int:
     if checks["failed"] or data["against"] is None:
         return int(checks["failed"] > 0)
     return exit_code(data["against"]["verdict"])
-
-
-class _Executed(Observer):
-    """Hears what the executions took: ``median_us`` with its interval (``low_us``, ``high_us``;
-    None: too few), how many ``samples``, and the ``digest`` of the outputs."""
-
-    told: dict[str, Any] | None = None
-
-    @override
-    def timings(self, timings, figures):
-        from workbench.support import intervals
-
-        samples = json.loads(figures["total_samples_us"])
-        low, high = intervals.median(samples) or (None, None)
-        self.told = {
-            "median_us": 1e3 * figures["total_ms"], "low_us": low, "high_us": high,
-            "samples": len(samples), "threads": figures["threads"], "digest": figures["digest"],
-        }  # fmt: skip
-
-
-def _timed(found) -> str:
-    from core_compiler.runtime.samples import executed_on
-    from workbench.support import intervals, units
-
-    sure = intervals.said(found["low_us"], found["high_us"])
-    times = f"{found['samples']} time{'' if found['samples'] == 1 else 's'}"
-    return (f"executed {times} on {executed_on(found['threads'])}: median "
-            f"{units.duration(found['median_us'])}" + (f", {sure}" if sure else ""))  # fmt: skip
 
 
 def exit_code(verdict: str) -> int:
@@ -165,6 +133,7 @@ def _beside(against) -> str:
 
 def _text(made, model, data, told) -> str:
     """``told``: failures that are said with what the import was compared with."""
+    from workbench.commands import execution_times
     from workbench.queries import numeric_results
 
     checks = data["checks"]
@@ -181,7 +150,7 @@ def _text(made, model, data, told) -> str:
     if data["against"]:
         lines.append(numeric_results.against(data["against"]))
     if data["execution"]:
-        lines.append(_timed(data["execution"]))
+        lines.append(execution_times.said(data["execution"]))
     if data["not_executed"]:
         lines.append(f"not executed: {data['not_executed']}")
     if data["recording"]:

@@ -1,0 +1,36 @@
+"""What executing a compiled model took, for the command that compiles it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from typing_extensions import override
+
+from core_compiler.ir.events import Observer
+from core_compiler.runtime.samples import executed_on
+from workbench.support import intervals, units
+
+
+class ExecutionTimes(Observer):
+    """Hears what the executions took: ``median_us`` with its interval (``low_us``, ``high_us``;
+    None: too few), how many ``samples``, and the ``digest`` of the outputs."""
+
+    told: dict[str, Any] | None = None
+
+    @override
+    def timings(self, timings, figures):
+        samples = json.loads(figures["total_samples_us"])
+        low, high = intervals.median(samples) or (None, None)
+        self.told = {
+            "median_us": 1e3 * figures["total_ms"], "low_us": low, "high_us": high,
+            "samples": len(samples), "threads": figures["threads"], "digest": figures["digest"],
+        }  # fmt: skip
+
+
+def said(found: dict[str, Any]) -> str:
+    """A line of them."""
+    sure = intervals.said(found["low_us"], found["high_us"])
+    times = f"{found['samples']} time{'' if found['samples'] == 1 else 's'}"
+    return (f"executed {times} on {executed_on(found['threads'])}: median "
+            f"{units.duration(found['median_us'])}" + (f", {sure}" if sure else ""))  # fmt: skip
