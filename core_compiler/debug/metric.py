@@ -112,9 +112,16 @@ def _ulps(a: np.ndarray, off: np.ndarray, scale: float, kind: np.dtype) -> int |
     significant = np.abs(a) >= SIGNIFICANT * scale
     with np.errstate(all="ignore"):
         exponent = np.frexp(np.where(significant, a, 1.0))[1] - 1
-        ulp = np.ldexp(1.0, exponent - digits)
+        ulp = np.maximum(np.ldexp(1.0, exponent - digits), _least(kind))
         units = np.where(significant & np.isfinite(off), off / ulp, 0.0)
     return int(min(np.ceil(units.max()), 2.0**53)) if units.size else 0
+
+
+def _least(kind: np.dtype) -> float:
+    """The smallest number above 0 of a float dtype: an ulp of denormal values."""
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(kind).smallest_subnormal)
 
 
 def precision(kind: np.dtype) -> int:
