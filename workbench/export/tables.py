@@ -208,11 +208,11 @@ PAGE: Mapping[str, Shown] = {
     "figures": Shown("overview", "a figure of the run", "label:t value:r unit:t text:t hint:t",
                      _figures),
     "findings": Shown("overview", "something to look at, worst first",
-                      "severity:t title:t detail:t state:t", _findings),
+                      "severity:t title:t detail:t go:t", _findings),
     "advice": Shown(
         "overview", "a hazard, the most severe first, then by cost (lists are JSON)",
         "severity:t hazard:t title:t detail:t cost:r=cost_value cost_unit:t cost_estimated:b"
-        " cost_how:t cost_part:r evidence:t tries:t state:t", _advice),
+        " cost_how:t cost_part:r evidence:t tries:t go:t", _advice),
     "phases": Shown("overview", "a phase of a training step",
                     "phase:t stage:i ops:i launches:i time_us:r=us", _phases),
     "passes": Shown(
