@@ -473,6 +473,3 @@ def failure(
     note = f"the gradient of {op.kind} for {said}{at} is {got:.6g}, {peer} is {want:.6g}"
     return {"worst_error": error, "tolerance": SLOPE, "value": value, "index": index,
             "old": want, "new": got, "note": note}  # fmt: skip
-
-
-# -- kept verdicts ---------------------------------------------------------------------------------

@@ -148,11 +148,13 @@ _TEST_REFERENCES = {
 }  # fmt: skip
 
 
-#: Ops that round nothing, whatever they are given.
-_EXACT = frozenset({
-    "neg", "abs", "sign", "floor", "ceil", "round", "trunc", "not", "bitnot", "max", "min", "and",
-    "or", "xor", "shl", "shr", *(name for name, *_ in (*TESTS, *COMPARISONS)),
+#: Ops whose results are steps of their operands, or integers: no gradient passes.
+_STEPS = frozenset({
+    "sign", "floor", "ceil", "round", "trunc", "not", "bitnot", "and", "or", "xor", "shl", "shr",
+    *(name for name, *_ in (*TESTS, *COMPARISONS)),
 })  # fmt: skip
+#: Ops that round nothing, whatever they are given.
+_EXACT = _STEPS | {"neg", "abs", "max", "min"}
 
 
 def _declare(name, summary, names, allowed, result=None, commutative=False, reference=None):
@@ -167,7 +169,7 @@ def _declare(name, summary, names, allowed, result=None, commutative=False, refe
             reference or _map(name),
             traits=frozenset(traits),
             lower=hooks.Elementwise(name),
-            gradient=RULES.get(name, CONSTANT),
+            gradient=CONSTANT if name in _STEPS else RULES[name],
         )
     )
 

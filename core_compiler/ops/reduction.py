@@ -95,7 +95,7 @@ for _name, _summary, _allowed, _empty in REDUCTIONS:
             flops=each_operand,
             traits=frozenset({"exact"} if _name not in ("reduce_sum", "reduce_prod") else ()),
             lower=hooks.Reduction(_name.removeprefix("reduce_")),
-            gradient=RULES.get(_name, CONSTANT),
+            gradient=CONSTANT if _name in ("reduce_and", "reduce_or") else RULES[_name],
         )
     )
 
@@ -279,7 +279,7 @@ for _name, _word in (("argmax", "largest"), ("argmin", "smallest")):
             flops=each_operand,
             traits=frozenset({"exact"}),
             lower=hooks.Reduction(_name),
-            gradient=RULES.get(_name, CONSTANT),
+            gradient=CONSTANT,
         )
     )
 
@@ -345,6 +345,6 @@ for _name, _summary, _start in SCANS:
             flops=each_operand,
             traits=frozenset({"exact"} if _name in ("cummax", "cummin") else ()),
             lower=hooks.Scan(_name.removeprefix("cum")),
-            gradient=RULES.get(_name, CONSTANT),
+            gradient=RULES[_name],
         )
     )

@@ -28,12 +28,10 @@ class Training:
     """A training step: forward, loss, backward, optimiser.
 
     ``loss``       a :class:`~core_compiler.training.graph.losses.Loss` or its name
-    (``cross_entropy``,
-                   ``mse``, ``l1``, ``huber``, ``bce_with_logits``, ``kl``); None: the model's first
-                   result is the loss.
+                   (``cross_entropy``, ``mse``, ``l1``, ``huber``, ``bce_with_logits``, ``kl``);
+                   None: the model's first result is the loss.
     ``optimizer``  an :class:`~core_compiler.training.optimisers.optimizers.Optimizer` or its name
-    (``sgd``,
-                   ``adam``, ``adamw``, ``adagrad``, ``rmsprop``, ``lion``).
+                   (``sgd``, ``adam``, ``adamw``, ``adagrad``, ``rmsprop``, ``lion``).
     ``freeze``     names of parameters that stay as they are; ``*`` stands for anything.
     ``clip_norm``  gradients whose norm over all parameters is larger are scaled down to it.
     ``initialize`` what parameters are at first, by name (``*`` stands for anything; of several

@@ -52,9 +52,8 @@ class Shown:
         self._showing = Showing()
         self._selections: dict[str, dict[str, Any]] = {}
         self._states: dict[str, dict[str, Any]] = {}
-        self._telling: Counter[str] = (
-            Counter()
-        )  # states told by views, which the view state lacks yet
+        # States told by views, which the view state lacks yet.
+        self._telling: Counter[str] = Counter()
         self._generation = 0
 
     def listen(self) -> None:

@@ -81,9 +81,8 @@ def _text(data, top: int) -> str:
     if data["peer"]:
         lines.append(numeric_results.peer_line(data["peer"]))
     if data["framework"]:
-        lines.append(
-            numeric_results.against({**data["framework"], "beyond": None})
-        )  # a finding has it
+        # (What differs is among the findings.)
+        lines.append(numeric_results.against({**data["framework"], "beyond": None}))
     for each in data["findings"]:
         said = printable(f"{each['severity']}: {each['title']}")
         lines.append(f"{said} ({printable(each['detail'])})" if each["detail"] else said)

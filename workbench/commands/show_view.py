@@ -73,11 +73,11 @@ def run(arguments) -> None:
     ):
         other = stack.enter_context(closing(Run(arguments.other))) if arguments.other else None
         runs = (shown,) if other is None else (shown, other)
-        data = _data(arguments, runs, _sight(arguments, shown))
+        data = _data(arguments, runs, _state(arguments, shown))
     emit(arguments, lambda: as_lists(data), lambda: text(data["data"]) if text else "")
 
 
-def _sight(arguments, run: Run) -> ViewState:
+def _state(arguments, run: Run) -> ViewState:
     """What is selected; UserError names what is not there."""
     chosen: dict[str, Any] = {}
     recording = run.recording

@@ -115,7 +115,7 @@ def _derive(run: Run) -> Report:
     base = ViewState(run=run.path.name)
     messages: dict[str, Message] = {}
     for name in SHOWN:
-        for key, state in _sights(run, base, name, stages):
+        for key, state in _states(run, base, name, stages):
             try:
                 _put_view(run, made, name, f"{name}{key}", state)
             except Exception as error:
@@ -148,7 +148,7 @@ def _derive(run: Run) -> Report:
     return made
 
 
-def _sights(
+def _states(
     run: Run, base: ViewState, name: str, stages: list[int]
 ) -> Iterator[tuple[str, ViewState]]:
     """The keys of a view's data, each with a view state that shows it."""

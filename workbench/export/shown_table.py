@@ -9,9 +9,7 @@ from typing import Any
 
 from core_compiler.record.tables import BOOLEAN, INTEGER, REAL, TEXT, Column, Table
 from workbench.queries.run import Run
-from workbench.views import (
-    Empty,
-)
+from workbench.views import Empty
 
 Row = Mapping[str, Any]
 

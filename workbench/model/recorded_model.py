@@ -92,9 +92,7 @@ def _is_here(function: str) -> bool:
 
 def level(meta: Mapping[str, Any]) -> str:
     """The level of a recording's stage 0."""
-    from core_compiler.pipelines.pipeline import (
-        level_of,  # which needs the compiler, unlike a library
-    )
+    from core_compiler.pipelines.pipeline import level_of  # needs the compiler: a library does not
 
     return level_of(recorded_stage.frontend_of(meta))
 

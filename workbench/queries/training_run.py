@@ -26,5 +26,5 @@ def not_finite(run: Run) -> dict[str, Any] | None:
         if 0 <= place < len(ops):
             found |= {"op": str(figures.get("not_finite/op", "")),
                       "go": {"stage": stage, "op": run.op_id(ops[place]),
-                                "panes": ["graph", "source"]}}  # fmt: skip
+                             "panes": ["graph", "source"]}}  # fmt: skip
     return found

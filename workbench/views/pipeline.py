@@ -18,9 +18,9 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``shown``: the rows of the recorded pipeline (see ``editing.shown``); ``did``: by label what
-    each pass did; ``other``: the same of the recording that is compared with; ``fixed``: why
-    nothing can be edited ("" where it can); ``itself``: what is said where the recording stands
+    """``shown``: the rows of the recorded pipeline (see ``pipeline_editor.shown``); ``did``: by
+    label what each pass did; ``other``: the same of the recording that is compared with; ``fixed``:
+    why nothing can be edited ("" where it can); ``itself``: what is said where the recording stands
     for its model."""
     run, other = shown(runs)
     if not run.version.stages:

@@ -147,14 +147,6 @@ def answer(
                          "pass weights as arguments", CANNOT_HERE)  # fmt: skip
 
 
-if __name__ == "__main__":
-    try:
-        main()
-    except Exception:  # a bug of ours: the parent tells it
-        traceback.print_exc()
-        sys.exit(1)
-
-
 def import_file(
     path: Path | str, inputs: Sequence[np.ndarray] | None = None,
     sizes: Mapping[str, int] | None = None,
@@ -164,3 +156,11 @@ def import_file(
     path = Path(path)
     check_file(path)
     return imported(path, inputs, sizes)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Exception:  # a bug of ours: the parent tells it
+        traceback.print_exc()
+        sys.exit(1)
