@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 from pathlib import Path
@@ -56,6 +57,20 @@ def test_a_pass_that_breaks_its_promise_of_bits_is_named(command: Any, wrong: Pa
     assert "every bit was to be kept" in check["text"]
     assert "relu_of_sum moves the outputs" in command.text("show", wrong, "overview")
     assert "relu_of_sum moves the outputs" in command.text("advise", wrong)
+
+
+def test_exported_findings_and_advice_have_their_links(
+    command: Any, wrong: Path, tmp_path: Path
+) -> None:
+    shown = command.json("show", wrong, "overview")["data"]
+    for name in ("findings", "advice"):
+        path = tmp_path / f"{name}.csv"
+        command.json("export", wrong, "-o", path)
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert rows and [(row["title"], json.loads(row["go"])) for row in rows] == [
+            (each["title"], each["go"]) for each in shown[name]
+        ]
 
 
 def test_the_page_is_answered_where_the_error_is_infinite(tmp_path: Path) -> None:
