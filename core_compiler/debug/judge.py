@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from core_compiler.debug import in_place
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
 from core_compiler.debug.bits import differing, same_bits
 from core_compiler.debug.check import SEEDS, Checker
@@ -235,6 +236,8 @@ class Judge:
                 wrong += unplaced(made.module)
             if name == "find_lifetimes" and made.whole:
                 wrong += mismarked(made.module)
+            if made.changed:
+                wrong += in_place.complaints(made.module, facts.get("schedules") or {})
             for complaint in wrong:
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         yield from self._edited_kernels(made, facts)

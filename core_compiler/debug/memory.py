@@ -64,7 +64,7 @@ def mismarked(module: Module) -> list[str]:
     """The allocations whose marks do not say from which step to which their memory is needed (of
     results: to the end), one line each."""
     ops = module.main.body.ops
-    spans, root = _spans(ops), _roots(ops)
+    spans, root = _spans(ops), roots(ops)
     results = {root.get(op.operands[0], op.operands[0]) for op in ops if op.kind == OUTPUT}
     wrong = []
     for op in ops:
@@ -89,7 +89,7 @@ def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
 
 def _unreceived(ops: tuple[Op, ...]) -> list[str]:
     """The caller receives each result in memory of its own, in the order of its elements."""
-    root, wrong = _roots(ops), []
+    root, wrong = roots(ops), []
     taken: dict[Value, int] = {}
     allocated = {op.result for op in ops if op.kind == ALLOC}
     for op in ops:
@@ -110,7 +110,7 @@ def _unreceived(ops: tuple[Op, ...]) -> list[str]:
 
 def _spoiled(ops: tuple[Op, ...]) -> list[str]:
     """Inputs are the caller's and constants are every call's: nothing may write to them."""
-    root = _roots(ops)
+    root = roots(ops)
     kept = {op.result: op.kind.rpartition(".")[2] for op in ops if op.kind in (INPUT, CONSTANT)}
     wrong = []
     for op in ops:
@@ -130,7 +130,7 @@ def _spoiled(ops: tuple[Op, ...]) -> list[str]:
 def _results(ops: tuple[Op, ...]) -> list[str]:
     """Each result must lie in memory that the caller gets as that result, and no other does.  Of
     allocations without a place (yet) nothing is said."""
-    root = _roots(ops)
+    root = roots(ops)
     placed = [op for op in ops if op.kind == ALLOC and "size" in op.attributes]
     given = {op.result: op.get("output") for op in placed}
     waiting = {op.result for op in ops if op.kind == ALLOC} - given.keys()
@@ -148,7 +148,7 @@ def _results(ops: tuple[Op, ...]) -> list[str]:
     return wrong
 
 
-def _roots(ops: tuple[Op, ...]) -> dict[Value, Value]:
+def roots(ops: Sequence[Op]) -> dict[Value, Value]:
     """For each view the value whose memory it is."""
     root: dict[Value, Value] = {}
     for op in ops:
@@ -160,7 +160,7 @@ def _roots(ops: tuple[Op, ...]) -> dict[Value, Value]:
 def _spans(ops: tuple[Op, ...]) -> dict[Value, tuple[int, int]]:
     """For each allocation the first and one past the last op that touches its memory; a view, which
     nobody may read, does not."""
-    root = _roots(ops)
+    root = roots(ops)
     uses: dict[Value, list[int]] = {}
     for at, op in enumerate(ops):
         if op.kind == VIEW:

@@ -59,6 +59,11 @@ _RARE = """module {
     %27 = stablehlo.composite "own.halved" %x {decomposition = @halved}
         : (tensor<3x4xf32>) -> tensor<3x4xf32>
     %28 = chlo.broadcast_power %16, %v : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xf32>
+    %big = stablehlo.constant dense<1.0e6> : tensor<3x4xf32>
+    %beyond = stablehlo.multiply %x, %big : tensor<3x4xf32>
+    %below = stablehlo.divide %x, %big : tensor<3x4xf32>
+    %30 = stablehlo.reduce_precision %beyond, format = e5m10 : tensor<3x4xf32>
+    %31 = stablehlo.reduce_precision %below, format = e5m10 : tensor<3x4xf32>
     %29 = func.call @halved(%y) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return VALUES
   }
@@ -70,7 +75,7 @@ _RARE = """module {
 }
 """
 _KINDS = {
-    **dict.fromkeys((*range(8), 16, *range(20, 24), 27, 28, 29), "3x4xf32"),
+    **dict.fromkeys((*range(8), 16, *range(20, 24), 27, *range(28, 32)), "3x4xf32"),
     **dict.fromkeys((8, 13, 14, 15), "3x4xi1"), **dict.fromkeys((*range(9, 13), 18), "3x4xi32"),
     17: "2x4xf32", 19: "3x3xf32", 25: "6x2xf32", 26: "i32",
 }  # fmt: skip

@@ -303,3 +303,25 @@ def weighted_loss():
 
     torch.manual_seed(0)
     return M(), (_floats(5), np.array([4, 2, 6, 0]))
+
+
+@_task("--loss", "own")
+def neighbours():
+    """State whose next value, made of the loss, reads the old one at other places."""
+
+    class M(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.row = nn.Parameter(torch.rand(6))
+            self.register_buffer("history", torch.rand(40))
+            self.register_buffer("order", torch.randperm(40))
+            self.register_buffer("mix", torch.rand(40, 6))
+
+        def forward(self, x):
+            loss = (x * self.row).square().mean() + (self.row * self.row.roll(1)).sum()
+            late = self.mix @ (x[0] * loss.detach())  # a kernel after the loss
+            self.history.copy_(self.history[self.order] * 0.5 + late)
+            return loss
+
+    torch.manual_seed(0)
+    return M(), (_floats(6),)

@@ -1,0 +1,118 @@
+"""An independent check of state that is updated where it lies: when it is written, by which launch,
+and whether that launch computes the same in one memory as in two.
+
+It shares no code with `update_in_place`, which decides from the text of a kernel; here the kernel
+is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from core_compiler.debug.bits import same_bits
+from core_compiler.debug.launch_cases import LaunchCase
+from core_compiler.debug.memory import loops, roots
+from core_compiler.ir import Module, Op, Value
+from core_compiler.kernel_ir.abi import index_arguments
+from core_compiler.kernel_ir.interpreter import KernelFault, interpret
+from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
+from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
+from core_compiler.training.graph.roles import Roles
+
+
+def complaints(module: Module, schedules: Mapping[str, Any]) -> list[str]:
+    """What is wrong with results that take the memory of an argument, one line each."""
+    taking = [op for op in module.main.body.ops if op.kind == OUTPUT and "takes" in op.attributes]
+    if not taking:
+        return []
+    state = _State(module)
+    return [line for op in taking for line in state.complaints(op, schedules)]
+
+
+class _State:
+    """Who touches which memory, and when."""
+
+    def __init__(self, module: Module):
+        self.ops = module.main.body.ops
+        self.root = roots(self.ops)
+        self.inputs = {op["index"]: op.result for op in self.ops if op.kind == INPUT}
+        self.around = loops(self.ops)
+        loss = Roles.of(module.main).results.index(("loss", -1))
+        (known,) = [op for op in self.ops if op.kind == OUTPUT and op["index"] == loss]
+        made = [at for at, op in enumerate(self.ops) if self._of(known.operands[0]) in
+                self._written(op)]  # fmt: skip
+        met = [at for at, op in enumerate(self.ops) if op.kind == LAUNCH and is_exchange(op)]
+        #: The launch after which the iteration cannot be given up any more.
+        self.certain = max([*(made or [len(self.ops)]), *met])
+
+    def _of(self, value: Value) -> Value:
+        return self.root.get(value, value)
+
+    def _written(self, op: Op) -> set[Value]:
+        if op.kind not in (LAUNCH, COPY):
+            return set()
+        return {self._of(v) for v in op.operands[op["reads"] if op.kind == LAUNCH else 1 :]}
+
+    def complaints(self, op: Op, schedules: Mapping[str, Any]) -> Iterator[str]:
+        to, old = self._of(op.operands[0]), self.inputs.get(op["takes"])
+        what = f"result {op['index']} in the memory of argument {op['takes']}"
+        if old is None:
+            yield f"{what}: there is no such argument"
+            return
+        if to.type.bytes != old.type.bytes or to.type.dtype is not old.type.dtype:
+            yield f"{what}: {to.type} does not fit {old.type}"
+        if not any(o.kind == ALLOC and o.result is to for o in self.ops):
+            yield f"{what}: {to} is not an allocation"
+        writers = [at for at, o in enumerate(self.ops) if to in self._written(o)]
+        if len(writers) != 1:
+            yield f"{what}: {len(writers)} launches write to it"
+            return
+        (at,) = writers
+        touching = (LAUNCH, COPY)
+        readers = [i for i, o in enumerate(self.ops) if o.kind in touching
+                   and old in map(self._of, o.operands)]  # fmt: skip
+        if any(i > at for i in readers):
+            yield f"{what}: {old} is read after it is written"
+        if at <= self.certain:
+            yield f"{what}: it is written before the loss is known"
+        if any(begin < at < end for begin, end in self.around):
+            yield f"{what}: it is written in a loop"
+        launch = self.ops[at]
+        if at in readers and launch.kind == LAUNCH:
+            yield from (f"{what}: {line}" for line in self._alike(launch, to, old, schedules))
+
+    def _alike(
+        self, launch: Op, to: Value, old: Value, schedules: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """Whether the launch's kernel computes the same with ``to`` in the memory of ``old``,
+        forwards and backwards."""
+        case = LaunchCase(launch, schedules[launch["kernel"]])
+        read = [i for i, v in enumerate(case.buffers) if self._of(v) is old]
+        wrote = [i for i in case.outputs if self._of(case.buffers[i]) is to]
+        both = [case.buffers[i].type for i in (*read, *wrote)]
+        kinds = {(kind.shape, kind.strides) for kind in both}
+        if len(read) != 1 or len(wrote) != 1 or len(kinds) != 1:
+            yield f"{launch['kernel']} reads {old} in {len(read)} ways, laid out in {len(kinds)}"
+            return
+        sizes = case.sizes[: len(index_arguments(case.first))]
+        made = []
+        for shared in (False, True):
+            for backwards in (False, True):
+                buffers = [case.fresh(v) if i in case.outputs else case.memory[v].copy()
+                           for i, v in enumerate(case.buffers)]  # fmt: skip
+                # A part of a launch leaves the other elements as they are: the same in both.
+                held = buffers[read[0]]
+                buffers[wrote[0]] = held if shared else held.copy()
+                try:
+                    interpret(case.first, buffers, sizes, backwards)
+                except KernelFault as fault:
+                    yield str(fault)
+                    return
+                made.append([buffers[i] for i in case.outputs])
+        for found in made[1:]:
+            for one, other in zip(made[0], found, strict=True):
+                if not same_bits(one, other):
+                    yield (f"{launch['kernel']} computes other numbers in one memory than in two: "
+                           f"it writes elements that it has yet to read")  # fmt: skip
+                    return
