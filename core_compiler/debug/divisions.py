@@ -13,14 +13,11 @@ import numpy as np
 from core_compiler.ir import Module, Op, Value, WeightStore, as_array
 from core_compiler.ir.events import WARNING, Diagnostic
 from core_compiler.ir.verifier import where_of
-
-_KINDS = frozenset({"core.div", "core.rem", "core.mod"})
-#: Ops whose elements are those of their operand.
-_MOVES = frozenset({"core.broadcast", "core.reshape", "core.transpose", "core.reverse"})
+from core_compiler.ops.traits import has_trait
 
 
 def divides_integers(op: Op) -> bool:
-    return op.kind in _KINDS and op.results[0].type.dtype.is_integer
+    return has_trait(op, "division") and op.results[0].type.dtype.is_integer
 
 
 def certain(module: Module) -> list[Diagnostic]:
@@ -61,6 +58,6 @@ def _nested(ops: Iterable[Op]) -> Iterator[Op]:
 
 def _constant(op: Op | None, makers: Mapping[Value, Op], weights: WeightStore) -> np.ndarray | None:
     """The elements of a constant, moved or not; None of other values."""
-    while op is not None and op.kind in _MOVES:
+    while op is not None and (has_trait(op, "shape_only") or op.kind == "core.reverse"):
         op = makers.get(op.operands[0])
     return as_array(op["value"], weights) if op is not None and op.kind == "core.constant" else None

@@ -12,10 +12,9 @@ import numpy as np
 
 from core_compiler.ir import Op, Value
 from core_compiler.ops.evaluation import evaluate
+from core_compiler.ops.traits import has_trait
 
-#: Ops that give positions in their first operand along their ``axis``, and those that hand
-#: positions on: some of them, in another form.
-POSITIONS = frozenset({"core.topk", "core.argsort", "core.argmax", "core.argmin"})
+#: Ops that hand positions on: some of them, in another form.
 _HANDED_ON = frozenset({"core.cast", "core.reshape", "core.slice"})
 
 
@@ -26,7 +25,7 @@ def finder(value: Value, maker: Callable[[Value], Op | None]) -> list[Op]:
     while (op := maker(value)) is not None:
         chain.insert(0, op)
         if op.kind not in _HANDED_ON:  # (the first result of topk is elements)
-            return chain if op.kind in POSITIONS and value == op.results[-1] else []
+            return chain if has_trait(op, "positions") and value == op.results[-1] else []
         value = op.operands[0]
     return []
 

@@ -36,6 +36,7 @@ from core_compiler.debug.wide import Wide, widened
 from core_compiler.ir import Op, Rewrite, TensorType, Value
 from core_compiler.ir.claims import Gradient
 from core_compiler.ops.costs import cost
+from core_compiler.ops.traits import has_trait
 from core_compiler.support.errors import InternalError
 
 #: How far both sides may be apart, of the norm of the terms that are added up.
@@ -50,18 +51,8 @@ KINK = 1e-5
 #: Ops of more flops (a loop: bytes), or on more elements, are checked at one point: so many
 #: elements are points enough.
 HEAVY, MANY = 20_000_000, 65_536
-#: What rules tell cases apart by, and the part of the elements that are 0 to reach them.
-CASES = frozenset({"core.eq", "core.ne", "core.lt", "core.le", "core.gt", "core.ge", "core.select"})
+#: The part of the elements that are 0, to reach the cases that a rule distinguishes.
 ZEROS = 0.2
-#: Ops that are linear in each of their operands: any step is exact.
-MULTILINEAR = frozenset({
-    "core.conv", "core.conv_transpose", "core.conv_weight_gradient", "core.matmul", "core.contract",
-    "core.add", "core.sub", "core.mul", "core.neg", "core.reduce_sum", "core.mean", "core.cumsum",
-    "core.avg_pool", "core.avg_pool_gradient", "core.max_pool_gradient", "core.select", "core.cast",
-    "core.reshape", "core.transpose", "core.broadcast", "core.reverse", "core.slice", "core.pad",
-    "core.concat", "core.take", "core.take_along", "core.all_reduce", "core.distribute",
-    "core.centre",
-})  # fmt: skip
 SCATTERS = frozenset({"core.scatter_along", "core.scatter_nd"})
 #: Ops of several programs: evaluated alone, all shards hold the same, so a sum over all of them is
 #: the number of shards times the slope of one (`ops.gradients.collective`).
@@ -218,7 +209,7 @@ class GradientCheck:
         if not self._heavy:
             yield self._point("the recorded values", 0, lambda v, random: self.fixed(v))
             yield self._point("normal values", 2, self._normal)
-            if any(op.kind in CASES for op in self.rewrite.new):
+            if any(_distinguishes(op) for op in self.rewrite.new):
                 yield self._point("normal values, some of them 0", 3, self._sparse)
 
     def point_of(self, name: str, x: Arrays, seed: int = 4) -> Point:
@@ -288,7 +279,7 @@ class GradientCheck:
 
     def _differences(self, point: Point, direction: Arrays, step: float):
         """The slopes with a step, and where they are none."""
-        exact = all(op.kind in MULTILINEAR for op in self.claim.forward)
+        exact = all(has_trait(op, "multilinear") for op in self.claim.forward)
         wide = self._difference(point, direction, 0.5 if exact else step)
         near = wide if exact else self._difference(point, direction, PART * step)
         slopes: Arrays = {}
@@ -429,6 +420,11 @@ class GradientCheck:
             d = np.where(g == 0, 0.0, _at_once(a[result][0], b[result][0]))
             total += float(np.sum(g * d))
         return total * self.scale
+
+
+def _distinguishes(op: Op) -> bool:
+    """Whether an op tells cases apart."""
+    return op.kind == "core.select" or has_trait(op, "comparison")
 
 
 def replaces(op: Op) -> bool:

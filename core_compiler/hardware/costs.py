@@ -17,11 +17,8 @@ from core_compiler.hardware.machine import Machine
 from core_compiler.ir import Block, Op, TensorType, Value
 from core_compiler.ops.base import definition
 from core_compiler.ops.costs import cost
+from core_compiler.ops.traits import has_trait
 
-#: Ops that read only some elements of their first operand.
-PARTIAL = frozenset(
-    {"core.take", "core.take_along", "core.gather_nd", "core.slice", "core.dynamic_slice"}
-)
 #: The op that replaces a part of its first operand.
 UPDATE = "core.dynamic_update_slice"
 #: f32 operations in the time of a byte, for machines that do not say: processors of 200 to 4,000
@@ -78,7 +75,7 @@ class CostModel:
 
     @staticmethod
     def _read(op: Op, value: Value) -> int:
-        if op.kind in PARTIAL and value is op.operands[0]:
+        if has_trait(op, "partial_read") and value is op.operands[0]:
             return min(value.type.bytes, op.result.type.bytes)
         return value.type.bytes
 
@@ -104,6 +101,6 @@ def kernel_cost(block: Block, reads: Sequence[Value], writes: Sequence[Value]) -
 def _looked_up(op: Op, argument: Value) -> int:
     if op.kind == UPDATE and op.operands[0] is argument:
         return 0
-    if op.kind in PARTIAL and op.operands[0] is argument:
+    if has_trait(op, "partial_read") and op.operands[0] is argument:
         return op.result.type.bytes
     return argument.type.bytes

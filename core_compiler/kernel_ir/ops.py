@@ -75,7 +75,8 @@ class KernelOp:
 
     ``rule(kind, operand types, attributes, asked types)`` answers the result types; ``asked`` are
     the result types that the maker of the op wants (loads, constants, allocations need them).
-    ``pure`` ops have no effect and may be moved, shared and folded.
+    ``pure`` ops have no effect and may be moved, shared and folded.  ``cost``: how many additions
+    computing it again takes, about.
     """
 
     kind: str
@@ -83,6 +84,7 @@ class KernelOp:
     rule: TypeRule
     pure: bool = True
     arity: int | None = None
+    cost: int = 1
 
 
 KERNEL_OPS: dict[str, KernelOp] = {}
@@ -297,24 +299,27 @@ def _if(kind, operands, attributes, asked):
 
 
 def _declare(
-    rule: TypeRule, arity: int | None, names: str, summary: str, pure: bool = True
+    rule: TypeRule, arity: int | None, names: str, summary: str, pure: bool = True, cost: int = 1
 ) -> None:
     for name in names.split():
-        KERNEL_OPS[f"kernel.{name}"] = KernelOp(f"kernel.{name}", summary, rule, pure, arity)
+        KERNEL_OPS[f"kernel.{name}"] = KernelOp(f"kernel.{name}", summary, rule, pure, arity, cost)
 
 
-#: Scalar functions whose meaning is ``kernels.functions.NAMESPACE["<name>_<dtype>"]``.
-ELEMENTARY = (
-    "exp exp2 log log2 log10 log1p expm1 sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh "
-    "asinh acosh atanh erf erfc sigmoid floor ceil round trunc"
+# The meaning of a function is ``numerics.functions.NAMESPACE["<name>_<dtype>"]``.
+_declare(
+    _float_only, 1,
+    "exp exp2 log log2 log10 log1p expm1 rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh erf erfc sigmoid", "elementary function of one float", cost=10,
 )  # fmt: skip
-_declare(_float_only, 1, ELEMENTARY, "elementary function of one float")
+_declare(_float_only, 1, "sqrt", "square root, correctly rounded", cost=4)
+_declare(_float_only, 1, "floor ceil round trunc", "a float without its fraction")
 _declare(_same, 1, "neg abs sign", "arithmetic of one number")
 _declare(_bits_only, 1, "not bitnot", "logical (i1) or bitwise complement")
 _declare(_test, 1, "is_nan is_inf is_finite", "a test of one float")
-_declare(_same, 2, "add sub mul div max min rem mod", "arithmetic of two numbers")
-_declare(_float_only, 2, "pow atan2", "elementary function of two floats")
-_declare(_same, 2, "ipow", "integer power")
+_declare(_same, 2, "add sub mul max min", "arithmetic of two numbers")
+_declare(_same, 2, "div rem mod", "quotient or remainder", cost=4)
+_declare(_float_only, 2, "pow atan2", "elementary function of two floats", cost=10)
+_declare(_same, 2, "ipow", "integer power", cost=10)
 _declare(_bits_only, 2, "and or xor shl shr", "bitwise or logical")
 _declare(_index_only, 2, "floordiv ceildiv", "quotient rounded down or up")
 _declare(_compare, 2, "eq ne lt le gt ge", "a comparison")

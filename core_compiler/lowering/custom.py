@@ -100,11 +100,12 @@ class Custom:
 def lower(block: Block, name: str):
     """The kernel of a block of one op (and the constants it reads as operands)."""
     custom = Custom(block, name)
-    op = custom.op
-    kind = op.kind.split(".")[-1]
-    hook = definition(op).lower
-    build = hook.build if isinstance(hook, hooks.Custom) else None
-    (build or BUILDERS.get(kind) or SCANS[kind])(custom, op)
+    hook = definition(custom.op).lower
+    if isinstance(hook, hooks.Scan):
+        _scan(custom, custom.op, hook.kind)
+    else:
+        build = globals()[hook.build] if isinstance(hook.build, str) else hook.build
+        build(custom, custom.op)
     return custom.lowered()
 
 
@@ -147,12 +148,6 @@ def _scan(c: Custom, op: Op, kind: str) -> None:
                 kb.carry(joined)
             local = kb.results[0]
             kb.carry(kb.select(first_chunk, local, kb.op(combine, offset, local)))
-
-
-SCANS: dict[str, Callable] = {
-    f"cum{kind}": (lambda c, op, kind=kind: _scan(c, op, kind))
-    for kind in ("sum", "prod", "max", "min")
-}
 
 
 # -- sorting ---------------------------------------------------------------------------------------
@@ -201,7 +196,7 @@ def _before(kb: KernelBuilder, b: Value, a: Value, descending: bool) -> Value:
     return kb.or_(less, kb.and_(kb.is_nan(x), kb.not_(kb.is_nan(y))))
 
 
-def _sort(c: Custom, op: Op) -> None:
+def sort(c: Custom, op: Op) -> None:
     kb, axis = c.kb, op["axis"]
     (x,), (y,) = c.inputs, c.outputs
     with c.rows(x, axis) as at:
@@ -217,7 +212,7 @@ def _sort(c: Custom, op: Op) -> None:
             kb.store(value, y, *at(k))
 
 
-def _topk(c: Custom, op: Op) -> None:
+def topk(c: Custom, op: Op) -> None:
     kb, axis = c.kb, op["axis"]
     (x,), (values, positions) = c.inputs, c.outputs
     with c.rows(x, axis) as at:
@@ -352,7 +347,7 @@ class _Totals:
                     kb.store(c.narrow(made, y.type.dtype), y, *row, *rest)
 
 
-def _scatter_along(c: Custom, op: Op) -> None:
+def scatter_along(c: Custom, op: Op) -> None:
     indices, axis = c.inputs[1], op["axis"]
 
     def target(u):
@@ -362,7 +357,7 @@ def _scatter_along(c: Custom, op: Op) -> None:
     _scatter(c, op, c.inputs[0].type.rank, target)
 
 
-def _scatter_nd(c: Custom, op: Op) -> None:
+def scatter_nd(c: Custom, op: Op) -> None:
     indices = c.inputs[1]
     depth = op.operands[1].type.shape[-1]
 
@@ -392,7 +387,7 @@ def _philox(kb: KernelBuilder, counter: list[Value], key: list[Value]) -> list[V
     return c
 
 
-def _random(c: Custom, op: Op) -> None:
+def random(c: Custom, op: Op) -> None:
     """A work item is one counter: four elements, as many as there are left.  A shard's elements
     follow those of the shards before it and may begin and end inside a counter."""
     kb, (y,) = c.kb, c.outputs
@@ -460,7 +455,7 @@ def _unravel(c: Custom, y: Value, place: Value) -> list[Value]:
 # -- what shards have in common --------------------------------------------------------------------
 
 
-def _all_reduce(c: Custom, op: Op) -> None:
+def all_reduce(c: Custom, op: Op) -> None:
     """Alone: as though every shard held the same, by the tree over the shards."""
     kb = c.kb
     (x,), (y,) = c.inputs, c.outputs
@@ -468,17 +463,3 @@ def _all_reduce(c: Custom, op: Op) -> None:
         where = at()
         total = pairwise([c.wide(kb.load(x, *where))] * op["shards"], kb.add)
         kb.store(c.narrow(total, y.type.dtype), y, *where)
-
-
-#: core op name -> builder of its kernel.
-BUILDERS: dict[str, Callable] = {
-    "sort": _sort,
-    "argsort": _sort,
-    "topk": _topk,
-    "scatter_along": _scatter_along,
-    "scatter_nd": _scatter_nd,
-    "random_bits": _random,
-    "random_uniform": _random,
-    "random_normal": _random,
-    "all_reduce": _all_reduce,
-}

@@ -20,6 +20,7 @@ from core_compiler.lowering.planning import Plan, make_plan
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import decomposed
 from core_compiler.ops.hooks import Custom, Scan
+from core_compiler.ops.traits import has_trait
 
 GROUP = "core.group"
 
@@ -113,9 +114,8 @@ def lower_group(op: Op, name: str | None = None) -> Lowered:
 
 def kernel_name(block: Block) -> str:
     """``add_relu``: the ops that compute, at most four, each once."""
-    names = [op.kind.split(".")[-1] for op in block.ops]
-    moving = ("constant", "broadcast", "reshape", "transpose", "iota")
-    names = list(dict.fromkeys(n for n in names if n not in moving)) or names[-1:]
+    told = [op for op in block.ops if op.operands and not has_trait(op, "shape_only")]
+    names = list(dict.fromkeys(op.kind.split(".")[-1] for op in told or block.ops[-1:]))
     return "_".join(names if len(names) <= 4 else [*names[:3], names[-1]])
 
 

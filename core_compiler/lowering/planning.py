@@ -14,6 +14,7 @@ from typing import Any
 
 from core_compiler.ir import Block, Op, Value
 from core_compiler.ir.types import ordered_strides
+from core_compiler.kernel_ir.ops import definition as kernel_op
 from core_compiler.lowering.element_expressions import CannotLower, Node, Puller
 from core_compiler.ops.affine import (
     ZERO,
@@ -29,15 +30,6 @@ from core_compiler.ops.affine import (
 from core_compiler.ops.base import definition
 from core_compiler.ops.hooks import Part
 
-#: Relative cost of computing a node again rather than keeping it.
-_COSTS = {"div": 4, "sqrt": 4, "rem": 4, "mod": 4}
-_CHEAP = frozenset(
-    (
-        *("add", "sub", "mul", "neg", "abs", "max", "min", "and", "or", "xor", "not", "bitnot"),
-        *("shl", "shr", "eq", "ne", "lt", "le", "gt", "ge", "select", "cast", "bitcast", "sign"),
-        *("is_nan", "is_inf", "is_finite", "floor", "ceil", "round", "trunc"),
-    )
-)
 #: A row value at least this dear is kept in scratch (or read back from an output) instead.
 _STAGE_COST = 4
 
@@ -486,14 +478,13 @@ def _check_once(node: Node, heavies: list[Node]) -> None:
 
 
 def cost(node: Node) -> int:
-    """How dear a node is to compute again: loads 1, cheap ops 1, division 4, functions 10."""
+    """How dear a node is to compute again: loads 1, ops what they declare."""
     total = 0
     for part in node.walk():
         if part.kind == "load":
             total += 1
         elif part.kind in ("compute", "choose"):
-            cheap = part.kind == "choose" or part.function in _CHEAP
-            total += 1 if cheap else _COSTS.get(part.function, 10)
+            total += 1 if part.kind == "choose" else kernel_op(f"kernel.{part.function}").cost
     return total
 
 

@@ -7,7 +7,6 @@ from math import sqrt
 
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import (
-    COMPOSITE_MAP,
     GELU_BETA,
     GELU_KAPPA,
     SELU_ALPHA,
@@ -15,7 +14,9 @@ from core_compiler.ops.composite import (
     in_f32,
 )
 from core_compiler.ops.gradients.table import RULES
+from core_compiler.ops.precision import FOLLOWS, RANGE, Precision
 from core_compiler.ops.rules import FLOATS, NUMBERS, common_order, need, need_dtype, refuse
+from core_compiler.ops.traits import traits
 
 
 def _rule(allowed):
@@ -33,8 +34,10 @@ def _activation(
     attributes: Mapping[str, Attr] | None = None,
     allowed=FLOATS,
     type_rule=None,
+    further: tuple[str, ...] = (),
+    precision: Precision = FOLLOWS,
 ) -> None:
-    """Declare ``core.<name>`` with ``formula(b, op, x) -> value``."""
+    """Declare ``core.<name>`` with ``formula(b, op, x) -> value`` and ``further`` traits."""
     declare(
         OpDef(
             f"core.{name}",
@@ -43,7 +46,8 @@ def _activation(
             type_rule or _rule(allowed),
             attributes=attributes or {},
             decompose=formula,
-            traits=COMPOSITE_MAP,
+            traits=traits("elementwise", *further),
+            precision=precision,
             gradient=RULES.get(name),
         )
     )
@@ -101,7 +105,9 @@ def _hard_swish(b, op, x):
     return b.mul(x, _ramp(b, x, 1 / 6, 0.5))
 
 
-_activation("relu", "max(x, 0); NaN stays NaN", _relu, allowed=NUMBERS)
+_activation(
+    "relu", "max(x, 0); NaN stays NaN", _relu, allowed=NUMBERS, further=("never_negative_zero",)
+)
 _activation(
     "clamp",
     "min(max(x, low), high): high wins where low > high",
@@ -221,6 +227,7 @@ _activation(
     "(max(y, 0) + log1p(exp(-|y|))) / beta with y = beta * x",
     _softplus,
     {"beta": Attr(float, 1.0, "sharpness")},
+    precision=RANGE,
 )
 _activation("mish", "x * tanh(softplus(x))", _mish)
 _activation("softsign", "x / (1 + |x|)", _softsign)

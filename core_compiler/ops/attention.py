@@ -13,7 +13,8 @@ from math import inf, sqrt
 from core_compiler.ir import Value, tensor
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.builder import broadcast_shape
-from core_compiler.ops.composite import COMPOSITE, as_dtype, widened
+from core_compiler.ops.composite import as_dtype, widened
+from core_compiler.ops.precision import FOLLOWS, Narrow
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -26,6 +27,7 @@ from core_compiler.ops.rules import (
     refuse,
     show,
 )
+from core_compiler.ops.traits import traits
 
 
 def _rule(types, attributes):
@@ -115,7 +117,7 @@ declare(
             ),
         },
         decompose=_attention,
-        traits=COMPOSITE,
+        precision=Narrow(3),
     )
 )
 
@@ -172,6 +174,6 @@ declare(
             "interleaved": Attr(bool, False, "pairs are neighbours, not elements of two halves"),
         },
         decompose=_rotary,
-        traits=COMPOSITE,
+        precision=FOLLOWS,
     )
 )

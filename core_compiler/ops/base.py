@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import Block, DType, Op, TensorType, Type, Value, dtype
+from core_compiler.ops.precision import Precision
 from core_compiler.support.errors import InternalError
 
 
@@ -117,10 +118,9 @@ class OpDef:
     regions     names of the regions, for ops that have them.
     execute     ``(op, arrays, run) -> arrays`` for ops with regions; ``run(block, arrays)`` gives
                 a region's outputs.
-    traits      any of: ``elementwise``, ``commutative``, ``view`` (result is a rearrangement of one
-                operand, no arithmetic), ``composite``, ``random``, ``terminator``, ``impure``,
-                ``exact`` (nothing rounds: elements of the operands are moved, compared, chosen,
-                or counted; a ``view`` is as well).
+    traits      of :data:`core_compiler.ops.traits.TRAITS`.
+    precision   what mixed precision does with the op (``core_compiler.ops.precision``); None where
+                it has no floats.
     gradient    reverse-mode rule (see ``core_compiler.ops.gradients``); None: that of the
                 decomposition.
     """
@@ -135,6 +135,7 @@ class OpDef:
     lower: Any = None
     flops: Callable[[Op], int] | None = None
     traits: frozenset[str] = frozenset()
+    precision: Precision | None = None
     gradient: Any = None
     regions: tuple[str, ...] = ()
     execute: Callable[..., Sequence[np.ndarray]] | None = None

@@ -12,7 +12,9 @@ from core_compiler.ir import tensor
 from core_compiler.ops import hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import RULES
+from core_compiler.ops.precision import SHARDS
 from core_compiler.ops.rules import FLOATS, INTEGERS, need, need_dtype
+from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
 
 collective = lazy_module.module("core_compiler.numerics.reference.collective")
@@ -44,7 +46,9 @@ declare(
         ),
         attributes={"shards": Attr(int, doc="into how many the batch is cut")},
         flops=lambda op: (op["shards"] - 1) * op.result.type.elements,
-        lower=hooks.Custom(),
+        traits=traits("multilinear"),
+        precision=SHARDS,
+        lower=hooks.Custom("all_reduce"),
         gradient=RULES["all_reduce"],
     )
 )
@@ -58,7 +62,8 @@ declare(
         lambda types, attributes: (tensor(types[0].shape, types[0].dtype),),
         lambda arrays, attributes, types: (arrays[0],),
         attributes={"shards": Attr(int, doc="into how many the batch is cut")},
-        traits=frozenset({"view"}),
+        traits=traits("view", "multilinear"),
+        precision=SHARDS,
         flops=lambda op: 0,
         lower=hooks.IndexMap(index_maps.same),
         gradient=RULES["distribute"],

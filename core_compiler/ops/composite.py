@@ -22,9 +22,6 @@ GELU_KAPPA = 0.044715
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
-COMPOSITE = frozenset({"composite"})
-COMPOSITE_MAP = frozenset({"composite", "elementwise"})
-
 
 def in_f32(rule: Callable) -> Callable:
     """Wrap ``rule(b, op, *operands)``: 16-bit float operands come as f32, the results go back."""

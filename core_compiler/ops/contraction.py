@@ -11,8 +11,8 @@ from core_compiler.ir import DType, tensor
 from core_compiler.ir.types import DTYPES
 from core_compiler.ops import dims, hooks
 from core_compiler.ops.base import Attr, OpDef, declare
-from core_compiler.ops.composite import COMPOSITE
 from core_compiler.ops.gradients.table import RULES
+from core_compiler.ops.precision import Narrow
 from core_compiler.ops.rules import (
     BOOL,
     accumulator,
@@ -25,6 +25,7 @@ from core_compiler.ops.rules import (
     show,
     without,
 )
+from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
 
 contraction = lazy_module.module("core_compiler.numerics.reference.contraction")
@@ -86,6 +87,8 @@ declare(
         _matmul,
         attributes={"accumulate": ACCUMULATE},
         flops=_matmul_flops,
+        traits=traits("contraction", "multilinear"),
+        precision=Narrow(2),
         lower=hooks.Contraction(),
         gradient=RULES["matmul"],
     )
@@ -146,6 +149,8 @@ declare(
             "accumulate": ACCUMULATE,
         },
         flops=_contract_flops,
+        traits=traits("contraction", "multilinear"),
+        precision=Narrow(2),
         lower=hooks.Contraction(),
         gradient=RULES["contract"],
     )
@@ -184,6 +189,7 @@ declare(
         ("x", "w", "bias?"),
         _linear_rule,
         decompose=_linear,
-        traits=COMPOSITE,
+        traits=traits("contraction"),
+        precision=Narrow(3),
     )
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from core_compiler.ir import Block, Op
 from core_compiler.ops.base import Attr, OpDef, agrees, declare
 from core_compiler.ops.costs import cost
+from core_compiler.ops.precision import REGION
 from core_compiler.ops.rules import BOOL, need, need_dtype, need_rank
 from core_compiler.support.errors import InternalError
 
@@ -71,6 +72,7 @@ declare(
         flops=lambda op: max(map(_block_flops, op.regions)),
         regions=("then", "else"),
         execute=_if_execute,
+        precision=REGION,
     )
 )
 
@@ -117,6 +119,7 @@ declare(
         flops=_while_flops,
         regions=("condition", "body"),
         execute=_while_execute,
+        precision=REGION,
     )
 )
 
@@ -141,5 +144,6 @@ declare(
         flops=lambda op: _block_flops(op.regions[0]),
         regions=("body",),
         execute=lambda op, arrays, run: run(op.regions[0], arrays),
+        precision=REGION,
     )
 )

@@ -12,6 +12,7 @@ from core_compiler.ops import dims, hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.contraction import ACCUMULATE, ARITHMETIC, result_dtype
 from core_compiler.ops.gradients.table import RULES
+from core_compiler.ops.precision import Narrow
 from core_compiler.ops.rules import (
     need,
     need_dtype,
@@ -22,6 +23,7 @@ from core_compiler.ops.rules import (
     refuse,
     window_size,
 )
+from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
 
 convolution = lazy_module.module("core_compiler.numerics.reference.convolution")
@@ -101,6 +103,8 @@ declare(
         _conv,
         attributes=_SPATIAL,
         flops=_conv_flops,
+        traits=traits("contraction", "windowed", "multilinear"),
+        precision=Narrow(2),
         lower=hooks.Convolution(),
         gradient=RULES["conv"],
     )
@@ -174,6 +178,8 @@ declare(
             ),
         },
         flops=_conv_transpose_flops,
+        traits=traits("contraction", "windowed", "multilinear"),
+        precision=Narrow(2),
         lower=hooks.Convolution(transposed=True),
         gradient=RULES["conv_transpose"],
     )
@@ -227,6 +233,8 @@ declare(
         _weight_gradient,
         attributes={"kernel": Attr(tuple, doc="size of w on each spatial axis"), **_SPATIAL},
         flops=_weight_gradient_flops,
+        traits=traits("contraction", "multilinear"),
+        precision=Narrow(2),
         lower=hooks.WeightGradient(),
         gradient=RULES["conv_weight_gradient"],
     )

@@ -13,6 +13,7 @@ from core_compiler.ir.types import DTYPES
 from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT, RULES
+from core_compiler.ops.precision import ANGLE, ASKED, FOLLOWS, RANGE, TAILS, WHOLE
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -27,6 +28,7 @@ from core_compiler.ops.rules import (
     need_same_dtype,
     need_same_shape,
 )
+from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
 
 dtypes = lazy_module.module("core_compiler.numerics.reference.dtypes")
@@ -35,42 +37,45 @@ elementwise = lazy_module.module("core_compiler.numerics.reference.elementwise")
 SIGNED_NUMBERS = FLOATS + SIGNED
 ANY = tuple(DTYPES.values())
 
-#: name, what it computes, operand dtypes.  The result has the operand's dtype.
+#: name, what it computes, operand dtypes, traits, mixed precision.  The result has the operand's
+#: dtype.
 UNARY = (
-    ("neg", "-x; integers wrap", SIGNED_NUMBERS),
-    ("abs", "|x|; integers wrap", SIGNED_NUMBERS),
-    ("sign", "-1, 0 or 1; a float keeps its zero's sign, NaN stays NaN", SIGNED_NUMBERS),
-    ("exp", "e to the x", FLOATS),
-    ("exp2", "2 to the x", FLOATS),
-    ("expm1", "exp(x) - 1, accurate near 0", FLOATS),
-    ("log", "natural logarithm", FLOATS),
-    ("log2", "logarithm to base 2", FLOATS),
-    ("log10", "logarithm to base 10", FLOATS),
-    ("log1p", "log(1 + x), accurate near 0", FLOATS),
-    ("sqrt", "square root, correctly rounded", FLOATS),
-    ("rsqrt", "1 / sqrt(x): a square root and a division, each rounded", FLOATS),
-    ("cbrt", "cube root", FLOATS),
-    ("sin", "sine, x in radians", FLOATS),
-    ("cos", "cosine, x in radians", FLOATS),
-    ("tan", "tangent, x in radians", FLOATS),
-    ("asin", "arc sine", FLOATS),
-    ("acos", "arc cosine", FLOATS),
-    ("atan", "arc tangent", FLOATS),
-    ("sinh", "hyperbolic sine", FLOATS),
-    ("cosh", "hyperbolic cosine", FLOATS),
-    ("tanh", "hyperbolic tangent", FLOATS),
-    ("asinh", "inverse hyperbolic sine", FLOATS),
-    ("acosh", "inverse hyperbolic cosine", FLOATS),
-    ("atanh", "inverse hyperbolic tangent", FLOATS),
-    ("erf", "error function", FLOATS),
-    ("erfc", "1 - erf(x), accurate for large x", FLOATS),
-    ("sigmoid", "1 / (1 + exp(-x))", FLOATS),
-    ("floor", "largest integer not above x", FLOATS),
-    ("ceil", "smallest integer not below x", FLOATS),
-    ("round", "nearest integer, ties to even", FLOATS),
-    ("trunc", "integer part, towards zero", FLOATS),
-    ("not", "logical not", (BOOL,)),
-    ("bitnot", "every bit inverted", INTEGERS),
+    ("neg", "-x; integers wrap", SIGNED_NUMBERS, "exact multilinear", FOLLOWS),
+    ("abs", "|x|; integers wrap", SIGNED_NUMBERS, "exact never_negative_zero", FOLLOWS),
+    ("sign", "-1, 0 or 1; a float keeps its zero's sign, NaN stays NaN",
+     SIGNED_NUMBERS, "exact step", WHOLE),
+    ("exp", "e to the x", FLOATS, "never_negative_zero several_roundings", RANGE),
+    ("exp2", "2 to the x", FLOATS, "never_negative_zero several_roundings", RANGE),
+    ("expm1", "exp(x) - 1, accurate near 0", FLOATS, "several_roundings", RANGE),
+    ("log", "natural logarithm", FLOATS, "several_roundings", RANGE),
+    ("log2", "logarithm to base 2", FLOATS, "several_roundings", RANGE),
+    ("log10", "logarithm to base 10", FLOATS, "several_roundings", RANGE),
+    ("log1p", "log(1 + x), accurate near 0", FLOATS, "several_roundings", RANGE),
+    ("sqrt", "square root, correctly rounded", FLOATS, "", RANGE),
+    ("rsqrt", "1 / sqrt(x): a square root and a division, each rounded",
+     FLOATS, "several_roundings", RANGE),
+    ("cbrt", "cube root", FLOATS, "", RANGE),
+    ("sin", "sine, x in radians", FLOATS, "several_roundings", ANGLE),
+    ("cos", "cosine, x in radians", FLOATS, "several_roundings", ANGLE),
+    ("tan", "tangent, x in radians", FLOATS, "several_roundings", ANGLE),
+    ("asin", "arc sine", FLOATS, "several_roundings", ANGLE),
+    ("acos", "arc cosine", FLOATS, "several_roundings", ANGLE),
+    ("atan", "arc tangent", FLOATS, "several_roundings", ANGLE),
+    ("sinh", "hyperbolic sine", FLOATS, "", RANGE),
+    ("cosh", "hyperbolic cosine", FLOATS, "", RANGE),
+    ("tanh", "hyperbolic tangent", FLOATS, "several_roundings", FOLLOWS),
+    ("asinh", "inverse hyperbolic sine", FLOATS, "", RANGE),
+    ("acosh", "inverse hyperbolic cosine", FLOATS, "", RANGE),
+    ("atanh", "inverse hyperbolic tangent", FLOATS, "", RANGE),
+    ("erf", "error function", FLOATS, "several_roundings", TAILS),
+    ("erfc", "1 - erf(x), accurate for large x", FLOATS, "several_roundings", TAILS),
+    ("sigmoid", "1 / (1 + exp(-x))", FLOATS, "never_negative_zero several_roundings", FOLLOWS),
+    ("floor", "largest integer not above x", FLOATS, "exact step", WHOLE),
+    ("ceil", "smallest integer not below x", FLOATS, "exact step", WHOLE),
+    ("round", "nearest integer, ties to even", FLOATS, "exact step", WHOLE),
+    ("trunc", "integer part, towards zero", FLOATS, "exact step", WHOLE),
+    ("not", "logical not", (BOOL,), "exact step", None),
+    ("bitnot", "every bit inverted", INTEGERS, "exact step", None),
 )  # fmt: skip
 
 #: name, what it computes, operand dtypes.  The result is i1.
@@ -80,35 +85,40 @@ TESTS = (
     ("is_finite", "whether x is neither NaN nor an infinity", FLOATS),
 )
 
-#: name, what it computes, operand dtypes, commutative.  The result has the operands' dtype.
+#: name, what it computes, operand dtypes, traits, mixed precision.  The result has the operands'
+#: dtype.
 BINARY = (
-    ("add", "a + b; integers wrap", NUMBERS, True),
-    ("sub", "a - b; integers wrap", NUMBERS, False),
-    ("mul", "a * b; integers wrap", NUMBERS, True),
-    ("div", "a / b; integers truncate towards zero, x / 0 is 0", NUMBERS, False),
-    ("max", "the larger; -0 < +0; NaN if either is NaN", NUMBERS, True),
-    ("min", "the smaller; -0 < +0; NaN if either is NaN", NUMBERS, True),
-    ("pow", "a to the b; integers by repeated wrapping multiplication", NUMBERS, False),
+    ("add", "a + b; integers wrap", NUMBERS, "commutative multilinear", FOLLOWS),
+    ("sub", "a - b; integers wrap", NUMBERS, "multilinear", FOLLOWS),
+    ("mul", "a * b; integers wrap", NUMBERS, "commutative multilinear", FOLLOWS),
+    ("div", "a / b; integers truncate towards zero, x / 0 is 0", NUMBERS, "division", FOLLOWS),
+    ("max", "the larger; -0 < +0; NaN if either is NaN",
+     NUMBERS, "commutative exact canonical_nan", FOLLOWS),
+    ("min", "the smaller; -0 < +0; NaN if either is NaN",
+     NUMBERS, "commutative exact canonical_nan", FOLLOWS),
+    ("pow", "a to the b; integers by repeated wrapping multiplication", NUMBERS, "", RANGE),
     ("rem", "remainder of truncated division (C fmod): sign of a; integer x rem 0 is 0",
-     NUMBERS, False),
-    ("mod", "remainder of floored division: sign of b; integer x mod 0 is 0", NUMBERS, False),
-    ("atan2", "angle of the point (b, a) in radians", FLOATS, False),
-    ("and", "bitwise and", LOGICAL, True),
-    ("or", "bitwise or", LOGICAL, True),
-    ("xor", "bitwise exclusive or", LOGICAL, True),
-    ("shl", "a shifted left by b bits; 0 where b is not in 0..width-1", INTEGERS, False),
+     NUMBERS, "division", WHOLE),
+    ("mod", "remainder of floored division: sign of b; integer x mod 0 is 0",
+     NUMBERS, "division", WHOLE),
+    ("atan2", "angle of the point (b, a) in radians", FLOATS, "", ANGLE),
+    ("and", "bitwise and", LOGICAL, "commutative exact step", None),
+    ("or", "bitwise or", LOGICAL, "commutative exact step", None),
+    ("xor", "bitwise exclusive or", LOGICAL, "commutative exact step", None),
+    ("shl", "a shifted left by b bits; 0 where b is not in 0..width-1",
+     INTEGERS, "exact step", None),
     ("shr", "a shifted right by b bits; b outside 0..width-1 gives 0, or -1 where a is negative",
-     INTEGERS, False),
+     INTEGERS, "exact step", None),
 )  # fmt: skip
 
-#: name, what it computes, commutative.  The result is i1; a comparison with NaN is false but ne.
+#: name, what it computes, traits.  The result is i1; a comparison with NaN is false but ne.
 COMPARISONS = (
-    ("eq", "a == b", True),
-    ("ne", "a != b", True),
-    ("lt", "a < b", False),
-    ("le", "a <= b", False),
-    ("gt", "a > b", False),
-    ("ge", "a >= b", False),
+    ("eq", "a == b", "commutative exact comparison step"),
+    ("ne", "a != b", "commutative exact comparison step"),
+    ("lt", "a < b", "exact comparison step"),
+    ("le", "a <= b", "exact comparison step"),
+    ("gt", "a > b", "exact comparison step"),
+    ("ge", "a >= b", "exact comparison step"),
 )
 
 
@@ -148,18 +158,7 @@ _TEST_REFERENCES = {
 }  # fmt: skip
 
 
-#: Ops whose results are steps of their operands, or integers: no gradient passes.
-_STEPS = frozenset({
-    "sign", "floor", "ceil", "round", "trunc", "not", "bitnot", "and", "or", "xor", "shl", "shr",
-    *(name for name, *_ in (*TESTS, *COMPARISONS)),
-})  # fmt: skip
-#: Ops that round nothing, whatever they are given.
-_EXACT = _STEPS | {"neg", "abs", "max", "min"}
-
-
-def _declare(name, summary, names, allowed, result=None, commutative=False, reference=None):
-    traits = {"elementwise", *(["commutative"] if commutative else [])}
-    traits |= {"exact"} if name in _EXACT else set()
+def _declare(name, summary, names, allowed, words, precision=None, result=None, reference=None):
     declare(
         OpDef(
             f"core.{name}",
@@ -167,21 +166,22 @@ def _declare(name, summary, names, allowed, result=None, commutative=False, refe
             names,
             _map_rule(names, allowed, result),
             reference or _map(name),
-            traits=frozenset(traits),
+            traits=traits("elementwise", *words.split()),
+            precision=precision,
             lower=hooks.Elementwise(name),
-            gradient=CONSTANT if name in _STEPS else RULES[name],
+            gradient=CONSTANT if "step" in words.split() else RULES[name],
         )
     )
 
 
-for _name, _summary, _allowed in UNARY:
-    _declare(_name, _summary, ("x",), _allowed)
+for _name, _summary, _allowed, _words, _precision in UNARY:
+    _declare(_name, _summary, ("x",), _allowed, _words, _precision)
 for _name, _summary, _allowed in TESTS:
-    _declare(_name, _summary, ("x",), _allowed, BOOL, reference=_TEST_REFERENCES[_name])
-for _name, _summary, _allowed, _commutative in BINARY:
-    _declare(_name, _summary, ("a", "b"), _allowed, None, _commutative)
-for _name, _summary, _commutative in COMPARISONS:
-    _declare(_name, _summary, ("a", "b"), (*NUMBERS, BOOL), BOOL, _commutative)
+    _declare(_name, _summary, ("x",), _allowed, "exact step", None, BOOL, _TEST_REFERENCES[_name])
+for _name, _summary, _allowed, _words, _precision in BINARY:
+    _declare(_name, _summary, ("a", "b"), _allowed, _words, _precision)
+for _name, _summary, _words in COMPARISONS:
+    _declare(_name, _summary, ("a", "b"), (*NUMBERS, BOOL), _words, None, BOOL)
 
 
 def _select_rule(types, attributes):
@@ -203,7 +203,8 @@ declare(
         ("p", "a", "b"),
         _select_rule,
         _select,
-        traits=frozenset({"elementwise", "exact"}),
+        traits=traits("elementwise", "exact", "multilinear"),
+        precision=FOLLOWS,
         lower=hooks.Elementwise("select"),
         gradient=RULES["select"],
     )
@@ -235,7 +236,8 @@ declare(
             "dtype": Attr(DType, doc="the result's dtype"),
             "saturate": Attr(bool, True, "floats of 8 bits or fewer clamp to their largest finite"),
         },
-        traits=frozenset({"elementwise"}),
+        traits=traits("elementwise", "multilinear"),
+        precision=ASKED,
         lower=hooks.Elementwise("cast"),
         gradient=RULES["cast"],
     )
@@ -263,7 +265,8 @@ declare(
         _bitcast_rule,
         _bitcast,
         attributes={"dtype": Attr(DType, doc="the result's dtype, as wide as x's")},
-        traits=frozenset({"elementwise", "exact"}),
+        traits=traits("elementwise", "exact"),
+        precision=ASKED,
         flops=free,
         lower=hooks.Elementwise("bitcast"),
     )

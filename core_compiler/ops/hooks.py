@@ -118,7 +118,7 @@ class Scan(Hook):
 @dataclass(frozen=True, slots=True)
 class Custom(Hook):
     """Builds its loops itself: always a kernel of its own.  ``build(lowering, op)`` is given the
-    :class:`~core_compiler.lowering.custom.Custom` that it writes with; None: the row of that
-    module for the op's kind."""
+    :class:`~core_compiler.lowering.custom.Custom` that it writes with; a string names a function of
+    that module."""
 
-    build: Callable[..., None] | None = None
+    build: Callable[..., None] | str

@@ -16,6 +16,7 @@ from core_compiler.ir import tensor
 from core_compiler.ops import hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import RULES
+from core_compiler.ops.precision import FOLLOWS, SUM
 from core_compiler.ops.rules import (
     NUMBERS,
     free,
@@ -29,6 +30,7 @@ from core_compiler.ops.rules import (
     need_static,
     show,
 )
+from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
 
 scatter = lazy_module.module("core_compiler.numerics.reference.scatter")
@@ -72,7 +74,8 @@ declare(
         _take,
         attributes={"axis": Attr(int, 0, "the axis of x that indices point into")},
         flops=free,
-        traits=frozenset({"exact"}),
+        traits=traits("exact", "partial_read", "multilinear"),
+        precision=FOLLOWS,
         lower=hooks.IndexMap(index_maps.take),
         gradient=RULES["take"],
     )
@@ -117,7 +120,8 @@ declare(
         _take_along,
         attributes={"axis": Attr(int, doc="the axis of x that indices point into")},
         flops=free,
-        traits=frozenset({"exact"}),
+        traits=traits("exact", "partial_read", "multilinear"),
+        precision=FOLLOWS,
         lower=hooks.IndexMap(index_maps.take_along),
         gradient=RULES["take_along"],
     )
@@ -164,7 +168,8 @@ declare(
         _gather_nd,
         attributes={"batch_dims": Attr(int, 0, "leading axes that x and indices share")},
         flops=free,
-        traits=frozenset({"exact"}),
+        traits=traits("exact", "partial_read"),
+        precision=FOLLOWS,
         lower=hooks.IndexMap(index_maps.gather_nd),
         gradient=RULES["gather_nd"],
     )
@@ -223,7 +228,8 @@ declare(
         _scatter_along,
         attributes={"axis": Attr(int, doc="the axis of x that indices point into"), "mode": MODE},
         flops=_scatter_flops,
-        lower=hooks.Custom(),
+        precision=SUM,
+        lower=hooks.Custom("scatter_along"),
         gradient=RULES["scatter_along"],
     )
 )
@@ -258,7 +264,8 @@ declare(
         _scatter_nd,
         attributes={"mode": MODE},
         flops=_scatter_flops,
-        lower=hooks.Custom(),
+        precision=SUM,
+        lower=hooks.Custom("scatter_nd"),
         gradient=RULES["scatter_nd"],
     )
 )

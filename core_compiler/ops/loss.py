@@ -5,8 +5,6 @@ from __future__ import annotations
 from core_compiler.ir import DType, Op, Value, tensor
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import (
-    COMPOSITE,
-    COMPOSITE_MAP,
     as_dtype,
     in_f32,
     size_of,
@@ -14,6 +12,7 @@ from core_compiler.ops.composite import (
     widened,
 )
 from core_compiler.ops.gradients.table import CONSTANT, RULES
+from core_compiler.ops.precision import ASKED, LOSS
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -28,6 +27,7 @@ from core_compiler.ops.rules import (
     need_shape,
     without,
 )
+from core_compiler.ops.traits import traits
 
 REDUCTION = Attr(
     str,
@@ -74,7 +74,7 @@ declare(
             "dtype": Attr(DType, I64, "the result's dtype"),
         },
         decompose=_one_hot,
-        traits=COMPOSITE,
+        precision=ASKED,
         gradient=CONSTANT,
     )
 )
@@ -164,7 +164,7 @@ declare(
         _class_rule,
         attributes={"reduction": REDUCTION, "ignore_index": IGNORE},
         decompose=_nll_loss,
-        traits=COMPOSITE,
+        precision=LOSS,
         gradient=RULES["nll_loss"],
     )
 )
@@ -207,7 +207,7 @@ declare(
             "label_smoothing": Attr(float, 0.0, "share of the target spread over all classes"),
         },
         decompose=_cross_entropy,
-        traits=COMPOSITE,
+        precision=LOSS,
         gradient=RULES["cross_entropy"],
     )
 )
@@ -237,7 +237,8 @@ declare(
         ("x", "y"),
         _pair_rule,
         decompose=_binary_cross_entropy,
-        traits=COMPOSITE_MAP,
+        traits=traits("elementwise"),
+        precision=LOSS,
         gradient=RULES["binary_cross_entropy"],
     )
 )
@@ -274,7 +275,7 @@ declare(
         _mse_rule,
         attributes={"reduction": REDUCTION},
         decompose=_mse_loss,
-        traits=COMPOSITE,
+        precision=LOSS,
         gradient=RULES["mse_loss"],
     )
 )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from core_compiler.ir import Value, tensor
 from core_compiler.ops.base import Attr, OpDef, declare
-from core_compiler.ops.composite import COMPOSITE, in_f32, others, size_of, spread
+from core_compiler.ops.composite import in_f32, others, size_of, spread
 from core_compiler.ops.gradients.table import RULES
+from core_compiler.ops.precision import SHARES, Follows
 from core_compiler.ops.reduction import AXES, need_elements, reduced
 from core_compiler.ops.rules import (
     FLOATS,
@@ -22,6 +23,7 @@ from core_compiler.ops.rules import (
     need_shape,
     need_static,
 )
+from core_compiler.ops.traits import traits
 
 EPSILON = Attr(float, 1e-5, "added to the variance")
 
@@ -74,7 +76,7 @@ declare(
             ),
         },
         decompose=_softmax,
-        traits=COMPOSITE,
+        precision=SHARES,
         gradient=RULES["softmax"],
     )
 )
@@ -98,7 +100,7 @@ declare(
         _softmax_rule,
         attributes={"axis": Attr(int, doc="the axis whose exponentials sum to 1")},
         decompose=_log_softmax,
-        traits=COMPOSITE,
+        precision=SHARES,
         gradient=RULES["log_softmax"],
     )
 )
@@ -129,7 +131,7 @@ declare(
         _logsumexp_rule,
         attributes={"axes": AXES},
         decompose=_logsumexp,
-        traits=COMPOSITE,
+        precision=SHARES,
         gradient=RULES["logsumexp"],
     )
 )
@@ -200,7 +202,7 @@ declare(
         _layer_norm_rule,
         attributes={"axis": _FIRST, "epsilon": EPSILON},
         decompose=_layer_norm,
-        traits=COMPOSITE,
+        precision=Follows(1),
         gradient=RULES["layer_norm"],
     )
 )
@@ -222,7 +224,7 @@ declare(
         _layer_norm_rule,
         attributes={"axis": _FIRST, "epsilon": EPSILON},
         decompose=_rms_norm,
-        traits=COMPOSITE,
+        precision=Follows(1),
         gradient=RULES["rms_norm"],
     )
 )
@@ -254,7 +256,7 @@ declare(
         _batch_norm_rule,
         attributes={"axis": Attr(int, 1, "the channel axis"), "epsilon": EPSILON},
         decompose=_batch_norm,
-        traits=COMPOSITE,
+        precision=Follows(1),
     )
 )
 
@@ -301,7 +303,7 @@ declare(
             "axis": _CHANNELS,
         },
         decompose=_group_norm,
-        traits=COMPOSITE,
+        precision=Follows(1),
     )
 )
 
@@ -327,6 +329,6 @@ declare(
         _instance_norm_rule,
         attributes={"epsilon": EPSILON, "axis": _CHANNELS},
         decompose=_instance_norm,
-        traits=COMPOSITE,
+        precision=Follows(1),
     )
 )

@@ -15,7 +15,9 @@ from core_compiler.ir import DType, dtype, tensor
 from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT
+from core_compiler.ops.precision import DRAWN
 from core_compiler.ops.rules import F32, FLOATS, INTEGERS, need, need_dtype, need_rank
+from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
 
 dtypes = lazy_module.module("core_compiler.numerics.reference.dtypes")
@@ -83,8 +85,9 @@ for _name, _summary, _allowed, _default, _each, _generate in RANDOM:
             _reference(_generate),
             attributes=_attributes(_default),
             flops=_flops(_each),
-            traits=frozenset({"random"}),
-            lower=hooks.Custom(),
+            traits=traits("random"),
+            precision=DRAWN if _default.is_float else None,
+            lower=hooks.Custom("random"),
             gradient=CONSTANT,
         )
     )

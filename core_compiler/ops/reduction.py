@@ -9,6 +9,7 @@ from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import in_f32, others, size_of, spread
 from core_compiler.ops.gradients.table import CONSTANT, RULES
+from core_compiler.ops.precision import FOLLOWS, RUNNING, SUM
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -22,6 +23,7 @@ from core_compiler.ops.rules import (
     need_dtype,
     without,
 )
+from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
 
 reduction = lazy_module.module("core_compiler.numerics.reference.reduction")
@@ -37,16 +39,20 @@ ORDERS = Attr(
     of=str,
 )
 
-#: name, what it computes, dtypes, result of no elements (None: refused).
+#: name, what it computes, dtypes, whether it may be of no elements, traits, mixed precision.
 REDUCTIONS = (
     ("reduce_sum", "Sum over the axes from +0, in the contract's order; integers wrap",
-     NUMBERS, True),
+     NUMBERS, True, ("multilinear", "never_negative_zero"), SUM),
     ("reduce_prod", "Product over the axes, always in sequence order; 1 of nothing; integers wrap",
-     NUMBERS, True),
-    ("reduce_max", "Largest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False),
-    ("reduce_min", "Smallest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False),
-    ("reduce_and", "Bitwise and over the axes; all ones of nothing", (*INTEGERS, BOOL), True),
-    ("reduce_or", "Bitwise or over the axes; 0 of nothing", (*INTEGERS, BOOL), True),
+     NUMBERS, True, (), SUM),
+    ("reduce_max", "Largest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False,
+     ("exact", "canonical_nan"), FOLLOWS),
+    ("reduce_min", "Smallest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False,
+     ("exact", "canonical_nan"), FOLLOWS),
+    ("reduce_and", "Bitwise and over the axes; all ones of nothing", (*INTEGERS, BOOL), True,
+     ("exact",), None),
+    ("reduce_or", "Bitwise or over the axes; 0 of nothing", (*INTEGERS, BOOL), True, ("exact",),
+     None),
 )  # fmt: skip
 
 
@@ -83,7 +89,7 @@ def _reduce(kind: str):
     return reference
 
 
-for _name, _summary, _allowed, _empty in REDUCTIONS:
+for _name, _summary, _allowed, _empty, _traits, _precision in REDUCTIONS:
     declare(
         OpDef(
             f"core.{_name}",
@@ -93,7 +99,8 @@ for _name, _summary, _allowed, _empty in REDUCTIONS:
             _reduce(_name.removeprefix("reduce_")),
             attributes={"axes": AXES, "orders": ORDERS},
             flops=each_operand,
-            traits=frozenset({"exact"} if _name not in ("reduce_sum", "reduce_prod") else ()),
+            traits=traits(*_traits),
+            precision=_precision,
             lower=hooks.Reduction(_name.removeprefix("reduce_")),
             gradient=CONSTANT if _name in ("reduce_and", "reduce_or") else RULES[_name],
         )
@@ -124,7 +131,8 @@ declare(
         _mean_rule,
         attributes={"axes": AXES},
         decompose=_mean,
-        traits=frozenset({"composite"}),
+        traits=traits("multilinear"),
+        precision=SUM,
         gradient=RULES["mean"],
     )
 )
@@ -167,7 +175,8 @@ declare(
         lambda types, attributes: (_mean_rule(types, attributes)[0].with_(shape=types[0].shape),),
         attributes={"axes": Attr(tuple, doc="the axes of the mean, ascending")},
         decompose=_centre,
-        traits=frozenset({"composite"}),
+        traits=traits("multilinear"),
+        precision=SUM,
         gradient=RULES["centre"],
     )
 )
@@ -223,7 +232,8 @@ declare(
             ),
         },
         decompose=_variance,
-        traits=frozenset({"composite"}),
+        
+        precision=SUM,
         gradient=RULES["variance"],
     )
 )  # fmt: skip
@@ -237,7 +247,7 @@ declare(
         _mean_rule,
         attributes={"axes": AXES, "correction": CORRECTION},
         decompose=_standard_deviation,
-        traits=frozenset({"composite"}),
+        precision=SUM,
         gradient=RULES["standard_deviation"],
     )
 )
@@ -277,7 +287,7 @@ for _name, _word in (("argmax", "largest"), ("argmin", "smallest")):
                 "dtype": Attr(DType, I64, "the positions' dtype"),
             },
             flops=each_operand,
-            traits=frozenset({"exact"}),
+            traits=traits("exact", "positions"),
             lower=hooks.Reduction(_name),
             gradient=CONSTANT,
         )
@@ -321,15 +331,15 @@ def _limit(found: DType, lowest: bool):
     return info.min if lowest else info.max
 
 
-#: name, what it computes, what an exclusive scan starts with.
+#: name, what it computes, what an exclusive scan starts with, traits.
 SCANS = (
-    ("cumsum", "Running sum", "0"),
-    ("cumprod", "Running product", "1"),
-    ("cummax", "Running maximum; NaN from the first NaN on", "the lowest value"),
-    ("cummin", "Running minimum; NaN from the first NaN on", "the highest value"),
+    ("cumsum", "Running sum", "0", ("multilinear",)),
+    ("cumprod", "Running product", "1", ()),
+    ("cummax", "Running maximum; NaN from the first NaN on", "the lowest value", ("exact",)),
+    ("cummin", "Running minimum; NaN from the first NaN on", "the highest value", ("exact",)),
 )
 
-for _name, _summary, _start in SCANS:
+for _name, _summary, _start, _traits in SCANS:
     declare(
         OpDef(
             f"core.{_name}",
@@ -343,7 +353,8 @@ for _name, _summary, _start in SCANS:
                 "exclusive": Attr(bool, False, f"leave the element out; start with {_start}"),
             },
             flops=each_operand,
-            traits=frozenset({"exact"} if _name in ("cummax", "cummin") else ()),
+            traits=traits(*_traits),
+            precision=RUNNING if "exact" in _traits else SUM,
             lower=hooks.Scan(_name.removeprefix("cum")),
             gradient=RULES[_name],
         )

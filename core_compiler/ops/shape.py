@@ -8,6 +8,7 @@ from core_compiler.ir import Dense, DType, Resource, tensor
 from core_compiler.ops import dims, hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT, RULES
+from core_compiler.ops.precision import ASKED, FOLLOWS
 from core_compiler.ops.rules import (
     NUMBERS,
     free,
@@ -24,9 +25,9 @@ from core_compiler.ops.rules import (
     replaced,
     show,
 )
+from core_compiler.ops.traits import traits
 
 DIM = (int, str)
-VIEW = frozenset({"view"})
 
 
 # -- made from nothing -----------------------------------------------------------------------------
@@ -44,7 +45,8 @@ declare(
         _constant_rule,
         attributes={"value": Attr((Dense, Resource), doc="its type and its bytes or digest")},
         flops=free,
-        traits=frozenset({"exact"}),
+        traits=traits("exact"),
+        precision=ASKED,
         lower=hooks.Constant(),
         gradient=CONSTANT,
     )
@@ -79,7 +81,8 @@ declare(
             "axis": Attr(int, 0, "the axis that counts"),
         },
         flops=free,
-        traits=frozenset({"exact"}),
+        traits=traits("exact"),
+        precision=ASKED,
         lower=hooks.Constant(),
         gradient=CONSTANT,
     )
@@ -122,7 +125,8 @@ declare(
             "shape": Attr(tuple, doc="the result's shape", of=DIM),
             "dims": Attr(tuple, doc="for each axis of x the result's axis, ascending"),
         },
-        traits=VIEW,
+        traits=traits("view", "shape_only", "multilinear"),
+        precision=FOLLOWS,
         flops=free,
         lower=hooks.IndexMap(index_maps.broadcast),
         gradient=RULES["broadcast"],
@@ -151,7 +155,8 @@ declare(
         _reshape_rule,
         _reshape,
         attributes={"shape": Attr(tuple, doc="the result's shape", of=DIM)},
-        traits=VIEW,
+        traits=traits("view", "shape_only", "multilinear"),
+        precision=FOLLOWS,
         flops=free,
         lower=hooks.IndexMap(index_maps.reshape),
         gradient=RULES["reshape"],
@@ -180,7 +185,8 @@ declare(
         _transpose_rule,
         _transpose,
         attributes={"permutation": Attr(tuple, doc="for each axis of the result, x's axis")},
-        traits=VIEW,
+        traits=traits("view", "shape_only", "multilinear"),
+        precision=FOLLOWS,
         flops=free,
         lower=hooks.IndexMap(index_maps.transpose),
         gradient=RULES["transpose"],
@@ -199,7 +205,8 @@ declare(
         ("x",),
         _same_rule,
         lambda arrays, attributes, types: (arrays[0],),
-        traits=VIEW,
+        traits=traits("view"),
+        precision=FOLLOWS,
         flops=free,
         lower=hooks.IndexMap(index_maps.same),
         gradient=CONSTANT,
@@ -248,7 +255,8 @@ declare(
             "limits": Attr(tuple, doc="end of each axis, not included", of=DIM),
             "strides": Attr(tuple, doc="step of each axis, at least 1"),
         },
-        traits=VIEW,
+        traits=traits("view", "partial_read", "multilinear"),
+        precision=FOLLOWS,
         flops=free,
         lower=hooks.IndexMap(index_maps.slice_),
         gradient=RULES["slice"],
@@ -273,7 +281,8 @@ declare(
         _reverse_rule,
         _reverse,
         attributes={"axes": Attr(tuple, doc="which axes, ascending")},
-        traits=VIEW,
+        traits=traits("view", "multilinear"),
+        precision=FOLLOWS,
         flops=free,
         lower=hooks.IndexMap(index_maps.reverse),
         gradient=RULES["reverse"],
@@ -329,7 +338,8 @@ declare(
             "interior": Attr(tuple, doc="elements between neighbours of each axis"),
         },
         flops=free,
-        traits=frozenset({"exact"}),
+        traits=traits("exact", "multilinear"),
+        precision=FOLLOWS,
         lower=hooks.IndexMap(index_maps.pad),
         gradient=RULES["pad"],
     )
@@ -371,7 +381,8 @@ declare(
         _concat,
         attributes={"axis": Attr(int, doc="the axis they are joined on")},
         flops=free,
-        traits=frozenset({"exact"}),
+        traits=traits("exact", "multilinear"),
+        precision=FOLLOWS,
         lower=hooks.IndexMap(index_maps.concat),
         gradient=RULES["concat"],
     )
@@ -421,7 +432,8 @@ declare(
         _dynamic_slice,
         attributes={"sizes": Attr(tuple, doc="the result's shape", of=DIM)},
         flops=free,
-        traits=frozenset({"exact"}),
+        traits=traits("exact", "partial_read"),
+        precision=FOLLOWS,
         lower=hooks.IndexMap(index_maps.dynamic_slice),
         gradient=RULES["dynamic_slice"],
     )
@@ -454,7 +466,8 @@ declare(
         _dynamic_update_slice_rule,
         _dynamic_update_slice,
         flops=free,
-        traits=frozenset({"exact"}),
+        traits=traits("exact"),
+        precision=FOLLOWS,
         lower=hooks.Part(index_maps.dynamic_update_slice, index_maps.update_starts),
         gradient=RULES["dynamic_update_slice"],
     )

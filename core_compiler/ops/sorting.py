@@ -6,6 +6,7 @@ from core_compiler.ir import DType, tensor
 from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT, RULES
+from core_compiler.ops.precision import FOLLOWS
 from core_compiler.ops.rules import (
     BOOL,
     I64,
@@ -16,6 +17,7 @@ from core_compiler.ops.rules import (
     need_dtype,
     replaced,
 )
+from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
 
 sort = lazy_module.module("core_compiler.numerics.reference.sort")
@@ -50,8 +52,9 @@ declare(
         _sort,
         attributes={"axis": _AXIS, "descending": _DESCENDING},
         flops=_comparisons,
-        traits=frozenset({"exact"}),
-        lower=hooks.Custom(),
+        traits=traits("exact"),
+        precision=FOLLOWS,
+        lower=hooks.Custom("sort"),
         gradient=RULES["sort"],
     )
 )
@@ -81,8 +84,8 @@ declare(
             "dtype": Attr(DType, I64, "the positions' dtype"),
         },
         flops=_comparisons,
-        traits=frozenset({"exact"}),
-        lower=hooks.Custom(),
+        traits=traits("exact", "positions"),
+        lower=hooks.Custom("sort"),
         gradient=CONSTANT,
     )
 )
@@ -116,8 +119,9 @@ declare(
             "largest": Attr(bool, True, "the largest, largest first; else the smallest"),
         },
         flops=_comparisons,
-        traits=frozenset({"exact"}),
-        lower=hooks.Custom(),
+        traits=traits("exact", "positions"),
+        precision=FOLLOWS,
+        lower=hooks.Custom("topk"),
         gradient=RULES["topk"],
     )
 )

@@ -6,6 +6,7 @@ from core_compiler.ir import tensor
 from core_compiler.ops import dims, hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT, RULES
+from core_compiler.ops.precision import FOLLOWS, GRADIENT
 from core_compiler.ops.rules import (
     FLOATS,
     I64,
@@ -16,6 +17,7 @@ from core_compiler.ops.rules import (
     need_shape,
     window_size,
 )
+from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
 
 window = lazy_module.module("core_compiler.numerics.reference.window")
@@ -75,7 +77,8 @@ declare(
         _max_pool,
         attributes=_WINDOW,
         flops=_pool_flops,
-        traits=frozenset({"exact"}),
+        traits=traits("exact", "windowed"),
+        precision=FOLLOWS,
         lower=hooks.Window("max"),
         gradient=RULES["max_pool"],
     )
@@ -101,6 +104,8 @@ declare(
             ),
         },
         flops=_pool_flops,
+        traits=traits("windowed", "multilinear"),
+        precision=FOLLOWS,
         lower=hooks.Window("mean"),
         gradient=RULES["avg_pool"],
     )
@@ -129,7 +134,7 @@ declare(
         _positions,
         attributes=_WINDOW,
         flops=_pool_flops,
-        traits=frozenset({"exact"}),
+        traits=traits("exact", "windowed"),
         lower=hooks.Window("positions"),
         gradient=CONSTANT,
     )
@@ -184,6 +189,8 @@ declare(
         _max_gradient,
         attributes={**_SHAPE, **_WINDOW},
         flops=_windows_of,
+        traits=traits("windowed", "multilinear"),
+        precision=GRADIENT,
         lower=hooks.WindowGradient("max"),
         gradient=RULES["max_pool_gradient"],
     )
@@ -203,6 +210,8 @@ declare(
             "count_padding": Attr(bool, False, "as avg_pool has it"),
         },
         flops=_windows_of,
+        traits=traits("windowed", "multilinear"),
+        precision=GRADIENT,
         lower=hooks.WindowGradient("mean"),
         gradient=RULES["avg_pool_gradient"],
     )

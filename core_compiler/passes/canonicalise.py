@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import Const, Match, Rule, apply_rules, is_all, is_float, op
 
@@ -23,13 +24,6 @@ def _no_float(m: Match) -> str | None:
     return "a NaN would lose its canonical form" if m["x"].type.dtype.is_float else None
 
 
-#: Ops whose result is never -0: sums from +0 (a sum of floats never underflows), and values that
-#: are not below +0.
-_NEVER_MINUS_ZERO = frozenset(
-    f"core.{name}" for name in ("reduce_sum", "abs", "exp", "exp2", "sigmoid", "relu")
-)
-
-
 def _no_minus_zero(m: Match) -> str | None:
     """-0 + (+0) is +0: only what is never -0 stays as it is."""
     maker = m.view.producer(m["x"])
@@ -37,18 +31,15 @@ def _no_minus_zero(m: Match) -> str | None:
         return None
     if maker is not None and maker.kind == "core.reduce_sum" and not maker["axes"]:
         maker = None  # over no axes: the element itself
-    if maker is not None and maker.kind in _NEVER_MINUS_ZERO:
+    if maker is not None and has_trait(maker, "never_negative_zero"):
         return None
     return "-0 + (+0) is +0"
-
-
-_LARGEST = frozenset({"core.reduce_max", "core.reduce_min", "core.max", "core.min"})
 
 
 def _canonical_nan(m: Match) -> str | None:
     """A NaN of the operand is canonical already: another maximum or minimum has made it."""
     maker = m.view.producer(m["x"])
-    if not m["x"].type.dtype.is_float or (maker is not None and maker.kind in _LARGEST):
+    if not m["x"].type.dtype.is_float or (maker is not None and has_trait(maker, "canonical_nan")):
         return None
     return "a NaN would lose its canonical form"
 

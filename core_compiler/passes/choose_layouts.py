@@ -13,15 +13,9 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from core_compiler.ir import Op, Value
-from core_compiler.ops.base import definition
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import CONTROL_FLOW, Pass
 from core_compiler.passes.layouts import Order, normal, view_order
-
-_SPATIAL = frozenset((
-    "core.conv", "core.conv_transpose", "core.max_pool", "core.avg_pool",
-    "core.max_pool_positions", "core.max_pool_gradient", "core.avg_pool_gradient",
-))  # fmt: skip
-_FREE_TO_CHOOSE = frozenset({"core.matmul"})
 
 
 @dataclass(frozen=True)
@@ -87,14 +81,14 @@ class ChooseLayouts(Pass):
 
     def _order(self, op: Op, wishes) -> tuple[Order, str]:
         rank = op.result.type.rank
-        if op.kind in _SPATIAL and rank > 2 and self.channels_last:
+        if has_trait(op, "windowed") and rank > 2 and self.channels_last:
             return (0, *range(2, rank), 1), "convolutions and pools channels-last"
         if op.kind in ("core.transpose", "core.reshape"):
             possible, order = view_order(op)
             return (order if possible else None), f"{op.kind.split('.')[1]} as a free view"
         if op.result in wishes:
             return wishes[op.result], "laid out for the transpose that follows"
-        if "elementwise" in definition(op).traits or op.kind == "core.all_reduce":
+        if has_trait(op, "elementwise") or op.kind == "core.all_reduce":
             for value in op.operands:
                 if value.type.shape == op.result.type.shape and value.type.order is not None:
                     return value.type.order, "elementwise ops keep their operand's layout"
@@ -120,7 +114,7 @@ def preferences(rw) -> dict[Value, Order]:
     for op in reversed(rw.ops):
         if op.kind == "core.transpose":
             value, order = op.operands[0], op["permutation"]
-        elif "elementwise" in definition(op).traits and op.result in wishes:
+        elif has_trait(op, "elementwise") and op.result in wishes:
             for value in op.operands:
                 _wish(value, wishes[op.result], rw, wishes)
             continue
@@ -136,5 +130,5 @@ def _wish(value: Value, order: Order, rw, wishes) -> None:
         return
     if value.type.rank != len(order):
         return
-    if maker.kind in _FREE_TO_CHOOSE or "elementwise" in definition(maker).traits:
+    if maker.kind == "core.matmul" or has_trait(maker, "elementwise"):
         wishes[value] = order

@@ -12,6 +12,7 @@ from core_compiler.ir.conversion import Conversion
 from core_compiler.ir.core import structure_key
 from core_compiler.lowering.lower import lower_group
 from core_compiler.lowering.lowered import Lowered
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import CONTROL_FLOW, Pass, makes_nothing
 from core_compiler.passes.grouping import GROUP, is_unit, make_group, members
 from core_compiler.passes.layouts import is_free_view
@@ -143,20 +144,15 @@ def _marked(lowered: Lowered, group: Op, held: tuple[int, ...]) -> Function:
     return function.with_(attributes={**function.attributes, "constants": places})
 
 
-#: Ops that say nothing about what a kernel computes.
-_QUIET = frozenset({"constant", "broadcast", "iota", "cast", "reshape", "transpose"})
-
-
 def describe(group: Op, most: int = 4) -> list[str]:
     """Words for a kernel's name: its heaviest ops, repeats counted once, in program order."""
-    words: dict[str, int] = {}
-    for op in members(group):
-        word = op.kind.split(".", 1)[1]
-        if word not in _QUIET:
-            words[word] = words.get(word, 0) + 1
-    if not words:
-        return [op.kind.split(".", 1)[1] for op in members(group)][-1:]
-    heavy = [w for w in words if w in ("conv", "matmul", "contract") or w.startswith("reduce")]
+    told = [
+        op for op in members(group)
+        if op.operands and op.kind != "core.cast" and not has_trait(op, "shape_only")
+    ]  # fmt: skip
+    words = {op.kind.split(".", 1)[1]: op for op in told or members(group)[-1:]}
+    heavy = [w for w, op in words.items()
+             if has_trait(op, "contraction") or w.startswith("reduce")]  # fmt: skip
     rest = [w for w in words if w not in heavy]
     kept = set((heavy + rest)[:most])
     return [w for w in words if w in kept]

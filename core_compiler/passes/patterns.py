@@ -28,6 +28,7 @@ from core_compiler.ir import (
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.traits import kinds_with
 
 # -- patterns --------------------------------------------------------------------------------------
 
@@ -37,7 +38,7 @@ Through = Callable[[Op], bool]
 
 
 #: What only rearranges or repeats elements.
-MOVES = frozenset({"core.reshape", "core.transpose", "core.broadcast"})
+MOVES = frozenset(kinds_with("shape_only"))
 
 
 def views(op_: Op) -> bool:

@@ -16,6 +16,7 @@ from core_compiler.ir import Op, Rewriter, WeightStore
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F32, F64
+from core_compiler.ops.traits import kinds_with
 from core_compiler.passes.base import Pass
 from core_compiler.passes.decompose import expand
 from core_compiler.passes.rules import Match, Rule, apply_rules, op
@@ -25,10 +26,7 @@ from core_compiler.support.errors import UserError, nearest
 contract = lazy_module.module("core_compiler.numerics.functions")
 
 #: All functions of one operand that f32 arithmetic rounds more than once.
-NAMES = (
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "sigmoid", "erf", "erfc",
-    "sin", "cos", "tan", "asin", "acos", "atan", "rsqrt",
-)  # fmt: skip
+NAMES = tuple(definition(kind).name for kind in kinds_with("several_roundings"))
 
 
 def _is_f32(m: Match) -> str | None:

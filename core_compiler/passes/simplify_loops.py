@@ -9,8 +9,8 @@ import numpy as np
 from typing_extensions import override
 
 from core_compiler.ir import Block, Module, Op, Rewriter, Value, WeightStore
-from core_compiler.ops.base import definition
 from core_compiler.ops.evaluation import evaluate, evaluate_block
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass, PassContext
 
 LOOP = "core.while"
@@ -18,11 +18,6 @@ LOOP = "core.while"
 MOST_TRIPS = 1 << 16
 #: Elements of a value that counting follows at most: a counter is one number.
 MOST_ELEMENTS = 64
-#: Ops that stay in a loop though they read nothing of it: kernels take copies of them, or they are
-#: only another way to index.
-_STAY = frozenset(f"core.{name}" for name in (
-    "constant", "iota", "broadcast", "reshape", "transpose", "slice", "stop_gradient",
-))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,15 +127,15 @@ def _hoist(op: Op, rw: Rewriter) -> Op:
     changing = set(body.arguments)
     moved: dict[Op, None] = {}
     for inner in body.ops:
-        if inner.regions or "random" in definition(inner).traits or (
+        if inner.regions or has_trait(inner, "random") or (
             not changing.isdisjoint(inner.uses())
         ):  # fmt: skip
             changing.update(inner.results)
-        elif inner.kind not in _STAY:
+        elif not _stays(inner):
             moved.update(dict.fromkeys((*_below(inner, makers), inner)))
     if not moved:
         return op
-    stay = {o for o in moved if o.kind in _STAY}
+    stay = {o for o in moved if _stays(o)}
     fresh = {v: Value(v.type, v.name) for o in stay for v in o.results}  # these are in both places
     ops = []
     for inner in moved:
@@ -203,9 +198,15 @@ class Known:
         return made[op.results.index(value)]
 
 
+def _stays(op: Op) -> bool:
+    """Whether an op stays in a loop though it reads nothing of it: kernels take copies of it, or it
+    is only another way to index."""
+    return not op.operands or has_trait(op, "view")
+
+
 def _is_small(op: Op) -> bool:
     """Whether counting may evaluate an op again and again."""
-    return not op.regions and "random" not in definition(op).traits and all(
+    return not op.regions and not has_trait(op, "random") and all(
         v.type.is_static and v.type.elements <= MOST_ELEMENTS for v in op.results
     )  # fmt: skip
 

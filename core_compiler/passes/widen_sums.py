@@ -15,19 +15,16 @@ from typing_extensions import override
 from core_compiler.ir import Op, Rewriter, Value
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F32, F64
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import adopt
+from core_compiler.passes.rules import MOVES, adopt
 from core_compiler.support.errors import UserError
 
 #: What may cancel.
 SUMS = frozenset({"core.add", "core.sub"})
-#: Arithmetic that is done again in f64; what makes other values (a product of matrices, an input)
-#: hands them over as they are.
-ARITHMETIC = frozenset(f"core.{name}" for name in (
-    "add", "sub", "mul", "div", "neg", "abs", "sqrt", "exp", "log", "tanh", "reduce_sum", "mean",
-    "broadcast", "reshape", "transpose",
-))  # fmt: skip
-_MOVES = frozenset({"core.broadcast", "core.reshape", "core.transpose"})
+#: Averages, which are done again in f64 as elementwise arithmetic is; what makes other values (a
+#: product of matrices, an input) hands them over as they are.
+AVERAGES = frozenset({"core.reduce_sum", "core.mean"})
 
 
 @dataclass(frozen=True)
@@ -94,14 +91,15 @@ def can_widen(op: Op, producer) -> bool:
     if op.kind not in SUMS or op.result.type.dtype is not F32:
         return False
     makers = [producer(v) for v in op.operands]
-    while any(m is not None and m.kind in _MOVES for m in makers):
-        makers = [producer(m.operands[0]) if m is not None and m.kind in _MOVES else m
+    while any(m is not None and m.kind in MOVES for m in makers):
+        makers = [producer(m.operands[0]) if m is not None and m.kind in MOVES else m
                   for m in makers]  # fmt: skip
     return any(m is not None and _is_arithmetic(m) for m in makers)
 
 
 def _is_arithmetic(op: Op) -> bool:
     """All its operands and its result are f32."""
-    return op.kind in ARITHMETIC and all(
+    arithmetic = op.kind in AVERAGES or has_trait(op, "elementwise", "shape_only")
+    return arithmetic and op.kind != "core.cast" and all(
         v.type.dtype is F32 for v in (*op.operands, *op.results)
     )  # fmt: skip

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from core_compiler.ir import Op, Value
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.bufferize import CONSTANT, COPY, LOOP, OUTPUT
 from core_compiler.passes.find_lifetimes import root_of
 from core_compiler.passes.grouping import family
@@ -32,10 +33,11 @@ LEAST_BYTES = 1 << 16
 PAGE = 4096
 #: Lines of the model that a title names.
 MAX_LINES = 3
-#: Members of a launch that bring or index operands and are no work of their own.
-_LIGHT = frozenset({"core.constant", "core.iota", "core.broadcast"})
-#: Ops that only move elements to another place.
-_MOVES = frozenset({"core.transpose", "core.reshape"})
+
+
+def _is_light(op: Op) -> bool:
+    """Whether a member of a launch brings or repeats operands and is no work of its own."""
+    return not op.operands or op.kind == "core.broadcast"
 
 
 @dataclass(eq=False)
@@ -66,13 +68,13 @@ class Launch:
     @property
     def kinds(self) -> list[str]:
         """The kinds of op it computes, without constants and broadcasts."""
-        found = dict.fromkeys(op.kind for op in self.computes if op.kind not in _LIGHT)
+        found = dict.fromkeys(op.kind for op in self.computes if not _is_light(op))
         return list(found)
 
     @property
     def only_moves(self) -> bool:
         """Whether it changes no number: it moves elements to other places."""
-        return bool(self.kinds) and set(self.kinds) <= _MOVES
+        return bool(self.kinds) and all(has_trait(kind, "shape_only") for kind in self.kinds)
 
     @property
     def is_map(self) -> bool:
@@ -204,7 +206,7 @@ class Program:
 
     def last_computing(self, launch: Launch) -> Op | None:
         """The last tensor op of a launch that computes."""
-        return next((op for op in reversed(launch.computes) if op.kind not in _LIGHT), None)
+        return next((op for op in reversed(launch.computes) if not _is_light(op)), None)
 
 
 def _how(count: int, measured: bool, roof: Roofs | None) -> str:

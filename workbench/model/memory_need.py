@@ -8,6 +8,7 @@ from pathlib import Path
 from core_compiler.ir.attributes import Resource
 from core_compiler.ir.core import Module
 from core_compiler.ir.types import TensorType
+from core_compiler.ops.traits import has_trait
 from core_compiler.runtime.memory import require
 from workbench.model import import_cache
 from workbench.model.models import Model
@@ -62,12 +63,6 @@ def before_compile(model: Model) -> None:
     require(execute_bytes(model.imported.module), model.name)
 
 
-#: Ops whose operands and results lie in memory whatever is fused around them.
-_IN_MEMORY = frozenset(
-    {"core.conv", "core.conv_transpose", "core.matmul", "core.contract", "core.linear"}
-)
-
-
 def execute_bytes(module: Module) -> int:
     """An estimate from below: the weights, the inputs and the largest product's tensors.
 
@@ -83,7 +78,7 @@ def execute_bytes(module: Module) -> int:
         (
             sum(_size(v) for v in (op.operands[0], *op.results))
             for op in module.walk()
-            if op.kind in _IN_MEMORY
+            if has_trait(op, "contraction")
         ),
         default=0,
     )

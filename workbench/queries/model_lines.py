@@ -17,6 +17,7 @@ from typing import Any
 
 from core_compiler.ir import Module, Op
 from core_compiler.ops import REGISTRY, cost
+from core_compiler.ops.traits import has_trait
 from core_compiler.record import Recording
 from workbench.queries.run import Run
 
@@ -29,8 +30,6 @@ _IDLE = ("core.constant", "target.constant", "target.alloc", "target.view", "tar
          "target.output")  # fmt: skip
 #: Ops that only bring operands to others.
 _FEEDS = (*_IDLE, "core.iota", "core.broadcast")
-#: Ops that read of their first operand only what they look up.
-_LOOKUPS = ("core.take", "core.take_along", "core.gather_nd", "core.slice", "core.dynamic_slice")
 _VERDICTS = ("unchecked", "bitwise", "within", "failed")
 
 #: File and line.
@@ -346,7 +345,7 @@ def _parts(launch: Op, costs: _Costs) -> Iterator[_Part]:
 
 def _read(op: Op, value: Any) -> float:
     """Of a table that is only looked up in, the elements that are."""
-    if op.kind in _LOOKUPS and op.operands[0] is value:
+    if has_trait(op, "partial_read") and op.operands[0] is value:
         return min(_bytes(value), _bytes(op.results[0]))
     return _bytes(value)
 

@@ -16,6 +16,7 @@ from typing import Any
 from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_op
+from core_compiler.ops.traits import has_trait
 from core_compiler.record.reader import RecordedRewrite
 from core_compiler.support.errors import UserError
 from workbench.queries import compared
@@ -32,8 +33,11 @@ from workbench.views.inspector import check_text
 MAX_ROWS, MAX_OPS, MAX_NEIGHBOURS, MAX_FOUND = 3000, 60, 12, 12
 #: Longest line of IR.
 MAX_TEXT = 1200
-#: Ops that only say how bytes are read.
-_SHAPES = ("core.reshape", "core.transpose", "core.slice", "target.view")
+
+
+def _is_view(kind: str) -> bool:
+    """Whether ops of a kind only say how bytes are read."""
+    return kind == "target.view" or has_trait(kind, "view")
 
 
 def key(run: Run, state: ViewState) -> tuple:
@@ -346,7 +350,7 @@ def _neighbours(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
     before = _reached(op, lambda o: [maker[v] for v in o.uses() if v in maker])
     after = _reached(op, lambda o: [r for v in o.results for r in readers.get(v, ())])
     found = [(o, True) for o in before] + [(o, False) for o in after]
-    found.sort(key=lambda row: row[0].kind in _SHAPES)  # what computes first
+    found.sort(key=lambda row: _is_view(row[0].kind))  # what computes first
     return [{**_op(run, run.op_id(o)), "feeds": feeds} for o, feeds in found[:MAX_NEIGHBOURS]]
 
 
@@ -358,7 +362,7 @@ def _reached(start: Op, steps: Callable[[Op], list[Op]]) -> list[Op]:
             if other is start or other in found or other.kind in FEEDS:
                 continue
             found[other] = None
-            if other.kind in _SHAPES:
+            if _is_view(other.kind):
                 queue.append(other)
     return list(found)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import Value
+from core_compiler.ops.base import REGISTRY
 from core_compiler.passes.axes import (
     Axes,
     Axis,
@@ -298,6 +299,13 @@ def _affine(name: str, kind: str, into: str = ""):
     return fits(lambda m: _parameter(m, name, kind)), rewrite
 
 
+def _norms_with(operand: str) -> list[str]:
+    """The normalisations that may have an ``operand``."""
+    return [
+        op.name for op in REGISTRY.values() if operand in op.operands and op.name.endswith("_norm")
+    ]
+
+
 def _scale_rule(kind: str) -> Rule:
     norm = op(kind, "x", name="norm", where=lambda o: len(o.operands) == 1, once=True,
               through=views)  # fmt: skip
@@ -402,8 +410,8 @@ _BATCH_RULES = tuple(
 RULES = (
     *_standardised(),
     *_root_mean_square(),
-    *map(_scale_rule, ("layer_norm", "rms_norm", "group_norm", "instance_norm")),
-    *map(_bias_rule, ("layer_norm", "group_norm", "instance_norm")),
+    *map(_scale_rule, _norms_with("scale?")),
+    *map(_bias_rule, _norms_with("bias?")),
     _instance_rule(),
     *_GROUPS,
     *_BATCH_RULES,

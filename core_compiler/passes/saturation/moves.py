@@ -8,11 +8,12 @@ transposes where one operand may be their inverse.
 
 from __future__ import annotations
 
-from core_compiler.ops.base import REGISTRY
+from core_compiler.ops.base import REGISTRY, definition
+from core_compiler.ops.traits import kinds_with
 from core_compiler.passes.patterns import Any_, Match, op
 from core_compiler.passes.rules import Rule
 
-_SINKING = ("transpose", "reshape", "broadcast")
+_SINKING = tuple(definition(kind).name for kind in reversed(kinds_with("shape_only")))
 
 
 def _kinds(count: int) -> tuple[str, ...]:
@@ -129,7 +130,7 @@ def _of_number(view: str) -> Rule:
 
 
 def _rules() -> tuple[Rule, ...]:
-    rules = [_of_number(view) for view in ("transpose", "reshape", "slice")]
+    rules = [_of_number(view) for view in (*_SINKING, "slice")]
     for count in (1, 2, 3):
         for kind in _kinds(count):
             rules += [_sink(kind, count, view) for view in _SINKING]

@@ -18,22 +18,21 @@ from functools import cached_property
 
 from core_compiler.ir import Block, Op, Origin, Value, WeightStore, as_array, tensor
 from core_compiler.ir.core import clone_block
-from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.traits import has_trait
 from core_compiler.training.graph.program import KEEPS, LOOP, Listed, active, gradient_origin
 
 #: From a program, cotangents, and the values that vary to the cotangents of these.
 Differentiate = Callable[..., Mapping[Value, Value]]
 
-#: Movements of data: they are done again where they lead back to what is there.
-_MOVES = frozenset(f"core.{name}" for name in (
-    "broadcast", "reshape", "transpose", "slice", "reverse", "dynamic_slice", "take", "constant",
-    "iota", "distribute", "stop_gradient",
-))  # fmt: skip
-#: Movements of one operand whose results have its elements: the operand is kept in their place.
-_FORMS = frozenset({"core.broadcast", "core.reshape", "core.transpose"})
 #: Elements of a result that is computed again, at most, where it follows from counters.
 _FEW = 256
+
+
+def _moves(op: Op) -> bool:
+    """Whether an op moves data, or makes it of nothing: it is done again where it leads back to
+    what is there."""
+    return not op.operands or has_trait(op, "view", "partial_read")
 
 
 @dataclass(frozen=True)
@@ -193,9 +192,9 @@ class _Reversal:
         op = self.makers.get(value)
         if op is None:
             return True
-        if op.regions or "random" in definition(op).traits:
+        if op.regions or has_trait(op, "random"):
             return False
-        light = op.kind in _MOVES or all(v.type.elements <= _FEW for v in op.results)
+        light = _moves(op) or all(v.type.elements <= _FEW for v in op.results)
         return light and all(map(self._is_there, op.operands))
 
     def _need(self, value: Value) -> None:
@@ -204,7 +203,7 @@ class _Reversal:
         if not bound or self._is_there(value):
             return
         op = self.makers.get(value)
-        if op is not None and (op.kind in _FORMS or _widens(op)):
+        if op is not None and (has_trait(op, "shape_only") or _widens(op)):
             self._need(op.operands[0])
         elif value not in self.kept:
             shape = (self.op["trips"], *value.type.shape)

@@ -9,23 +9,20 @@ import numpy as np
 from typing_extensions import override
 
 from core_compiler.ir import DType, Module, Op, Rewriter, Value, WeightStore, as_array
+from core_compiler.ops.base import REGISTRY, definition
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype
+from core_compiler.ops.precision import Follows, Narrow
 from core_compiler.ops.rules import BOOL, F32
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.rules import adopt
 from core_compiler.training.graph.precision import (
-    FOLLOWS,
-    NARROW,
     PRECISIONS,
     ROUNDING,
     narrow_dtype,
 )
 from core_compiler.training.graph.roles import Roles
-
-#: Movements of one operand: rounding before them and after them is the same.
-MOVES = frozenset({"broadcast", "reshape", "transpose", "slice", "reverse"})
-
 
 #: Classes of values that a narrower float does not hold.
 _OUT_OF_RANGE = ("mixed", "denormals", "largest", "infinities")
@@ -83,15 +80,14 @@ class _Narrowing:
 
     def run(self) -> None:
         for op in self.rewriter.ops:
-            name = op.kind.split(".")[-1]
-            if self._is_pliant(op, name):
+            if self._is_pliant(op):
                 self.pliant.update(v for v in op.results if v.type.dtype is F32)
                 continue
-            reads = _floats(op, NARROW.get(name, 0))
+            reads = _stored(op, Narrow)
             if reads:
                 self._narrow(op, reads, f"{op.kind} reads {self.dtype.name}")
                 continue
-            reads = _floats(op, FOLLOWS.get(name, 0))
+            reads = _stored(op, Follows)
             behind = [self._behind(op.operands[i]) for i in reads]
             if any(v is not None for v in behind) and all(
                 v is not None or op.operands[i] in self.pliant
@@ -100,18 +96,18 @@ class _Narrowing:
                 self._narrow(op, reads, f"{op.kind} follows in {self.dtype.name}")
         self._sweep()
 
-    def _is_pliant(self, op: Op, name: str) -> bool:
+    def _is_pliant(self, op: Op) -> bool:
         """Whether an op's results depend on parameters, constants and random numbers alone, or are
         0 and 1.
 
         A constant that the narrow dtype does not hold (the -3e38 of a mask) decides for f32."""
-        if name == "constant":
+        if op.kind == "core.constant":
             return op.result.type.dtype is F32 and self._holds(op)
-        if name == "cast":
+        if op.kind == "core.cast":
             return op["dtype"] is F32 and op.operands[0].type.dtype is BOOL
-        if name in ("random_uniform", "random_normal"):
+        if has_trait(op, "random"):
             return True
-        reads = _floats(op, FOLLOWS.get(name, 0))
+        reads = _stored(op, Follows)
         return bool(reads) and all(op.operands[i] in self.pliant for i in reads)
 
     def _holds(self, op: Op) -> bool:
@@ -154,7 +150,7 @@ class _Narrowing:
             return behind
         if value not in self.known:
             maker = self.rewriter.producer(value)
-            if value in self.pliant and maker is not None and maker.kind.split(".")[-1] in MOVES:
+            if value in self.pliant and maker is not None and _moves(maker):
                 self.passed.add(value)
                 inner = self._narrowed(b, maker.operands[0])
                 self.known[value] = b.op(maker.kind, (inner,), **maker.attributes)
@@ -174,6 +170,17 @@ class _Narrowing:
                 self.passed.update(op.operands)
         if gone:
             self.rewriter.erase(tuple(reversed(gone)), rule="nothing reads the f32 form any more")
+
+
+def _stored(op: Op, how: type[Narrow] | type[Follows]) -> list[int]:
+    """The places of the f32 operands that are stored narrow for an op declared ``how``."""
+    declared = definition(op).precision if op.kind in REGISTRY else None
+    return _floats(op, declared.operands) if isinstance(declared, how) else []
+
+
+def _moves(op: Op) -> bool:
+    """Whether rounding before an op and after it is the same."""
+    return has_trait(op, "view") and isinstance(definition(op).precision, Follows)
 
 
 def _floats(op: Op, count: int) -> list[int]:

@@ -10,12 +10,10 @@ from typing_extensions import override
 
 from core_compiler.ir import Module, Op, Rewriter, Value
 from core_compiler.ir.rewriter import RewriteLimit
-from core_compiler.ops.base import definition
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.training.graph.roles import Roles
 
-#: What may be computed twice beside elementwise ops.
-MOVES = frozenset({"core.broadcast", "core.reshape", "core.transpose"})
 #: A value this many times smaller than what is computed from it is no load to keep.
 SMALL = 16
 
@@ -115,4 +113,4 @@ class _Again:
 
 
 def _is_cheap(op: Op) -> bool:
-    return op.kind in MOVES or "elementwise" in definition(op).traits
+    return has_trait(op, "shape_only", "elementwise")

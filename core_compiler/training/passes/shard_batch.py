@@ -17,6 +17,7 @@ from core_compiler.ir.claims import Formula
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype
 from core_compiler.ops.loss import totals
+from core_compiler.ops.traits import has_trait, kinds_with
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.decompose import expand
 from core_compiler.support.errors import UserError
@@ -28,7 +29,6 @@ _ROUNDING = 2.0**-20
 _MEAN = "the loss is the mean over all shards"
 #: Ops whose result is a sum of their operands, with a sign.
 _LINEAR = frozenset({"core.add", "core.sub", "core.neg", "core.cast", "core.reshape"})
-_RANDOM = frozenset({"core.random_bits", "core.random_uniform", "core.random_normal"})
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class ShardBatch(Pass):
         roles = Roles.of(main)
         rw = context.rewriter(main.body)
         work = _Work(rw, module, self.shards, self.sync_batch_norm)
-        work.need_none_inside((*_RANDOM, *(["core.batch_norm"] if self.sync_batch_norm else [])))
+        alone = ["core.batch_norm"] if self.sync_batch_norm else []
+        work.need_none_inside((*kinds_with("random"), *alone))
         work.loss(roles.result("loss"))
         work.random(main.arguments[roles.number("shard", SHARD)])
         own = [main.arguments[i] for i in roles.numbers("batch", "shard")]
@@ -155,7 +156,7 @@ class _Work:
 
     def random(self, shard: Value) -> None:
         for op in self.rw.ops:
-            if op.kind in _RANDOM and len(op.operands) == 2:
+            if has_trait(op, "random") and len(op.operands) == 2:
                 fresh = tuple(Value(v.type, v.name) for v in op.results)
                 operands = (*op.operands, shard)
                 made = op.with_(operands=operands, results=fresh, origin=None)

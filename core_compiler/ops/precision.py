@@ -1,0 +1,66 @@
+"""What an op does with values that mixed precision stores in a narrow float (bf16, f16).
+
+An op widens what it reads exactly, computes in f32 and rounds its result once (numerics contract),
+so a declaration only says which values are stored narrow.  Micikevicius et al., "Mixed precision
+training" (ICLR 2018); the lists of ``torch.autocast`` (2.13).
+
+The declarations differ from torch's lists where f32 inside an op makes f32 around it needless:
+
+- ``layer_norm``, ``rms_norm``, ``group_norm`` give f32 in torch.  Here they read and give what is
+  stored, their statistics, scale and bias being f32; so does torch's ``batch_norm``.
+- ``mean`` follows its operand in torch.  Here it is a sum like the others: f32.
+- ``sqrt``, ``sin``, ``cos``, ``erf``, ``exp2`` and the running extremes follow in torch.  Here they
+  keep f32 with the rest of their families (deviations, angles of positions).
+- An f32 parameter beside a narrow value makes the result f32 in torch, unless it is the bias of a
+  layer.  Here a parameter takes the dtype of what it meets: biases are ops of their own, and
+  positions and embeddings would else widen all that comes after them.
+- Scatters and ``atan2`` take the widest operand in torch.  Here they keep f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: All operands.
+ALL = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """Rounds its first ``operands`` operands (a mask stays as it is) and stores a narrow result:
+    most of the work and of the bytes belongs to these ops."""
+
+    operands: int
+
+
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """Narrow where all of the first ``operands`` operands are, parameters and constants left out;
+    the widest decides.  Normalisations keep f32 parameters and statistics."""
+
+    operands: int = ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Keeps:
+    """Reads f32 and makes f32, for a ``reason``."""
+
+    reason: str
+
+
+Precision = Narrow | Follows | Keeps
+
+FOLLOWS = Follows()
+RANGE = Keeps("the range of the results is another than that of the operands")
+ANGLE = Keeps("an angle of many turns or near a pole would be lost")
+TAILS = Keeps("the tails would be lost")
+SUM = Keeps("a sum of many elements leaves the range and the digits of its terms")
+RUNNING = Keeps("they stand among sums along an axis")
+WHOLE = Keeps("whole numbers above 2^8 or 2^11 would be lost")
+SHARES = Keeps("small shares of a row would be lost")
+LOSS = Keeps("the loss is f32")
+DRAWN = Keeps("what they meet decides")
+SHARDS = Keeps("shards add up in f32")
+GRADIENT = Keeps("differentiation makes them")
+ASKED = Keeps("the program says which dtype it wants")
+REGION = Keeps("what is inside has rows of its own")

@@ -1,0 +1,69 @@
+"""What passes may rely on about an op, declared on the op and asked for by name.
+
+A trait is declared where the op is, once; a pass asks ``has_trait(op, "view")`` instead of keeping
+a list of op names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from core_compiler.support.errors import InternalError
+
+if TYPE_CHECKING:
+    from core_compiler.ir import Op
+
+#: Trait -> what it promises.
+TRAITS: Mapping[str, str] = MappingProxyType({
+    "elementwise": "each element of the result is a function of the elements at its index",
+    "commutative": "exchanging the two operands changes no bit",
+    "random": "the result depends on a seed, the iteration and the shard",
+    "exact": "nothing rounds: elements are moved, compared, chosen or counted (views as well)",
+    "several_roundings": "f32 arithmetic rounds more than once: the result may be off by more than "
+                         "half an ulp",
+    "view": "the result is a rearrangement of one operand, without arithmetic",
+    "shape_only": "a view whose result contains every element of the operand, in the order that "
+                  "the operand's axes have",
+    "partial_read": "only some elements of the first operand are read",
+    "step": "piecewise constant: no gradient passes",
+    "division": "the second operand divides; for integers, dividing by 0 gives 0",
+    "comparison": "the result tells how two operands compare",
+    "positions": "the last result is positions in the first operand along `axis`",
+    "contraction": "the result is sums of products of two operands, which lie in memory",
+    "windowed": "channels and spatial axes, of which windows are read: fastest with channels last",
+    "multilinear": "linear in each floating-point operand while the others stay as they are",
+    "never_negative_zero": "no result is -0.0, whatever the operands are",
+    "canonical_nan": "every NaN of the result is the canonical one",
+})  # fmt: skip
+
+
+def traits(*names: str) -> frozenset[str]:
+    """Return the traits of a declaration; InternalError for one that :data:`TRAITS` lacks."""
+    unknown = sorted(set(names) - TRAITS.keys())
+    if unknown:
+        raise InternalError(f"unknown trait {unknown[0]!r}")
+    return frozenset(names)
+
+
+def has_trait(op: Op | str, *names: str) -> bool:
+    """Return whether an op, or the op of a kind, has one of these traits (an op without a
+    declaration, as one of a target, has none)."""
+    from core_compiler.ops.base import REGISTRY
+
+    declared = REGISTRY.get(op if isinstance(op, str) else op.kind)
+    return declared is not None and not declared.traits.isdisjoint(_known(*names))
+
+
+_known = cache(traits)
+
+
+def kinds_with(*names: str) -> tuple[str, ...]:
+    """Return the kinds of all ops that have one of these traits (``core.add``...), in the order of
+    their declarations."""
+    from core_compiler.ops import REGISTRY
+
+    asked = traits(*names)
+    return tuple(kind for kind, op in REGISTRY.items() if not op.traits.isdisjoint(asked))
