@@ -27,7 +27,6 @@ from core_compiler.ops.rules import (
     refuse,
     show,
 )
-from core_compiler.ops.traits import traits
 
 
 def _rule(types, attributes):

@@ -23,7 +23,6 @@ from core_compiler.ops.rules import (
     need_shape,
     need_static,
 )
-from core_compiler.ops.traits import traits
 
 EPSILON = Attr(float, 1e-5, "added to the variance")
 

@@ -232,7 +232,6 @@ declare(
             ),
         },
         decompose=_variance,
-        
         precision=SUM,
         gradient=RULES["variance"],
     )
