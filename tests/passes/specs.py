@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from core_compiler.debug.bits import same_bits
 from core_compiler.debug.check import Checker
 from core_compiler.debug.evaluate import Evaluator, Values
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Compilation
 from core_compiler.driver.legality import levels
 from core_compiler.ir import Module, Op, Rewrite, Value
+from core_compiler.ir.parser import parse
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.text import print_module
 from core_compiler.ir.verifier import verify
@@ -19,7 +23,7 @@ from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from core_compiler.passes.fold_constants import FoldConstants
 from core_compiler.passes.simplify_shapes import SimplifyShapes
-from tests.passes.programs import inputs
+from tests.passes.programs import inputs, program
 
 
 def apply(pass_: Pass, module: Module, limit: int | None = None, target=None, facts=None):
@@ -115,3 +119,43 @@ def root_of(module: Module) -> Op:
 
 def rules_fired(rewrites: Sequence[Rewrite]) -> list[str]:
     return [r.rule for r in rewrites]
+
+
+def module_of(arguments: str, body: str):
+    """A module from main's arguments and the lines of its body."""
+    lines = textwrap.indent(textwrap.dedent(body).strip(), "    ")
+    return parse(
+        f'module {{\n  "core.func"() ({{\n  ^bb0({arguments}):\n{lines}\n'
+        '  }) {level = "tensor", sym_name = "main"} : () -> ()\n}\n'
+    )
+
+
+def becomes(pass_: Pass, arguments: str, before: str, after: str, rules: list[str]) -> None:
+    """``before`` -> ``after`` line by line, by just these rewrites, with the bits kept."""
+    module = module_of(arguments, before)
+    made, rewrites = apply(pass_, module)
+    assert rules_fired(rewrites) == rules
+    assert body_text(made) == body_text(module_of(arguments, after))
+    assert_same_results(module, made)
+    if not rules:
+        assert made is module
+
+
+def reach(pass_: str, build: Callable, *types: str, target: str = "cpu") -> Compilation:
+    """A compile of ``program(build, *types)`` whose next pass is ``pass_``."""
+    made = compilation.start(program(build, *types), target)
+    while made.next is not None and made.next.pass_.name() != pass_:
+        made.step()
+    assert made.next is not None, f"no {pass_} in the pipeline of {target}"
+    return made
+
+
+def kinds(module: Module) -> list[str]:
+    """The kinds of main's ops without constants, those of a group or a launch in brackets."""
+    found = []
+    for op in module.main.body.ops:
+        inner = [o.kind.split(".")[1] for r in op.regions for o in r.ops]
+        name = op.kind.split(".")[1]
+        if op.kind != "core.constant":
+            found.append(f"{name}({' '.join(inner)})" if inner else name)
+    return found

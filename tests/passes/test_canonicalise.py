@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from core_compiler.ir import dense
+from core_compiler.ir import Block, dense
+from core_compiler.ops import Builder
 from core_compiler.passes.canonicalise import RULES, Canonicalise
 from core_compiler.passes.rules import explain
 from tests.passes import specs
@@ -253,3 +254,19 @@ def test_signed_zero_constants_of_bfloat16_differ():
     """The numbers behind the rule: ml_dtypes' dtypes are not of NumPy's float kind."""
     assert np.dtype(ml_dtypes.bfloat16).kind != "f"
     assert dense(np.array(-0.0, ml_dtypes.bfloat16)) != dense(np.array(0.0, ml_dtypes.bfloat16))
+
+
+def test_passes_go_into_branches():
+    def build(b, p, x):
+        inner = Builder()
+        then = inner.neg(inner.neg(x))
+        branches = (Block((), tuple(inner.ops), (then,)), Block((), (), (x,)))
+        return b.op("core.if", (p,), regions=branches)
+
+    before = program(build, "i1", "3xf32")
+    after, rewrites = specs.apply(Canonicalise(), before)
+    assert specs.rules_fired(rewrites) == ["-(-x) => x"]
+    assert rewrites[0].function == "main/core.if"
+    assert not list(after.main.body.ops[0].regions[0].ops)
+    specs.check(before, after, rewrites, exact=True)
+    specs.assert_same_results(before, after)

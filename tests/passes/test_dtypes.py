@@ -44,7 +44,7 @@ from tests.passes import spellings as s
 from tests.passes.dtypes import EVERY, FLOATS, INTEGERS, MEETINGS, DoesNotExist, retyped, roots_of
 from tests.passes.loops import loop
 from tests.passes.programs import STEPS, inputs, program, programs
-from tests.passes.test_meaning_half import IMAGE, normalised
+from tests.passes.test_fold_batch_norm import IMAGE, normalised
 from tests.passes.test_properties import stages
 
 Program = tuple[Callable, Sequence[str]]

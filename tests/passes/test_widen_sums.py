@@ -56,7 +56,7 @@ def test_lines_choose_the_sums_and_depth_says_how_far_back():
     casts = [op.kind for op in specs.live(shallow).main.body.ops].count("core.cast")
     assert casts == 3, "the mean of squares and both factors of the product are f32"
     assert [op.kind for op in specs.live(after).main.body.ops].count("core.cast") == 2
-    with pytest.raises(UserError, match="a depth of 0"):
+    with pytest.raises(UserError, match="expected depth to be 1 or more, got 0"):
         specs.apply(WidenSums(depth=0), before)
 
 

@@ -1,0 +1,53 @@
+"""Choose layouts: which axis lies innermost in memory."""
+
+from __future__ import annotations
+
+from core_compiler.driver import compilation
+from core_compiler.driver.compilation import Compilation, Options
+from core_compiler.pipelines.pipeline import PipelineEdit
+from tests.passes import specs
+from tests.passes.programs import program
+
+
+def convolved(b, x, w):
+    return b.relu(b.conv(x, w, strides=(1, 1), low=(0, 0), high=(0, 0), dilations=(1, 1)))
+
+
+IMAGE, WEIGHT = "1x3x6x6xf32", "4x3x3x3xf32"
+
+
+def orders(made: Compilation) -> dict[str, tuple[int, ...] | None]:
+    """The memory order of each op's result, by the op's name."""
+    return {op.kind.split(".")[1]: op.result.type.order for op in made.module.main.body.ops
+            if op.results and op.kind != "core.constant"}  # fmt: skip
+
+
+def test_a_convolution_lies_channels_last():
+    made = specs.reach("choose_layouts", convolved, IMAGE, WEIGHT)
+    stage = made.step()
+    assert specs.rules_fired(stage.rewrites) == [
+        "operands laid out for their product", "convolutions and pools channels-last",
+    ]  # fmt: skip
+    assert specs.kinds(made.module) == ["reshape", "conv", "max"]
+    # The result of the model keeps the order that the caller reads.
+    assert orders(made) == {"reshape": (2, 3, 1, 0), "conv": (0, 2, 3, 1), "max": None}
+
+
+def test_channels_last_is_an_option():
+    edit = PipelineEdit(options={"choose_layouts": {"channels_last": "false"}})
+    made = compilation.start(program(convolved, IMAGE, WEIGHT), "cpu", Options(edit=edit)).finish()
+    (stage,) = [s for s in made.stages if s.name == "choose_layouts"]
+    assert "convolutions and pools channels-last" not in specs.rules_fired(stage.rewrites)
+
+
+def test_a_transpose_becomes_another_way_to_read_its_operand():
+    made = specs.reach(
+        "choose_layouts", lambda b, x: b.exp(b.transpose(x, permutation=(1, 0))), "3x4xf32"
+    )
+    assert specs.rules_fired(made.step().rewrites) == ["transpose as a free view"]
+    assert orders(made) == {"transpose": (1, 0), "exp": None}
+
+
+def test_without_anything_to_lay_out_nothing_changes():
+    made = specs.reach("choose_layouts", lambda b, x, y: b.add(x, y), "3x4xf32", "3x4xf32")
+    assert not made.step().changed

@@ -1,0 +1,73 @@
+"""Fold constants: text to text."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core_compiler.passes.fold_constants import FoldConstants
+from tests.passes import specs
+from tests.passes.programs import program
+from tests.passes.specs import becomes
+
+
+def test_ops_on_constants_are_evaluated():
+    becomes(
+        FoldConstants(), "%x: tensor<2xf32>",
+        """
+        %0 = "core.constant"() {value = dense<[1.0, 2.0]> : tensor<2xf32>} : () -> tensor<2xf32>
+        %1 = "core.constant"() {value = dense<[0.5, -2.0]> : tensor<2xf32>} : () -> tensor<2xf32>
+        %2 = "core.mul"(%0, %1) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+        %3 = "core.neg"(%2) : (tensor<2xf32>) -> tensor<2xf32>
+        %4 = "core.add"(%x, %3) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+        "core.return"(%4) : (tensor<2xf32>) -> ()
+        """,
+        """
+        %0 = "core.constant"() {value = dense<[1.0, 2.0]> : tensor<2xf32>} : () -> tensor<2xf32>
+        %1 = "core.constant"() {value = dense<[0.5, -2.0]> : tensor<2xf32>} : () -> tensor<2xf32>
+        %2 = "core.constant"() {value = dense<[0.5, -4.0]> : tensor<2xf32>} : () -> tensor<2xf32>
+        %3 = "core.constant"() {value = dense<[-0.5, 4.0]> : tensor<2xf32>} : () -> tensor<2xf32>
+        %4 = "core.add"(%x, %3) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+        "core.return"(%4) : (tensor<2xf32>) -> ()
+        """,
+        ["fold core.mul", "fold core.neg"],
+    )  # fmt: skip
+
+
+def test_random_ops_and_ops_on_inputs_stay():
+    text = """
+        %0 = "core.constant"() {value = dense<1> : tensor<i64>} : () -> tensor<i64>
+        %1 = "core.random_uniform"(%0) {dtype = f32, shape = [4], stream = 0} : (tensor<i64>) -> tensor<4xf32>
+        %2 = "core.add"(%x, %1) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+        "core.return"(%2) : (tensor<4xf32>) -> ()
+        """  # noqa: E501
+    becomes(FoldConstants(), "%x: tensor<4xf32>", text, text, [])
+
+
+def big_broadcast(b, x):
+    wide = b.broadcast(b.constant(2.0, "f32"), shape=(50, 40), dims=())
+    return b.add(x, wide)
+
+
+def test_a_constant_much_larger_than_its_parts_is_not_made():
+    before = program(big_broadcast, "50x40xf32")
+    after, rewrites = specs.apply(FoldConstants(), before)
+    assert after is before and not rewrites
+
+
+def test_growth_is_the_option_that_allows_it():
+    after, rewrites = specs.apply(FoldConstants(growth=1e6), program(big_broadcast, "50x40xf32"))
+    assert specs.rules_fired(rewrites) == ["fold core.broadcast"]
+    assert specs.root_of(after).operands[1].type.shape == (50, 40)
+
+
+def test_what_is_too_large_to_fold_is_evaluated_where_an_op_on_it_folds():
+    def build(b, x):
+        wide = b.broadcast(b.constant(np.float32(1.5)), shape=(50, 40), dims=())
+        return b.mul(x, b.reduce_sum(b.mul(wide, wide), axes=(0, 1)))
+
+    before = program(build, "f32")
+    after, rewrites = specs.apply(FoldConstants(), before)
+    assert specs.rules_fired(rewrites) == ["fold core.reduce_sum"]
+    specs.assert_same_program(
+        after, program(lambda b, x: b.mul(x, b.constant(4500.0, "f32")), "f32")
+    )

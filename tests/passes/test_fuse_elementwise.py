@@ -1,0 +1,35 @@
+"""Fuse elementwise: ops on equal shapes share one loop nest."""
+
+from __future__ import annotations
+
+from tests.passes import specs
+
+
+def test_a_chain_becomes_one_group():
+    made = specs.reach(
+        "fuse_elementwise", lambda b, x, y: b.exp(b.mul(b.add(x, y), y)), *["3x4xf32"] * 2
+    )
+    assert specs.kinds(made.module) == ["add", "mul", "exp"]
+    stage = made.step()
+    assert set(specs.rules_fired(stage.rewrites)) == {"elementwise ops share one loop nest"}
+    assert specs.kinds(made.module) == ["group(add mul exp)"]
+    specs.check(stage.before, stage.module, stage.rewrites, exact=True)
+
+
+def test_a_value_that_is_a_result_too_is_a_second_result_of_the_group():
+    def build(b, x, y):
+        total = b.add(x, y)
+        return total, b.exp(total)
+
+    made = specs.reach("fuse_elementwise", build, *["3x4xf32"] * 2)
+    made.step()
+    assert specs.kinds(made.module) == ["group(add exp)"]
+    assert len(made.module.main.body.ops[0].results) == 2
+
+
+def test_ops_on_other_shapes_stay_apart():
+    def build(b, x, y):
+        return b.exp(x), b.exp(y)
+
+    made = specs.reach("fuse_elementwise", build, "3x4xf32", "5xf32")
+    assert not made.step().changed
