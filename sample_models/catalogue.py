@@ -202,21 +202,24 @@ def check_sizes(
     """The entry `name`, after the checks on sizes that need no framework. Raises UserError."""
     if name not in CATALOGUE:
         raise UserError(
-            f"no sample model is called {name!r}", "", f"there are {', '.join(CATALOGUE)}"
+            f"unknown sample model {name!r}", "", f"choose one of {', '.join(CATALOGUE)}"
         )
     entry = CATALOGUE[name]
     for key in sizes:
         if key not in entry.sizes:
             known = ", ".join(["width", "depth", "batch", "seed", *entry.sizes])
-            raise UserError(f"there is no size {key!r}", name, f"sizes are {known}")
+            raise UserError(f"unknown size {key!r}", name, f"choose one of {known}")
     given = {"width": width, "depth": depth, "batch": batch, "seed": seed, **sizes}
     for key, (least, most) in _RANGES.items():
         value = given.get(key)
         if value is not None and not least <= value <= most:
-            raise UserError(f"{key} is {value}", name, f"give a number from {least} to {most}")
+            raise UserError(f"{key} {value} is out of range", name,
+                            f"pass a number from {least} to {most}")  # fmt: skip
     if given.get("attention", "sdpa") not in _ATTENTION:
         raise UserError(
-            f"attention is {given['attention']!r}", name, f"give one of {', '.join(_ATTENTION)}"
+            f"unknown attention {given['attention']!r}",
+            name,
+            f"choose one of {', '.join(_ATTENTION)}",
         )
     return entry
 

@@ -48,7 +48,7 @@ def task(name: str, built: Built, seed: int = 0) -> Task:
         shape = tuple(built.example_inputs[0].shape[1:])
         return Task("cross_entropy", (images.reshape(-1, *shape), classes))
     if name == "gpt2-decode":
-        raise UserError("it continues a text and is not trained", name, "train gpt2")
+        raise UserError("not trainable: it only continues a text", name, "train gpt2 instead")
     outputs = built.module(*built.example_inputs)
     first = outputs[0] if isinstance(outputs, tuple) else outputs
     inputs = []

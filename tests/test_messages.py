@@ -1,7 +1,7 @@
 """Every message of an error that a user sees, on one page: `tests/messages.txt`.
 
 The page is made from the sources.  Who changes a message writes the page anew
-(``python -m tests.test_messages``) and reads the lines that changed as a user would: what was found,
+(``python -m tests.test_messages``) and reads what changed as a user would: what was found,
 what was expected, what to do (``where: what; fix``).
 """
 

@@ -104,10 +104,11 @@ def need_torch(model: Any, training: Any) -> None:
 
     if not isinstance(model, torch.nn.Module):
         raise nothing("the model is not a torch module",
-                      "give a sample or a function that returns a torch model")  # fmt: skip
+                      "pass a sample or a function that returns a torch model")  # fmt: skip
     if training.precision != "f32" or training.loss_scale is not None:
-        raise nothing(f"the step stores values in {training.precision}, with a scaled loss or not",
-                      "compare the step in f32")  # fmt: skip
+        scaled = " and scales the loss" if training.loss_scale is not None else ""
+        raise nothing(f"the step stores values in {training.precision}{scaled}",
+                      "compare the step in f32 without loss scaling")  # fmt: skip
     if training.shards > 1 and not training.sync_batch_norm:
         raise nothing("each shard normalises by its own statistics", "leave out --own-batch-norm")
     _optimizer_of(training.optimizer)
@@ -213,7 +214,7 @@ def _optimizer_of(what: Optimizer) -> type:
     if type(what) is Lion:
         return _Lion
     if options_of(what) is None:
-        raise nothing(f"torch has no optimiser {type(what).__name__}", "train with one of torch's")
+        raise nothing(f"torch has no optimiser {type(what).__name__}", "use one of torch's")
     return _Theirs
 
 
@@ -323,7 +324,7 @@ def compare(
     training = step.compilation.options.training
     module = step.compilation.stages[0].module
     if any("core.random" in op.kind for op in module.walk()):
-        raise nothing("the model draws random numbers, and torch draws others",
+        raise nothing("the model draws random numbers, which torch draws differently",
                       "set dropout and noise to 0")  # fmt: skip
     begin = step.state_dict()
     mine, gradients = [], {}
@@ -342,7 +343,7 @@ def compare(
             said = " ".join(str(error).split())[:200]
             kind = "f64" if wide else "f32"
             raise nothing(f"torch cannot run the model in {kind}: {said}",
-                          "give a model that runs in torch by itself") from None  # fmt: skip
+                          "pass a model that runs in torch by itself") from None  # fmt: skip
 
     theirs, truth = (run(wide, begin, batches) for wide in (False, True))
     buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]

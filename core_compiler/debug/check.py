@@ -80,8 +80,8 @@ class Checker:
         arguments = module.main.arguments
         if len(inputs) != len(arguments):
             raise UserError(
-                f"{len(inputs)} inputs given, the model takes {len(arguments)}",
-                "check", "give one array for each input",
+                f"expected {len(arguments)} inputs, got {len(inputs)}",
+                "check", "pass one array for each input",
             )  # fmt: skip
         self.evaluator = Evaluator(module.weights, keep_bytes, module.functions)
         self.values = Values(self.evaluator, dict(zip(arguments, inputs, strict=True)))
@@ -93,13 +93,13 @@ class Checker:
         except InternalError as problem:
             if module.main.level == "tensor":
                 raise
-            raise UserError(f"the model cannot be checked: {problem}", "check",
+            raise UserError(f"cannot check the model: {problem}", "check",
                             "compile it without checking") from None  # fmt: skip
         for value, held in zip(module.main.outputs, self.reference, strict=True):
             if isinstance(held, tuple):
                 raise UserError(
-                    f"the model cannot be checked: its result {value.name!r} is a sequence",
-                    "check", "check it with the frontend 'onnx', which gives its tensors",
+                    f"cannot check the model: its result {value.name!r} is a sequence",
+                    "check", "check it with the frontend 'onnx', which returns its tensors",
                 )  # fmt: skip
         if self.evaluator.asked:  # a pass that breaks a loop's condition must not keep us for ever
             self.evaluator.limit = 2 * self.evaluator.asked + 16

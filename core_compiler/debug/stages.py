@@ -101,7 +101,8 @@ class Stages:
 
     def op(self, op_id: int) -> Op:
         if not self._recorded:
-            raise UserError(f"op {op_id}", "why not", "ops of a compilation have no ids: give ops")
+            raise UserError(f"expected an op, got the id {op_id}", "why not",
+                            "pass the op itself: ops of a compilation have no ids")  # fmt: skip
         return self._given.op(op_id)
 
     def op_id(self, op: Op) -> int | None:

@@ -97,7 +97,7 @@ def which_pass(
     if other:
         said = ", ".join(f"{n} {a.what[n]} and {b.what[n]}" for n in other)
         raise UserError(f"the runs have different configurations: {said}", "diverge",
-                        "compare runs of one model and configuration")  # fmt: skip
+                        "compare runs of the same model and configuration")  # fmt: skip
     found = part(a.book, b.book)
     return None if found is None else _Search(a, b, found.iteration, say).run()
 
@@ -149,9 +149,9 @@ class _Search:
         units = self.units(*pipelines)
         if not units:
             raise UserError(
-                "the runs compute different things with one pipeline (numerics identities "
+                "the runs compute different programs with the same pipeline (numerics identities "
                 f"{self.a.book.identity[:12]} and {self.b.book.identity[:12]})", "diverge",
-                "use one version of the model and of the compiler",
+                "use the same version of the model and the compiler",
             )  # fmt: skip
         self.say(f"the runs part in iteration {self.iteration}; {len(units)} "
                  f"change{'s' if len(units) > 1 else ''} of the pipeline tried")  # fmt: skip
@@ -162,8 +162,8 @@ class _Search:
         low, high = 0, len(units)
         if _differ(made[low][1], made[high][1]) is None:
             raise UserError(
-                f"iteration {self.iteration} done again is the same with both pipelines", "diverge",
-                "something else parted the runs: compare each with one of its own pipeline",
+                f"iteration {self.iteration} run again is the same with both pipelines", "diverge",
+                "compare each run with another of its own pipeline",
             )  # fmt: skip
         wanted = made[high][1]
         while high - low > 1:

@@ -140,7 +140,7 @@ class WhyNot:
             self._known_rule(rule)
         places = [self._place(stage, op) for op in (first, second) if op is not None]
         if len(places) == 2 and places[0] == places[1]:
-            raise UserError("both are the same op", "why not", "name another op, or a rule")
+            raise UserError("both ops are the same", "why not", "name another op, or a rule")
         answers: list[Answer] = []
         for number, sets in self._trail(stage, places):
             step = _Step(self, number, sets, stage)
@@ -163,21 +163,23 @@ class WhyNot:
             if all(index.place(op) is not None for op in found):
                 return number
         raise UserError(
-            f"no stage has {'both ops' if len(ops) == 2 else 'the op'}", "why not",
-            "name ops of one stage (an op that a pass rebuilt is another one after it)",
+            f"no stage contains {'both ops' if len(ops) == 2 else 'the op'}", "why not",
+            "choose ops of one stage (a pass that rebuilds an op makes a new one)",
         )  # fmt: skip
 
     def _place(self, stage: int, op: Op | int) -> Place:
         if not 0 <= stage < self.stages.count:
             last = self.stages.count - 1
-            raise UserError(f"there is no stage {stage}", "why not", f"stages are 0 to {last}")
+            raise UserError(
+                f"stage {stage} not found", "why not", f"choose a stage from 0 to {last}"
+            )
         found = self.stages.op(op) if isinstance(op, int) else op
         place = self.stages.index(stage).place(found)
         if place is None:
             name = op if isinstance(op, int) else found.kind
             raise UserError(
-                f"stage {stage} ({self.stages.label(stage)}) has no op {name}", "why not",
-                "name an op of this stage, or the stage that the op is in",
+                f"op {name} not found in stage {stage} ({self.stages.label(stage)})", "why not",
+                "choose an op of this stage, or the stage that contains the op",
             )  # fmt: skip
         return place
 
@@ -216,10 +218,8 @@ class WhyNot:
         for number in range(1, self.stages.count):
             known |= dict.fromkeys(self._names(number))
         if not any(_is_meant(rule, name) for name in known):
-            say = f"passes and rules: {', '.join(list(known)[:12])}..."
-            raise UserError(
-                f"no rule or pass is called {rule!r}", "rule", nearest(rule, known, say)
-            )
+            say = f"choose from {', '.join(list(known)[:12])}, ..."
+            raise UserError(f"unknown rule or pass {rule!r}", "rule", nearest(rule, known, say))
 
     def _names(self, number: int) -> list[str]:
         """What a person may call the pass of a stage, and its rules."""

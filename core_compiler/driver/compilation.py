@@ -339,7 +339,7 @@ class Compilation:
 
         given = self.leaves(arrays) if arrays else self.inputs
         if given is None:
-            raise UserError("there is nothing to execute on", "profile", "give the inputs")
+            raise UserError("missing inputs", "profile", "pass the inputs")
         self.observer.progress("execute", 0, 0)
         first = [np.array(each) for each in given] if self.written else given
         made = digest(self(*first))
@@ -491,8 +491,8 @@ class Compilation:
         seconds = time.perf_counter() - started
         if not isinstance(module, Module):
             raise UserError(
-                f"pass {step.label} returned {type(module).__name__}, not a module",
-                step.label, "return the module (the same object where nothing changed)",
+                f"pass {step.label} returned {type(module).__name__}, expected a module",
+                step.label, "return the module (the same object if nothing changed)",
             )  # fmt: skip
         found = list(context.notes)
         if self.options.verify and module is not before:
@@ -562,7 +562,7 @@ class Compilation:
     def _check(self) -> None:
         """Check the newest stage."""
         if self.inputs is None:
-            raise UserError("checking needs inputs", "check", "give example inputs")
+            raise UserError("missing example inputs", "check", "pass example inputs")
         if self._checks is None:
             self._checks = StageChecks(self, self.inputs)
         at = self.stages[-1].index
@@ -600,8 +600,8 @@ class CheckFailed(UserError):
         else:
             what = f"{finding.note}; pass {label} then raised {raised_at(error)}"
         super().__init__(
-            what, f"pass {finding.pass_label}", "the stages before it are kept; `workbench reduce` "
-            "makes a small program that shows it", 1,
+            what, f"pass {finding.pass_label}", "the stages before it are kept; run `workbench "
+            "reduce` for a small program that reproduces it", 1,
         )  # fmt: skip
 
     @override
@@ -617,7 +617,7 @@ class InvalidModule(UserError):
         shown = "; ".join(str(e) for e in errors[:3])
         more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
         super().__init__(
-            f"the module after {label} is not valid: {shown}{more}", f"pass {label}",
+            f"the module after {label} is invalid: {shown}{more}", f"pass {label}",
             "the stages before it are kept; skip the pass or fix it",
         )  # fmt: skip
 

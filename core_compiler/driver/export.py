@@ -52,8 +52,8 @@ def export(
     path, found = Path(path), ending(path)
     if found is None:
         known = ", ".join(f"{e} ({f.title})" for e, f in FORMATS.items())
-        raise UserError(f"{path.suffix or path.name!r} stands for no format", str(path),
-                        nearest(path.suffix, FORMATS, f"end the name in {known}"))  # fmt: skip
+        raise UserError(f"unrecognised file extension {path.suffix or path.name!r}", str(path),
+                        nearest(path.suffix, FORMATS, f"use {known}"))  # fmt: skip
     if module.main.level == "onnx" and found == ".onnx":
         from core_compiler.onnx_level.write import save
 

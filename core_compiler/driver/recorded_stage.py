@@ -51,10 +51,10 @@ def import_file(path: str | Path, find: Find = lambda digests: {}) -> Imported:
     with Recording.open(path, store) as opened:
         meta, sources = opened.meta(), opened.sources()
         if not opened.stage_count():
-            raise UserError("the recording has no stage", str(path), "compile the model again")
+            raise UserError("the recording has no stages", str(path), "compile the model again")
         module = opened.module(0)
     if "main" not in module.functions or module.main.level not in _LEVELS:
-        raise UserError("its stage 0 is no model", str(path), "compile the model again")
+        raise UserError("stage 0 is not a model", str(path), "compile the model again")
     for digest, array in find(missing(module).keys()).items():
         store.put(digest, array)
     module, made_up = filled(module, "the recording")
@@ -71,7 +71,7 @@ def import_file(path: str | Path, find: Find = lambda digests: {}) -> Imported:
     if is_training(meta):
         rows = main.attributes.get("arguments")
         if not isinstance(rows, tuple) or len(rows) != len(main.arguments):
-            raise UserError("its stage 0 is no training step", str(path), "compile it again")
+            raise UserError("stage 0 is not a training step", str(path), "compile it again")
         facts = {k: v for k, v in facts.items() if k not in ("state", "run_time_sizes")}
         return Imported(
             module, names, outputs, sources, {**facts, "training": meta.get("training")}

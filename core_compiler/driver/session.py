@@ -59,13 +59,13 @@ def compile(
     UserError says what is wrong with a model, where, and what to do.
     """
     if record is not None and not finish:
-        raise UserError("record and finish=False exclude one another", "compile",
-                        "write the recording when you want it: c.record(path)")  # fmt: skip
+        raise UserError("record and finish=False are mutually exclusive", "compile",
+                        "call c.record(path) to write the recording")  # fmt: skip
     assert_no_flush_to_zero()  # before the import, which computes sizes and constants
     if training is not None:
         if not isinstance(training, Training):
-            raise UserError(f"training is a {type(training).__name__}", "compile",
-                            "give a cc.Training(loss=..., optimizer=...)")  # fmt: skip
+            raise UserError(f"expected training to be a cc.Training, got {type(training).__name__}",
+                            "compile", "pass a cc.Training(loss=..., optimizer=...)")  # fmt: skip
         step = _training_step(
             model, inputs, training, target, Options(
                 check, True, threads, edit, dict(options or {}), pass_timeout, training
@@ -109,7 +109,7 @@ def _training_step(
     """The training step of a model before its first pass; ``inputs``: an example batch."""
     if inputs is None or not len(inputs):
         raise UserError("a training step needs an example batch", "compile",
-                        "give the model's inputs, then the targets")  # fmt: skip
+                        "pass the model's inputs, then the targets")  # fmt: skip
     own = len(inputs) if isinstance(training.loss, Own) else len(inputs) - 1
     if training.shards > 1:
         inputs = shard_of(as_arrays(inputs), 0, training.shards)
@@ -151,10 +151,11 @@ def _need_examples(imported: Imported, arrays: Sequence[np.ndarray]) -> None:
         if not isinstance(kind, TensorType) or not kind.is_static:
             continue
         if array.shape != kind.shape or array.dtype != kind.dtype.numpy:
-            given = "x".join(map(str, array.shape)) or "a number"
-            raise UserError(f"example input {name} is {array.dtype} {given}, the model takes "
-                            f"{kind}", "compile", "give inputs of the model's own shapes and "
-                            "dtypes")  # fmt: skip
+            given = "x".join(map(str, array.shape)) or "scalar"
+            raise UserError(
+                f"expected example input {name} to be {kind}, got {array.dtype} {given}",
+                "compile", "pass inputs with the model's shapes and dtypes",
+            )  # fmt: skip
 
 
 def _need_batch(
@@ -164,17 +165,17 @@ def _need_batch(
     """UserError where the example batch does not fit: what the loss compares decides of targets."""
     for (_, name, _), value, array in zip(roles.arguments, wanted, arrays, strict=False):
         if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
-            given = "x".join(map(str, array.shape)) or "a number"
-            fix = "give an example batch of the shapes and dtypes to train on"
+            given = "x".join(map(str, array.shape)) or "scalar"
+            fix = "pass an example batch with the shapes and dtypes to train on"
             if name == "targets":
                 other = loss.hint(output, array.shape) or "another loss"
-                fix = f"give targets of {value.type.dtype.numpy} in that shape, or {other}"
-            raise UserError(f"{name} is {array.dtype} {given}, wanted {value.type}", "compile",
-                            fix)  # fmt: skip
+                fix = f"pass targets of {value.type.dtype.numpy} in that shape, or use {other}"
+            raise UserError(f"expected {name} to be {value.type}, got {array.dtype} {given}",
+                            "compile", fix)  # fmt: skip
     if len(arrays) != len(wanted):
         listed = ", ".join(a[1] for a in roles.arguments[: len(wanted)])
-        raise UserError(f"{len(arrays)} tensors given, a batch is {listed}", "compile",
-                        "give the model's inputs, then the targets")  # fmt: skip
+        raise UserError(f"expected a batch of {listed}, got {len(arrays)} tensors", "compile",
+                        "pass the model's inputs, then the targets")  # fmt: skip
 
 
 def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[str, Any]:
@@ -191,8 +192,8 @@ def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[st
 def _as_graph(model: Any, inputs: Sequence | None, frontend: str) -> Opened:
     """An ONNX model as a module of level ``onnx``, and its inputs as arrays."""
     if level_of(frontend) != "onnx":
-        fix = f"give {' or '.join(LEVELS_OF)}, or leave it out: the model says what reads it"
-        raise UserError(f"no frontend is called {frontend!r}", "compile", fix)
+        fix = f"choose {' or '.join(LEVELS_OF)}, or leave it out to detect it from the model"
+        raise UserError(f"unknown frontend {frontend!r}", "compile", fix)
     from core_compiler.onnx_level import read
 
     if isinstance(model, str | Path):
@@ -200,8 +201,8 @@ def _as_graph(model: Any, inputs: Sequence | None, frontend: str) -> Opened:
     elif type(model).__module__.partition(".")[0] == "onnx":
         module = read.read(model)
     else:
-        raise UserError(f"{name_of(model)} is no ONNX model", "compile",
-                        "give a .onnx file or a ModelProto, or leave frontend out")  # fmt: skip
+        raise UserError(f"{name_of(model)} is not an ONNX model", "compile",
+                        "pass a .onnx file or a ModelProto, or leave frontend out")  # fmt: skip
     main = module.main
     facts = {"frontend": frontend, "opset": dict(main.attributes["opsets"]).get("", 0)}
     names = tuple(v.name or "" for v in main.arguments), main.attributes["outputs"]

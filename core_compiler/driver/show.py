@@ -25,6 +25,6 @@ def show(what: Compilation | str | Path, view: str | None = None, *,
     """
     shown = entry_points(group="core_compiler.show", name="notebook")
     if not shown:
-        raise UserError("this installation has no widgets", "show",
+        raise UserError("the notebook widgets are not installed", "show",
                         "pip install 'compiler-workbench[ui]'")  # fmt: skip
     return next(iter(shown)).load()(what, view, other)

@@ -34,11 +34,11 @@ def entry(module: Module, inputs: Sequence[str], outputs: Sequence[str]) -> Bloc
     """
     main = module.functions.get("main")
     if main is None:
-        raise UserError("there is no function main", "export", "give a stage of a compile")
+        raise UserError("function main not found", "export", "export a stage of a compile")
     body = main.body
     below = [op.kind for op in body.walk() if not op.kind.startswith("core.")]
     if main.level != "tensor" or below:
-        what = f"it holds {below[0]}" if below else f"its level is {main.level}"
+        what = f"it contains {below[0]}" if below else f"its level is {main.level}"
         raise UserError(f"this stage is below the tensor level: {what}", "export",
                         "choose a stage before outline_kernels")  # fmt: skip
     _need_numbers(body)
@@ -48,23 +48,25 @@ def entry(module: Module, inputs: Sequence[str], outputs: Sequence[str]) -> Bloc
         _need_names(what, names, values)
     both = [name for name in inputs if name in set(outputs)]
     if both:
-        raise UserError(f"{both[0]!r} names an input and an output", "export",
-                        "give them different names")  # fmt: skip
+        raise UserError(f"{both[0]!r} names both an input and an output", "export",
+                        "use different names")  # fmt: skip
     return body
 
 
 def _need_names(what: str, names: Sequence[str], values: Sequence[Value]) -> None:
     if isinstance(names, str):
-        raise UserError(f"{what} are a text, {names!r}", "export", "give a list of names")
+        raise UserError(f"expected {what} to be a list, got the string {names!r}", "export",
+                        "pass a list of names")  # fmt: skip
     if len(names) != len(values):
-        raise UserError(f"{len(names)} names for the {len(values)} {what} of main", "export",
-                        "give a name for each, in order")  # fmt: skip
+        raise UserError(f"expected {len(values)} names for the {what} of main, got {len(names)}",
+                        "export", "pass a name for each, in order")  # fmt: skip
     for place, name in enumerate(names):
         if not isinstance(name, str) or not name or not _is_text(name):
-            raise UserError(f"{name!r} is no name for one of the {what}", "export",
-                            "give texts that are not empty")  # fmt: skip
+            raise UserError(f"invalid name {name!r} for one of the {what}", "export",
+                            "pass non-empty strings")  # fmt: skip
         if name in names[:place]:
-            raise UserError(f"two {what} are called {name!r}", "export", "give each its own name")
+            raise UserError(f"duplicate name {name!r} in {what}", "export",
+                            "give each its own name")  # fmt: skip
 
 
 def _is_text(name: str) -> bool:
@@ -78,7 +80,8 @@ def _need_numbers(body: Block) -> None:
         found |= dict.fromkeys(d for d in value.type.shape if isinstance(d, str))
     if found:
         shown = ", ".join(list(found)[:SHOWN])
-        raise UserError(f"sizes are symbols: {shown}", "export", "bind them to numbers first")
+        raise UserError(f"symbolic sizes are not supported: {shown}", "export",
+                        "bind them to numbers first")  # fmt: skip
 
 
 # -- what cannot -----------------------------------------------------------------------------------
@@ -106,7 +109,7 @@ def refuse(gaps: Sequence[Gap], form: str) -> UserError:
         parts.append(f"{kind} ({'; '.join(filter(None, (told, reason, where)))})")
     count = len({kind for kind, _ in groups})
     return UserError(
-        f"{form} has no word for {count} kind{'s' if count > 1 else ''} of op: {'; '.join(parts)}",
+        f"{count} kind{'s' if count > 1 else ''} of op not supported by {form}: {'; '.join(parts)}",
         "export", "replace them in the model, or export an earlier stage",
     )  # fmt: skip
 
@@ -182,7 +185,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         draft.replace(path)
     except OSError as problem:
         raise UserError(f"cannot be written: {problem.strerror or problem}", str(path),
-                        "choose another place") from None  # fmt: skip
+                        "choose another path") from None  # fmt: skip
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)

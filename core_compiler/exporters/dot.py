@@ -54,8 +54,8 @@ def draw(module: Module, function: str = "main", most: int = MAX_OPS) -> Drawing
     body = module.functions[function].body
     count = sum(_boxes(body))
     if count > most:
-        raise UserError(f"{count} ops are too many to draw (at most {most} are)", function,
-                        "look at it in the workbench")  # fmt: skip
+        raise UserError(f"cannot draw {count} ops (at most {most} are drawn)", function,
+                        "open it in the workbench")  # fmt: skip
     lines = [_HEAD]
     names: dict[Value, str] = {}
     edges: list[str] = []  # behind all boxes: an edge inside a frame would pull its ends into it
@@ -169,5 +169,5 @@ def _svg(dot: str) -> str:
         ).stdout
     else:
         raise UserError("Graphviz is not installed", "draw",
-                        "pip install pygraphviz; .dot is the text without it", 3)  # fmt: skip
+                        "pip install pygraphviz, or use .dot, the text", 3)  # fmt: skip
     return made[made.index("<svg") :]

@@ -49,8 +49,8 @@ def write(table: Table, path: Path) -> Written:
     write_as = FORMATS.get(path.suffix.lower().lstrip("."))
     if write_as is None:
         known = " or ".join(f".{each}" for each in FORMATS)
-        raise UserError(f"{path.suffix or path.name!r} stands for no table", str(path),
-                        f"end the name in {known}")  # fmt: skip
+        raise UserError(f"unrecognised file extension {path.suffix or path.name!r}", str(path),
+                        f"use {known}")  # fmt: skip
     with replacing(path) as draft:
         return write_as(table, draft)
 

@@ -25,7 +25,7 @@ WRITTEN_OUT = 1 << 14
 def need_small(count: int, what: str, most: int = MADE_ELEMENTS) -> None:
     """ValueError where ``count`` of something, which an import would write out, are too many."""
     if count > most:
-        raise ValueError(f"{count} {what} (at most {most} are written out)")
+        raise ValueError(f"{count} {what} (at most {most} are supported)")
 
 
 def is_saved_model(path: Path) -> bool:
@@ -106,10 +106,10 @@ def refuse(found: Sequence[Unsupported], where: str) -> UserError:
     count = len(groups)
     if all(item.misfit for item in found):
         return UserError(
-            f"{count} op{'s do' if count > 1 else ' does'} not fit what "
-            f"{'they are' if count > 1 else 'it is'} given: {'; '.join(parts)}",
+            f"{count} op{'s have' if count > 1 else ' has'} invalid inputs or attributes: "
+            f"{'; '.join(parts)}",
             where,
-            "the model is inconsistent: check its shapes and types, and export it again",
+            "check the shapes and types of the model, and export it again",
         )
     return UserError(
         f"{count} op{'s are' if count > 1 else ' is'} not supported: {'; '.join(parts)}",

@@ -84,7 +84,7 @@ def open_model(
         return wanted.jax(model)
     raise UserError(
         f"{type(model).__name__} is not a supported model", "compile",
-        "give a torch module, an exported program, an ONNX or Keras model, a JAX or TensorFlow "
+        "pass a torch module, an exported program, an ONNX or Keras model, a JAX or TensorFlow "
         "function, a .onnx, .pt2, .keras or .mlir file, a Module",
     )  # fmt: skip
 
@@ -118,7 +118,7 @@ class _Wanted:
         found = frontend_of(path)
         if found is None:
             raise UserError("unrecognised file extension", str(path),
-                            "give a .onnx, .pt2, .keras or .mlir file")  # fmt: skip
+                            "pass a .onnx, .pt2, .keras or .mlir file")  # fmt: skip
         return read[found](path)
 
     def _onnx_file(self, path: Path) -> Opened:
@@ -217,7 +217,7 @@ class _Wanted:
 
     def _without_inputs(self, model: Any, what: str) -> UserError:
         name = self.name or name_of(model)
-        return UserError(f"{name} needs example inputs", "compile", f"give {what}")
+        return UserError(f"{name} needs example inputs", "compile", f"pass {what}")
 
 
 def _of_module(module: Module) -> Imported:
@@ -263,6 +263,6 @@ def as_arrays(inputs: Sequence) -> tuple[np.ndarray, ...]:
             made.append(np.array(numbers(given)))
         except ValueError as error:
             raise UserError(f"example input {place}: {error}", "compile",
-                            "give dense tensors of numbers, of known sizes; sequences of tensors "
-                            "go to the frontend's import_file") from None  # fmt: skip
+                            "pass dense tensors of numbers, of known sizes; for sequences of "
+                            "tensors use the frontend's import_file") from None  # fmt: skip
     return tuple(made)

@@ -209,11 +209,11 @@ def inputs(
     made, count = [], 0
     for place, value in enumerate(module.main.arguments):
         if not isinstance(value.type, TensorType):
-            raise UserError(f"input {value.name or place} is {value.type}, no tensor", "inputs",
-                            "give the model its inputs")  # fmt: skip
+            raise UserError(f"input {value.name or place} is {value.type}, expected a tensor",
+                            "inputs", "pass the model's inputs")  # fmt: skip
         count += _elements(value.type)
         if count > MADE_UP:
-            raise UserError(f"the inputs have more than {MADE_UP:,} numbers", "inputs",
+            raise UserError(f"the inputs have more than {MADE_UP:,} elements", "inputs",
                             "compile the model for a smaller batch")  # fmt: skip
         given = like[place] if place < len(like) else None
         made.append(drawn(random, value.type, needed.get(value, Need()), given))

@@ -51,8 +51,8 @@ class State:
         for value in draws.given:
             name = str(value.name)
             if name in self._begun:
-                raise UserError(f"the model has a buffer called {name}", "training",
-                                "rename it: the training step has one of that name")  # fmt: skip
+                raise UserError(f"buffer name {name} is reserved for the training step",
+                                "training", "rename the model's buffer")  # fmt: skip
             self._begun[name] = value, np.zeros((), np.int64)
             self._next[name] = after[name]
         return b.ops

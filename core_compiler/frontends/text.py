@@ -48,21 +48,21 @@ def import_file(path: Path) -> Imported:
     size = len(data) if end < 0 else end
     if ops > OPS or size > LIMIT:
         raise UserError(f"the text has {ops:,} ops in {size / 1e6:,.0f} MB, at most {OPS:,} in "
-                        f"{LIMIT / 1e6:,.0f} MB are read", name, "give a part of it")  # fmt: skip
+                        f"{LIMIT / 1e6:,.0f} MB are read", name, "pass a part of it")  # fmt: skip
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise UserError("this is no text (UTF-8)", name, "export the stage again") from None
+        raise UserError("the text is not valid UTF-8", name, "export the stage again") from None
     try:
         module = parse(text, weights=WeightStore(), where=name, lines=True, stand_in=_digest)
     except UserError as error:
         fix = error.fix or "fix the text there, or export the stage again"
         raise UserError(error.what, error.where, fix) from None
     if "main" not in module.functions:
-        raise UserError("no function is called main", name, 'name one: sym_name = "main"')
+        raise UserError("function main not found", name, 'name one main: sym_name = "main"')
     if module.main.level != "tensor":
-        raise UserError(f"main is of the level {module.main.level!r}", name,
-                        "give a stage of the tensor level: those before the kernels")  # fmt: skip
+        raise UserError(f"expected main at the tensor level, got {module.main.level!r}", name,
+                        "export a stage before the kernels")  # fmt: skip
     module, stand_ins = filled(module, "the text")
     body = module.main.body
     inputs = tuple(v.name or f"input_{i}" for i, v in enumerate(body.arguments))

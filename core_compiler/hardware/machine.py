@@ -136,7 +136,7 @@ def _named(items, name: str, where: str):
     for item in items:
         if item.name == name:
             return item
-    raise UserError(f"has no {name!r}", f"machine {where}",
+    raise UserError(f"{name!r} not found", f"machine {where}",
                     f"choose one of {', '.join(i.name for i in items)}")  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def load(path: Path | str) -> Machine:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"is not YAML ({getattr(error, 'problem', error)})", f"{path}{line}",
+        raise UserError(f"invalid YAML ({getattr(error, 'problem', error)})", f"{path}{line}",
                         "correct the syntax") from None  # fmt: skip
     return parse(data, str(path))
 
@@ -162,9 +162,7 @@ def shipped(name: str) -> Machine:
     folder = Path(__file__).parent / "machines"
     names = sorted(p.stem for p in folder.glob("*.yaml"))
     if name not in names:
-        raise UserError(
-            f"no machine is called {name!r}", "machine", f"choose one of {', '.join(names)}"
-        )
+        raise UserError(f"unknown machine {name!r}", "machine", f"choose one of {', '.join(names)}")
     return load(folder / f"{name}.yaml")
 
 
@@ -215,7 +213,7 @@ def _field(cls: type, name: str, value: Any, where: str):
         return _one_of(value, ("core", "chip", "machine", "fabric"), where)
     if name == "multicast":
         if not isinstance(value, bool):
-            raise UserError(f"is {value!r}, not true or false", where, "correct it")
+            raise UserError(f"expected true or false, got {value!r}", where, "correct it")
         return value
     return _text(value, where) if name == "name" else _figure(value, where)
 
@@ -224,7 +222,7 @@ def _figure(data: Any, where: str) -> Figure:
     _keys(data, where, {"value", "source"}, {"unit", "note"})
     value, unit = data["value"], data.get("unit", "")
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise UserError(f"has the value {value!r}", where, "give a number from 0")
+        raise UserError(f"invalid value {value!r}", where, "use a number of 0 or more")
     return Figure(float(value), _one_of(unit, tuple(UNITS), f"{where}.unit"),
                   _one_of(data["source"], SOURCES, f"{where}.source"),
                   _text(data.get("note", ""), f"{where}.note"))  # fmt: skip
@@ -235,40 +233,41 @@ def _items(cls: type, data: Any, where: str) -> tuple:
     names = [item.name for item in items]
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:
-        raise UserError(f"two are called {twice!r}", where, "rename one")
+        raise UserError(f"duplicate name {twice!r}", where, "rename one")
     if not items:
-        raise UserError("is empty", where, "describe at least one")
+        raise UserError("expected at least one entry", where, "add one")
     return items
 
 
 def _keys(data: Any, where: str, required: set[str], optional: set[str]) -> None:
     data = _mapping(data, where)
     for name in sorted(required - data.keys()):
-        raise UserError(f"has no {name!r}", where, "add it")
+        raise UserError(f"missing entry {name!r}", where, "add it")
     for name in sorted(map(str, data.keys() - required - optional)):
-        raise UserError(f"has an unknown entry {name!r}", where,
+        raise UserError(f"unknown entry {name!r}", where,
                         f"use {', '.join(sorted(required | optional))}")  # fmt: skip
 
 
 def _mapping(data: Any, where: str) -> Mapping:
     if not isinstance(data, Mapping):
-        raise UserError(f"is {type(data).__name__}, not entries with names", where, "correct it")
+        raise UserError(f"expected a mapping, got {type(data).__name__}", where, "correct it")
     return data
 
 
 def _list(data: Any, where: str) -> list:
     if not isinstance(data, list):
-        raise UserError(f"is {type(data).__name__}, not a list", where, "correct it")
+        raise UserError(f"expected a list, got {type(data).__name__}", where, "correct it")
     return data
 
 
 def _text(data: Any, where: str) -> str:
     if not isinstance(data, str):
-        raise UserError(f"is {data!r}, not text", where, "correct it")
+        raise UserError(f"expected text, got {data!r}", where, "correct it")
     return data
 
 
 def _one_of(value: Any, allowed: tuple[str, ...], where: str) -> str:
     if value not in allowed:
-        raise UserError(f"is {value!r}", where, f"use one of {', '.join(map(repr, allowed))}")
+        raise UserError(f"unknown value {value!r}", where,
+                        f"use one of {', '.join(map(repr, allowed))}")  # fmt: skip
     return value

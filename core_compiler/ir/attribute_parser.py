@@ -101,7 +101,7 @@ class AttributeParser(Tokens):
 
     def _vector(self, shape, element, rest):
         if len(shape) != 1 or shape[0] is None or rest:
-            raise ValueError("a vector has one known length")
+            raise ValueError("a vector must have one known length")
         return vector(shape[0], element)
 
     # -- attributes ------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class AttributeParser(Tokens):
             if not key or not (token[0] == '"' or _IDENTIFIER(token)):
                 self._fail(f"expected an attribute's name, found {shown(token)}", at)
             if key in table:
-                self._fail(f"attribute {key} is given twice", at)
+                self._fail(f"duplicate attribute {key}", at)
             table[key] = self.attribute() if self._accept("=") else True
 
         self._items("}", entry)
@@ -144,7 +144,7 @@ class AttributeParser(Tokens):
         if _NUMBER(token):
             return self._number()
         if token == "array":
-            self._fail("array<...> is not used here; write [1, 2]")
+            self._fail("array<...> is not supported; write [1, 2]")
         return self.type()
 
     def _number(self) -> int | float:
@@ -154,14 +154,14 @@ class AttributeParser(Tokens):
         if "0x" in token and typed == "f64":
             bits = int(token, 16)
             if not 0 <= bits < 2**64:
-                self._fail("more than 64 bits", at)
+                self._fail("the number has more than 64 bits", at)
             return float(np.uint64(bits).view(np.float64))
         if "." in token or typed[:1] in ("f", "b"):
             if typed not in ("", "f64"):
-                self._fail("numbers are i64 or f64", at)
+                self._fail(f"expected a number of type i64 or f64, found {typed}", at)
             return float(token)
         if typed and not _INT_TYPE(typed):
-            self._fail(f"{typed} is not a number's type", at)
+            self._fail(f"{typed} is not a numeric type", at)
         return self._number_of(token)
 
     def _dense(self) -> Dense:
@@ -180,7 +180,7 @@ class AttributeParser(Tokens):
         self._expect(":")
         type_ = self.type()
         if not isinstance(type_, TensorType) or not type_.is_static:
-            self._fail("a dense constant needs a tensor type of known sizes", at)
+            self._fail("a dense constant must have a tensor type with known sizes", at)
         if type_.bytes > MAX_DENSE_BYTES:
             what = f"a dense constant of {type_.bytes} bytes is too large"
             self._fail(what, at, "use dense_resource")
@@ -199,7 +199,7 @@ class AttributeParser(Tokens):
         self._expect(":")
         type_ = self.type()
         if not isinstance(type_, TensorType):
-            self._fail("a resource has a tensor type", at)
+            self._fail("a resource must have a tensor type", at)
         if self._stand_in is not None and name not in self._held:
             self._digests[name] = self._stand_in(name, type_)
         digest = self._digests.get(name)
@@ -207,8 +207,8 @@ class AttributeParser(Tokens):
             store = () if self._store is None or name[:2] != "w_" else self._store
             found = [d for d in store if d.startswith(name[2:])]
             if len(found) != 1:
-                fix = "give the module core.weights = {name = digest}, or a weight store"
-                self._fail(f"nothing says which weights {name} are", at, fix)
+                fix = "add core.weights = {name = digest} to the module, or pass a weight store"
+                self._fail(f"unknown weights {name}", at, fix)
             digest = self._digests[name] = found[0]
         return Resource(type_, digest)
 
@@ -228,5 +228,5 @@ def _named(shape, names) -> tuple:
         raise ValueError("every ? needs a name")
     for known, name in zip(shape, names, strict=True):
         if not (isinstance(name, str) if known is None else name == known):
-            raise ValueError("the names do not fit the sizes")
+            raise ValueError("the names do not match the sizes")
     return names

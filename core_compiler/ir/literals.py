@@ -139,7 +139,7 @@ def dense_bytes(items: list[str], type_: TensorType) -> bytes:
         return data
     flat = [t for t in items if t not in "[],"]
     if len(flat) != count and not (len(flat) == 1 and items[0] != "["):
-        raise ValueError(f"{len(flat)} elements where {type_} has {count}")
+        raise ValueError(f"{len(flat)} elements, but {type_} has {count}")
     if count and len(flat) == 1 and items[0] != "[":
         return _scalar_bytes(flat[0], type_) * count
     return b"".join([_scalar_bytes(t, type_) for t in flat])

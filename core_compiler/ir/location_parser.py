@@ -147,4 +147,4 @@ class LocationParser(AttributeParser):
                 node = FrontendNode(node["name"], node["kind"], *place, scope, stack)
             return Origin(facts["rule"], tuple(parents), node, facts.get("reason", ""))
         except (KeyError, TypeError):
-            self._fail("a location's facts need rule, and a node name and kind", at)
+            self._fail("a location needs a rule, and its node a name and a kind", at)

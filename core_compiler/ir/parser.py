@@ -118,7 +118,7 @@ class _ModuleParser(LocationParser):
     def _take_digests(self, facts: dict, at: int) -> None:
         table = facts.get("core.weights", {})
         if not isinstance(table, dict) or not all(isinstance(d, str) for d in table.values()):
-            self._fail("core.weights maps names to digests", at)
+            self._fail("core.weights must map names to digests", at)
         self._digests.update(table)
 
     def _symbols(self, facts: dict, at: int) -> dict[str, tuple[int, int]]:
@@ -128,7 +128,7 @@ class _ModuleParser(LocationParser):
             for r in symbols.values()
         )
         if not fine:
-            self._fail("core.symbols maps names to [low, high]", at)
+            self._fail("core.symbols must map names to [low, high]", at)
         return symbols
 
     def _functions(self, close: str) -> dict[str, Function]:
@@ -139,7 +139,7 @@ class _ModuleParser(LocationParser):
                 self._fail("the module is not closed")
             function = self._function()
             if function.name in functions:
-                self._fail(f"a second function @{function.name}", at)
+                self._fail(f"duplicate function @{function.name}", at)
             functions[function.name] = function
         return functions
 
@@ -179,7 +179,7 @@ class _ModuleParser(LocationParser):
             if not self._tokens[self._at]:
                 self._fail("the region is not closed")
             if closed:
-                self._fail("an op after the block's terminator")
+                self._fail("unexpected op after the block's terminator")
             op = self._op(made)
             if op.results or op.regions or not op.kind.endswith((".return", ".yield")):
                 ops.append(op)
@@ -231,7 +231,7 @@ class _ModuleParser(LocationParser):
         for place, (value, type_) in enumerate(zip(operands, taken, strict=True)):
             if value.type is not type_:
                 name = self._tokens[uses_at + 2 * place]
-                self._fail(f"{name} is {value.type}, not {type_}", types_at)
+                self._fail(f"{name} has type {value.type}, not {type_}", types_at)
         if len(types) != len(names):
             self._fail(f"{len(names)} results but {len(types)} result types", types_at)
         results = [self._define(n, t, made, start) for n, t in zip(names, types, strict=True)]
@@ -251,7 +251,7 @@ class _ModuleParser(LocationParser):
             if self._accept(":"):  # %r:3 stands for %r#0, %r#1, %r#2
                 count = self._int()
                 if not 0 < count <= len(self._tokens):
-                    self._fail("wrong number of results", self._at - 1)
+                    self._fail("invalid number of results", self._at - 1)
                 names += [f"{name}#{i}" for i in range(count)]
             else:
                 names.append(name)
@@ -306,10 +306,10 @@ class _ModuleParser(LocationParser):
             if digest is None or type_ is None or digest in store:
                 continue
             if len(data) != type_.bytes:
-                self._fail(f"weights {name} have {len(data)} bytes, {type_} has {type_.bytes}")
+                self._fail(f"weights {name} have {len(data)} bytes, {type_} needs {type_.bytes}")
             store.add(np.frombuffer(data, type_.dtype.numpy).reshape(type_.shape))
             if digest not in store:
-                self._fail(f"weights {name} are not the ones of their digest")
+                self._fail(f"weights {name} do not match their digest")
         return store
 
     def _resource_types(self) -> dict[str | None, TensorType]:

@@ -55,7 +55,7 @@ class Tokens:
             if self._tokens[self._at]:
                 self._fail(f"unexpected {shown(self._tokens[self._at])} after the end")
         except RecursionError:
-            raise UserError("nested too deeply to be read", self._where) from None
+            raise UserError("nested too deeply to parse", self._where) from None
         return answer
 
     def _next(self) -> str:
@@ -105,7 +105,7 @@ class Tokens:
     def _int(self) -> int:
         token = self._next()
         if not _INT(token):
-            self._fail(f"expected a whole number, found {shown(token)}", self._at - 1)
+            self._fail(f"expected an integer, found {shown(token)}", self._at - 1)
         return self._number_of(token)
 
     def _number_of(self, token: str) -> int:

@@ -326,7 +326,7 @@ def tensor(shape, dtype_, order=None) -> TensorType:
     if order is not None:
         order, axes = tuple(order), tuple(range(len(shape)))
         if tuple(sorted(order)) != axes:
-            raise ValueError(f"order {order} is no permutation of {len(shape)} axes")
+            raise ValueError(f"order {order} is not a permutation of {len(shape)} axes")
         if order == axes:
             order = None
     return _tensor(shape, dtype(dtype_), order)
@@ -384,5 +384,5 @@ def _opaque(text: str) -> OpaqueType:
 def opaque(text: str) -> OpaqueType:
     """The interned type of this text, ``!dialect.name`` or ``!dialect.name<...>``."""
     if text[:1] != "!" or "." not in text:
-        raise ValueError(f"{text!r} is no type of a dialect")
+        raise ValueError(f"{text!r} is not a dialect type")
     return _opaque(text)

@@ -126,7 +126,7 @@ def bad_attributes(attributes: Mapping[str, object]) -> Iterator[str]:
     """What is wrong with attributes: names, kinds of value, constants whose bytes do not fit."""
     for name, value in attributes.items():
         if not isinstance(name, str) or not name:
-            yield f"{name!r} is no name of an attribute"
+            yield f"{name!r} is not an attribute name"
         try:
             check_attribute(value)
         except TypeError as problem:

@@ -179,8 +179,8 @@ def assert_no_flush_to_zero() -> None:
     half_ulp = np.full(1, 2.0**-24, np.float32)
     one = np.ones(1, np.float32)
     fix = (
-        "call torch.set_flush_denormal(False), or run on another thread; a library built with "
-        "-ffast-math sets it as it is imported: import that one elsewhere"
+        "call torch.set_flush_denormal(False), or run on another thread; importing a library "
+        "built with -ffast-math sets it: import that library on another thread"
     )
     if (smallest * one)[0] == 0:
         raise UserError("subnormal inputs are read as zero (DAZ)", "this thread", fix, CANNOT_HERE)

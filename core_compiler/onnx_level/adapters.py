@@ -370,7 +370,7 @@ def _grid_sample_up(use: Use):
 def _grid_sample_down(use: Use):
     names = {new: old for old, new in _SAMPLING.items()}
     if use.rank() != 4:
-        raise CannotSay("its input has not four dimensions")
+        raise CannotSay("its input does not have four dimensions")
     return use.again(*use.op.operands, mode=names[use.attr("mode", "linear")])
 
 
@@ -516,7 +516,7 @@ def _pool_down(use: Use):
 def _optional_down(use: Use):
     held = use.op.operands[0].type if use.op.operands else None
     if not isinstance(held, OpaqueType) or not held.text.startswith("!onnx.opt"):
-        raise CannotSay("its input is no optional value")
+        raise CannotSay("its input is not an optional value")
     return use.again(use.input(0))
 
 

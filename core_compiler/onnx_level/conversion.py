@@ -88,7 +88,7 @@ class Converter:
         """An op that the version does not have yet: what it is defined by."""
         made = defined(op, self.weights, self._maker(rewriter))
         if made is None:
-            raise CannotSay("there is no such op")
+            raise CannotSay("the op does not exist there")
         rule = f"{spelled(op)[1]} {op[SINCE]} => its definition"
         return self._replace(op, made, rewriter, rule, TOLERANCE)
 

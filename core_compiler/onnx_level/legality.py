@@ -30,9 +30,9 @@ def complaint(op: Op) -> str | None:
     if op.kind == ABSENT:
         return None
     if not is_node(op):
-        return f"{op.kind} is no op of ONNX"
+        return f"{op.kind} is not an ONNX op"
     if len(op.get(REGIONS, ())) != len(op.regions):
-        return f"{len(op.regions)} subgraphs, {len(op.get(REGIONS, ()))} names of such"
+        return f"{len(op.regions)} subgraphs, but {len(op.get(REGIONS, ()))} names for them"
     found = schema_of(op)
     return None if found is None else _against(op, found) or _against_subgraphs(op)
 
@@ -41,13 +41,13 @@ def _against(op: Op, schema) -> str | None:
     name = spelled(op)[1]
     given = len(op.operands)
     if not schema.min_input <= given <= schema.max_input:
-        return f"{name} takes {schema.min_input} to {schema.max_input} inputs, not {given}"
+        return f"{name} takes {schema.min_input} to {schema.max_input} inputs, got {given}"
     for value, formal in zip(op.operands, schema.inputs, strict=False):
         if value.type is NOTHING and formal.option == formal.option.Single:
             return f"{name} needs its input {formal.name!r}"
     made = len(op.results)
     if not schema.min_output <= made <= schema.max_output:
-        return f"{name} makes {schema.min_output} to {schema.max_output} results, not {made}"
+        return f"{name} has {schema.min_output} to {schema.max_output} results, got {made}"
     own = {a for a in op.attributes if not a.startswith(PREFIX)} | set(op.get(REGIONS, ()))
     unknown = sorted(own - schema.attributes.keys())
     if unknown:

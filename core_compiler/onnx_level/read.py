@@ -69,7 +69,7 @@ def read(
     need_sound(model, name)
     reader = _Reader(model, folder, name, weights)
     if model.training_info:
-        raise UserError("the model holds training information", name,
+        raise UserError("the model contains training information", name,
                         "compile it without --onnx-passes")  # fmt: skip
     functions = [reader.function(f) for f in model.functions]
     main = reader.main()
@@ -225,14 +225,15 @@ class _Reader:
 
     def _find(self, scope: Mapping[str, Value], name: str) -> Value:
         if name not in scope:
-            raise UserError(f"tensor {name!r} is made by no node before it is used", self.name,
-                            "the file is damaged or its nodes are not sorted")  # fmt: skip
+            raise UserError(f"tensor {name!r} is used before it is defined", self.name,
+                            "sort the nodes; if the file is damaged, export it again")  # fmt: skip
         return scope[name]
 
     def _define(self, scope: dict, outer: Mapping, name: str, value: Value) -> None:
         """Enter a name; a subgraph may use one that is taken outside."""
         if name in scope and scope[name] is not outer.get(name):
-            raise UserError(f"tensor {name!r} is made twice", self.name, "the file is damaged")
+            raise UserError(f"tensor {name!r} is defined twice", self.name,
+                            "the file is damaged; export it again")  # fmt: skip
         scope[name] = value
 
     # -- attributes --------------------------------------------------------------------------------
@@ -250,8 +251,8 @@ class _Reader:
         try:
             return reader(self, held)
         except UnicodeDecodeError:
-            raise UserError(f"attribute {held.name!r} is no text (UTF-8)", self.name,
-                            "the file is damaged") from None  # fmt: skip
+            raise UserError(f"attribute {held.name!r} is not valid UTF-8", self.name,
+                            "the file is damaged; export it again") from None  # fmt: skip
 
     def _tensor(self, held) -> Dense | Resource:
         place = next((e.value for e in held.external_data if e.key == "location"), "")

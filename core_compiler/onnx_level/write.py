@@ -87,7 +87,7 @@ def save(module: Module, path: Path | str, *, external: bool | None = None) -> l
             draft.replace(place)
     except OSError as problem:
         raise UserError(f"cannot be written: {problem.strerror}", str(path),
-                        "choose another place") from None  # fmt: skip
+                        "choose another path") from None  # fmt: skip
     finally:
         for draft in drafts.values():
             with suppress(OSError):

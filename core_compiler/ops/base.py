@@ -52,7 +52,7 @@ class Attr:
             try:
                 value = dtype(value)
             except (KeyError, TypeError):
-                raise TypeRuleError(f"{name} = {value!r} names no dtype") from None
+                raise TypeRuleError(f"{name} = {value!r} is not a dtype") from None
         if self.type is float and type(value) is int:
             value = float(value)
         if not _is(value, self.type):
@@ -62,7 +62,7 @@ class Attr:
                 if not _is(item, self.of):
                     raise TypeRuleError(f"{name} holds {item!r}, which is not {_words(self.of)}")
         if self.choices and value not in self.choices:
-            raise TypeRuleError(f"{name} = {value!r} is none of {', '.join(self.choices)}")
+            raise TypeRuleError(f"{name} = {value!r} is not one of {', '.join(self.choices)}")
         return value
 
 

@@ -88,7 +88,7 @@ def _while_rule(types, attributes, regions):
     _need_scalar_bool("the output of region condition", condition.outputs[0].type)
     _need_outputs("body", body, types)
     trips = attributes["trips"]
-    need(trips is None or trips >= 0, f"trips = {trips} is no number of iterations")
+    need(trips is None or trips >= 0, f"trips = {trips} is not a number of iterations")
     return tuple(t.with_(order=None) for t in types)
 
 

@@ -64,7 +64,7 @@ class Read:
         first = int(wrong.argmax())
         count = self.limits[first % len(self.limits)]
         source = positions if self.input is None else inputs[self.input]
-        held = f"{self.by} is to use" if self.input is None else f"input {self.name} has"
+        held = "" if self.input is None else f" of input {self.name}"
         value = int(source.flat[first])
         if self.input is None and self.wraps and value < 0:
             value -= count  # as it was before it was counted from the end
@@ -74,9 +74,9 @@ class Read:
         inside = f" at {place}" if place else ""
         ignored = "" if self.ignored is None else f", or {self.ignored}, which is ignored"
         raise UserError(
-            f"{held} {value}{inside}: {self.by} has {count} to choose from",
+            f"index {value}{inside}{held} is out of range for {self.by} (size {count})",
             self.place or self.by,
-            f"give positions from {-count if self.wraps else 0} to {count - 1}{ignored}",
+            f"pass indices from {-count if self.wraps else 0} to {count - 1}{ignored}",
         )
 
 
@@ -99,8 +99,8 @@ class Fixed:
         shown = (" ".join(str(a.tolist()).split()) for a in (found, wanted.reshape(found.shape)))
         now, then = (text if len(text) < 60 else text[:56] + " ..." for text in shown)
         raise UserError(
-            f"{self.place} takes {now} from {self.names}, and was compiled for {then}",
-            self.names, "what was compiled follows from it: compile again with these as examples",
+            f"{self.place} was compiled for {then} from {self.names}, got {now}",
+            self.names, "compile again with these inputs as examples",
         )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def _reduce_rule(allowed, empty: bool):
         (x,) = types
         need_dtype("x", x, allowed)
         for order in attributes["orders"]:
-            need(order in ("lanes", "sequence"), f"order {order!r} is none of lanes, sequence")
+            need(order in ("lanes", "sequence"), f"order {order!r} is not lanes or sequence")
         shape = reduced(x, attributes["axes"])
         if not empty:
             need_elements(x, attributes["axes"])

@@ -168,7 +168,7 @@ def _transpose_rule(types, attributes):
     (x,), permutation = types, attributes["permutation"]
     need(
         sorted(permutation) == list(range(x.rank)),
-        f"permutation {show(permutation)} is none of the {x.rank} axes of x",
+        f"{show(permutation)} is not a permutation of the {x.rank} axes of x",
     )
     return (tensor([x.shape[a] for a in permutation], x.dtype),)
 

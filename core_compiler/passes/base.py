@@ -234,23 +234,23 @@ def with_options(pass_: Pass, texts: Mapping[str, str]) -> Pass:
     for key, text in texts.items():
         if key not in known:
             raise UserError(
-                f"pass {pass_.name()} has no option {key!r}",
+                f"unknown option {key!r}",
                 f"pass {pass_.name()}",
-                f"its options are {', '.join(known) or 'none'}",
+                f"choose one of {', '.join(known)}" if known else "it has no options",
             )
         where = f"{pass_.name()}.{key}"
         values[key] = _parse(str(text), values[key], where)
         choices = known[key].metadata.get("choices")
         if choices and values[key] not in choices:
-            fix = nearest(str(text), choices, f"choose {', '.join(choices)}")
-            raise UserError(f"{text!r} is none of its values", where, fix)
+            fix = nearest(str(text), choices, f"choose one of {', '.join(choices)}")
+            raise UserError(f"invalid value {text!r}", where, fix)
     return type(pass_)(**values)
 
 
 def _parse(text: str, like: Any, where: str) -> Any:
     if not _is_plain(like):
-        raise UserError(f"an option of type {type(like).__name__} is not set as text", where,
-                        "compile from Python, with the object itself")  # fmt: skip
+        raise UserError(f"an option of type {type(like).__name__} cannot be set from text", where,
+                        "set it from Python, with the object itself")  # fmt: skip
     try:
         if isinstance(like, bool):
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
@@ -259,7 +259,7 @@ def _parse(text: str, like: Any, where: str) -> Any:
         return text
     except (KeyError, ValueError):
         raise UserError(
-            f"{text!r} is no {type(like).__name__}", where, f"the default is {like!r}"
+            f"expected {type(like).__name__}, got {text!r}", where, f"pass a value like {like!r}"
         ) from None
 
 

@@ -38,7 +38,8 @@ class PlanMemory(Pass):
     @override
     def run(self, module, context):
         if self.alignment not in ALIGNMENTS:
-            raise UserError(f"an alignment of {self.alignment} bytes", f"pass {self.name()}",
+            raise UserError(f"unsupported alignment of {self.alignment} bytes",
+                            f"pass {self.name()}",
                             f"choose {' or '.join(map(str, ALIGNMENTS))}")  # fmt: skip
         ops = module.main.body.ops
         lives = lifetimes(ops)

@@ -38,7 +38,8 @@ class Rematerialise(Pass):
     @override
     def run(self, module, context):
         if self.launches < 1:
-            raise UserError(f"{self.launches} launches", f"pass {self.name()}", "give 1 or more")
+            raise UserError(f"expected launches to be 1 or more, got {self.launches}",
+                            f"pass {self.name()}", "pass 1 or more")  # fmt: skip
         rewriter = context.rewriter(module.main.body)
         before = _peak(rewriter)
         with suppress(RewriteLimit):

@@ -87,8 +87,8 @@ class RoundCorrectly(Pass):
         for name in names:
             if name not in NAMES:
                 known = name in contract.BOUNDS
-                what = f"{name} is rounded once" if known else f"no function is called {name!r}"
-                fix = f"functions: {', '.join(NAMES)}"
+                what = f"{name} is already rounded once" if known else f"unknown function {name!r}"
+                fix = f"choose from {', '.join(NAMES)}"
                 raise UserError(what, f"pass {self.name()}",
                                 fix if known else nearest(name, NAMES, fix))  # fmt: skip
         return names

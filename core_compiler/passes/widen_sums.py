@@ -44,7 +44,8 @@ class WidenSums(Pass):
     @override
     def run(self, module, context):
         if self.depth < 1:
-            raise UserError(f"a depth of {self.depth}", f"pass {self.name()}", "give 1 or more")
+            raise UserError(f"expected depth to be 1 or more, got {self.depth}",
+                            f"pass {self.name()}", "pass 1 or more")  # fmt: skip
         wanted = frozenset(line.strip() for line in self.lines.split(",") if line.strip())
 
         def edit(rw: Rewriter) -> None:

@@ -196,11 +196,11 @@ def arrange(
     allowed = [LEVEL, *target.options]
     for name in options:
         if name not in allowed:
-            fix = nearest(name, allowed, f"options: {', '.join(allowed)}")
-            raise UserError(f"target {target.name} has no option {name!r}", "options", fix)
+            fix = nearest(name, allowed, f"choose one of {', '.join(allowed)}")
+            raise UserError(f"unknown option {name!r} for target {target.name}", "options", fix)
     if options.get(LEVEL, LEVELS[0]) not in LEVELS:
-        fix = f"choose {', '.join(LEVELS)}"
-        raise UserError(f"no level is called {str(options[LEVEL])!r}", f"option {LEVEL}", fix)
+        fix = f"choose one of {', '.join(LEVELS)}"
+        raise UserError(f"unknown level {str(options[LEVEL])!r}", f"option {LEVEL}", fix)
     passes_of = tuple(target.pipeline(options))
     implementation = passes_of if training is None else lowered(passes_of, training)
     parts = (source(level), meaning(training), implementation)
@@ -232,11 +232,13 @@ def _check_names(edit: PipelineEdit, steps: Sequence[Step], own: Sequence[Step])
             raise _unknown(name, (*steps, *own), "pipeline")
     for name, limit in edit.limits.items():
         if limit < 0:
-            raise UserError(f"{limit} rewrites", f"limit of {name}", "give 0 or more")
+            raise UserError(f"expected 0 or more rewrites, got {limit}", f"limit of {name}",
+                            "pass 0 or more")  # fmt: skip
     for name, cuts in edit.cuts.items():
         if not all(count > 0 for count in cuts):
             wrong = next(count for count in cuts if count <= 0)
-            raise UserError(f"{wrong} rewrites", f"a cut of {name}", "give 1 or more")
+            raise UserError(f"expected 1 or more rewrites, got {wrong}", f"a cut of {name}",
+                            "pass 1 or more")  # fmt: skip
 
 
 def _names(step: Step) -> tuple[str, str]:
@@ -247,8 +249,8 @@ def _names(step: Step) -> tuple[str, str]:
 
 def _unknown(name: str, steps: Sequence[Step], where: str) -> UserError:
     known = [step.label for step in steps]
-    fix = nearest(name, known, f"passes: {', '.join(known)}")
-    return UserError(f"no pass is called {name!r}", where, fix)
+    fix = nearest(name, known, f"choose one of {', '.join(known)}")
+    return UserError(f"unknown pass {name!r}", where, fix)
 
 
 def _find(name: str, steps: Sequence[Step], where: str) -> int:
@@ -265,7 +267,7 @@ def _ordered(steps: list[Step], order: Sequence[str]) -> list[Step]:
     wanted = [steps[_find(name, steps, "order")] for name in order]
     for name, step in zip(order, wanted, strict=True):
         if wanted.count(step) > 1:
-            raise UserError(f"{name} is named twice", "order", "name each pass once")
+            raise UserError(f"{name} is listed twice", "order", "list each pass once")
     queues = {half: iter([s for s in wanted if s.half == half]) for half in HALVES}
     return [next(queues[s.half]) if s in wanted else s for s in steps]
 
@@ -287,11 +289,11 @@ def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
     cuts: tuple[int, ...] = said_of(step, edit.cuts) or ()
     parts = _parts(limit, cuts)
     if parts[0] is not None and pass_.mandatory:
-        raise UserError(f"{step.label} cannot stop after {parts[0]} rewrites", "pipeline",
-                        "the compile needs all of it at once")  # fmt: skip
+        raise UserError(f"mandatory pass {step.label} cannot stop after {parts[0]} rewrites",
+                        "pipeline", "run all of it")  # fmt: skip
     skipped = any(name in edit.skip for name in both)
     if skipped and pass_.mandatory:
-        raise UserError(f"{step.label} cannot be skipped", "pipeline", "the compile needs it")
+        raise UserError(f"mandatory pass {step.label} cannot be skipped", "pipeline", "keep it")
     if any(name in edit.repeat for name in both):
         parts.append(limit)
     return [
@@ -317,7 +319,8 @@ def cut(edit: PipelineEdit, step: Step, count: int) -> PipelineEdit:
     UserError where that is the repetition of a pass, or it has too many parts."""
     name, cuts, part = _part(edit, step)
     if len(cuts) >= MAX_PARTS:
-        raise UserError(f"{step.label} has {len(cuts):,} parts", "pipeline", "run the rest of it")
+        raise UserError(f"{step.label} already has the maximum of {len(cuts):,} parts", "pipeline",
+                        "run the rest of it")  # fmt: skip
     left = cuts[part] - count if part < len(cuts) else 0
     made = (*cuts[:part], count, *((left,) if left > 0 else ()), *cuts[part + 1 :])
     return replace(edit, cuts={**edit.cuts, name: made})
@@ -341,7 +344,8 @@ def _part(edit: PipelineEdit, step: Step) -> tuple[str, tuple[int, ...], int]:
     first = replace(step, label=label)
     cuts: tuple[int, ...] = said_of(first, edit.cuts) or ()
     if part > len(cuts):
-        raise UserError(f"{step.label} is {label} once more", "pipeline", "it runs as a whole")
+        raise UserError(f"{step.label} repeats {label} and cannot run in parts", "pipeline",
+                        "run it as a whole")  # fmt: skip
     return _names(first)[1], cuts, part
 
 
@@ -353,8 +357,8 @@ def _place(place: int | str, steps: Sequence[Step]) -> int:
         return live[within.start] if within else len(steps)
     side, _, label = place.partition(":")
     if side not in ("after", "before"):
-        fix = "write after:PASS, before:PASS or a position"
-        raise UserError(f"{place!r} is no place", "insert", fix)
+        fix = "use after:PASS, before:PASS or an index"
+        raise UserError(f"invalid position {place!r}", "insert", fix)
     at = _find(label, steps, "insert")
     if side == "before":
         return at
@@ -379,30 +383,30 @@ def check(
             first = first or step
             if not pass_.exact and level == "everywhere":
                 raise UserError(
-                    f"{step.label} may change bits and stands in the implementation half",
+                    f"{step.label} may change bits but is in the implementation half",
                     "pipeline",
-                    "put it in the meaning half, or ask for the level run_to_run",
+                    "move it to the meaning half, or choose the level run_to_run",
                 )
         elif first is not None and not pass_.exact and first.half == "meaning":
             raise UserError(
-                f"{first.label} is a pass of the implementation half and comes before {step.label}",
-                "pipeline", "put it after the meaning half",
+                f"implementation pass {first.label} comes before {step.label} in the meaning half",
+                "pipeline", "move it after the meaning half",
             )  # fmt: skip
         elif first is not None and not pass_.exact:
             raise UserError(
-                f"{step.label} may change bits and comes after the meaning half",
+                f"{step.label} may change bits but comes after the meaning half",
                 "pipeline", "move it before the target's passes",
             )  # fmt: skip
         missing = sorted(pass_.requires - facts.keys())
         gone = next((name for name in missing if name in ended), None)
         if gone is not None:
             raise UserError(
-                f"{step.label} needs {gone}, of which {ended[gone]} leaves none", "pipeline",
+                f"{step.label} requires {gone}, which {ended[gone]} invalidates", "pipeline",
                 f"move it before {ended[gone]}",
             )  # fmt: skip
         if missing:
             raise UserError(
-                f"{step.label} needs {', '.join(missing)}, which no earlier pass ensures",
+                f"{step.label} requires {', '.join(missing)}, which no earlier pass ensures",
                 "pipeline", "restore the pass that was skipped or moved",
             )  # fmt: skip
         for name in sorted(pass_.ends):

@@ -68,7 +68,7 @@ class Spelling:
         if not is_dataclass(value):
             raise UserError(
                 f"a value of type {type(value).__name__} cannot be written as Python", "reproducer",
-                "give the pass options that are numbers, texts, functions or tuples of these",
+                "use pass options that are numbers, strings, functions or tuples of these",
             )  # fmt: skip
         changed = []
         for each in fields(value):
@@ -170,8 +170,8 @@ def definition(value: type | Callable) -> str:
     found = [n for n in top if getattr(n, "name", None) == value.__name__]
     if not found:
         raise UserError(
-            f"the source of {value.__qualname__} is not known", "reproducer",
-            "define it in a file, and import it",
+            f"source of {value.__qualname__} not found", "reproducer",
+            "define it in a file and import it",
         )  # fmt: skip
     last = found[-1]
     start = min([last.lineno, *(d.lineno for d in getattr(last, "decorator_list", ()))])
@@ -197,7 +197,7 @@ def _text_of(path: str) -> str:
     linecache.checkcache(path)
     text = "".join(linecache.getlines(path))
     if not text:
-        raise UserError("this file of a pass cannot be read", path, "save it as a file")
+        raise UserError("cannot read the source of the pass", path, "save it as a file")
     return text
 
 

@@ -49,7 +49,7 @@ def plan(lifetimes: Sequence[Lifetime], planner: str = "best", *, effort: Effort
     (exit code 3) says which buffers are too much where none does.
     """
     if planner not in PLANNERS:
-        raise UserError(f"no planner is called {planner!r}", "memory plan",
+        raise UserError(f"unknown planner {planner!r}", "memory plan",
                         f"choose one of {', '.join(PLANNERS)}")  # fmt: skip
     effort = Effort() if effort is None else effort
     effort = effort if seconds is None else replace(effort, seconds=seconds)
@@ -102,10 +102,10 @@ def too_large(found: Plan, capacity: int) -> UserError:
     reason = (
         f"{int(loads.max())} B are live at step {at}: {names}{more}"
         if found.lower_bound > capacity
-        else f"no plan below {found.peak} B was found, at least {found.lower_bound} B are needed"
+        else f"the best plan found takes {found.peak} B, at least {found.lower_bound} B are needed"
     )
-    return UserError(f"does not fit {capacity} B ({reason})", "memory plan",
-                     f"give it {found.peak - capacity} B more, or keep fewer of these at once",
+    return UserError(f"the plan does not fit {capacity} B ({reason})", "memory plan",
+                     f"provide {found.peak - capacity} B more, or keep fewer of these live at once",
                      CANNOT_HERE)  # fmt: skip
 
 

@@ -79,9 +79,9 @@ def arrays(lifetimes: Sequence[Lifetime]) -> Arrays:
     for b in lifetimes:
         if b.size < 0 or b.end < b.start or b.alignment < 1:
             raise UserError(
-                f"has size {b.size}, steps {b.start} to {b.end}, alignment {b.alignment}",
+                f"invalid size {b.size}, steps {b.start} to {b.end} or alignment {b.alignment}",
                 f"buffer {b.name}",
-                "give sizes and steps from 0 and alignments from 1",
+                "pass a size of 0 or more, an end not before the start, an alignment of 1 or more",
             )
     table = np.array([(b.size, b.start, b.end, b.alignment) for b in lifetimes], np.int64)
     size, start, end, alignment = table.reshape(-1, 4).T

@@ -68,7 +68,7 @@ def _attribute(value: Any) -> Attribute:
         return tuple([_attribute(item) for item in value])
     if not isinstance(value, dict):
         if value is None:
-            raise ValueError("null is no attribute")
+            raise ValueError("null is not an attribute")
         return value
     match sorted(value):
         case ["float"]:
@@ -85,7 +85,7 @@ def _attribute(value: Any) -> Attribute:
 def _tensor_type(text: str) -> TensorType:
     type_: Type = parse_type(text)
     if not isinstance(type_, TensorType):
-        raise ValueError(f"{text} is no tensor type")
+        raise ValueError(f"{text} is not a tensor type")
     return type_
 
 

@@ -172,10 +172,10 @@ class RecordingFile:
                 cursor.close()
             except (sqlite3.Error, sqlite3.Warning, ValueError) as problem:
                 if "interrupted" in str(problem):
-                    what, fix = f"the query took more than {timeout:g} s", "make it narrower"
+                    what, fix = f"the query took more than {timeout:g} s", "narrow the query"
                 else:
-                    what = f"the query is not accepted: {refused[0] if refused else problem}"
-                    fix = "one SELECT statement; docs/recording.md has the tables"
+                    what = f"the query is invalid: {refused[0] if refused else problem}"
+                    fix = "write one SELECT statement; docs/recording.md lists the tables"
                 raise UserError(what, str(self.path), fix) from None
             finally:
                 connection.set_progress_handler(None, 0)
@@ -190,7 +190,7 @@ class RecordingFile:
                     connection.backup(copy)
                     copy.execute("PRAGMA journal_mode = DELETE")
             except sqlite3.OperationalError as problem:
-                fix = "choose another place, with room on the disk"
+                fix = "choose another path, with free disk space"
                 raise UserError(f"cannot write the copy: {problem}", str(self.path), fix) from None
 
     # -- opening ---------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class RecordingFile:
             if strange := schema.objects(connection) ^ schema.expected_objects():
                 kind, name, _ = min(strange)
                 raise UserError(
-                    f"not a recording: its schema is not ours ({kind} {name})",
+                    f"not a recording: its schema differs ({kind} {name})",
                     str(self.path), "open a file that `workbench compile -o` wrote",
                 )  # fmt: skip
             row = connection.execute("SELECT value FROM meta WHERE key = 'status'").fetchone()
@@ -226,8 +226,8 @@ class RecordingFile:
         except sqlite3.OperationalError as problem:
             # Copied from a live recording into a folder that cannot be written: complete as it is.
             if wal.exists() and wal.stat().st_size:
-                what = f"cannot be read while another program's -wal file lies beside it: {problem}"
-                fix = "copy it with its -wal file to a folder that can be written"
+                what = f"cannot be read while another program's -wal file is next to it: {problem}"
+                fix = "copy it with its -wal file to a writable folder"
                 raise UserError(what, str(self.path), fix) from None
             connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, check_same_thread=False)
         return connection
@@ -243,7 +243,7 @@ class RecordingFile:
         if version > schema.VERSION:
             raise UserError(schema.made_by_newer(version), str(self.path), "update this program")
         if any(v not in migrate.STEPS for v in range(version, schema.VERSION)):
-            raise UserError(f"schema version {version} is unknown", str(self.path), _RECORD_AGAIN)
+            raise UserError(f"unknown schema version {version}", str(self.path), _RECORD_AGAIN)
         return version
 
 
@@ -277,16 +277,16 @@ _READING = frozenset(
 
 def check_header(path: Path) -> None:
     """UserError where ``path`` is no SQLite database, without opening it as one."""
-    with open_regular(path, "give the path of a .run file") as file:
+    with open_regular(path, "pass the path of a .run file") as file:
         head = file.read(100)
     if len(head) < 100 or not head.startswith(_MAGIC):
-        raise UserError("not a recording", str(path), "give the path of a .run file")
+        raise UserError("not a recording", str(path), "pass the path of a .run file")
     page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
     size = path.stat().st_size
     wal = Path(f"{path}-wal")  # a writer may be moving pages into the file just now
     complete = (65536 if page == 1 else page) * pages
     if size < complete and not (wal.exists() and wal.stat().st_size):
-        raise UserError(f"the recording is cut off after {size} bytes", str(path), _RECORD_AGAIN)
+        raise UserError(f"the recording is truncated after {size} bytes", str(path), _RECORD_AGAIN)
 
 
 def is_running(writer: str, here: str) -> bool:

@@ -289,8 +289,8 @@ class Recording:
     def _stage_row(self, stage: int, types: str, columns: str) -> tuple:
         rows = self._rows(types, f"SELECT {columns} FROM stage WHERE id = ?", (int(stage),))
         if not rows:
-            what = f"there is no stage {stage} (there are {self.stage_count()})"
-            raise UserError(what, str(self.path), "stages count from 0, the import")
+            what = f"stage {stage} not found (the recording has {self.stage_count()})"
+            raise UserError(what, str(self.path), "count stages from 0, the import")
         return rows[0]
 
     def rewrites(self, stage: int) -> list[RecordedRewrite]:
@@ -442,9 +442,7 @@ class Recording:
             return known
         with self._reading() as loader:
             if not self._rows("i", "SELECT 1 FROM op WHERE id = ?", (int(op_id),)):
-                raise UserError(
-                    f"there is no op {op_id}", str(self.path), "take an id of this file"
-                )
+                raise UserError(f"op {op_id} not found", str(self.path), "use an id of this file")
             return loader.load_ops([int(op_id)])[0]
 
     def op_id(self, op: Op) -> int:
@@ -454,8 +452,8 @@ class Recording:
     def value(self, value_id: int) -> Value:
         with self._reading() as loader:
             if not self._rows("i", "SELECT 1 FROM value WHERE id = ?", (int(value_id),)):
-                what = f"there is no value {value_id}"
-                raise UserError(what, str(self.path), "take an id of this file")
+                what = f"value {value_id} not found"
+                raise UserError(what, str(self.path), "use an id of this file")
             loader.load_values([int(value_id)])
             return loader.values[int(value_id)]
 
@@ -539,8 +537,8 @@ class Recording:
     def _one_blob(self, statement: str, parameters: tuple) -> bytes:
         rows = self._rows("i", statement, parameters)
         if not rows:
-            what = f"there is no kernel (or step) {parameters}"
-            raise UserError(what, str(self.path), "take an id of this file")
+            what = f"kernel (or step) {parameters} not found"
+            raise UserError(what, str(self.path), "use an id of this file")
         return self._blob(rows[0][0])
 
     def _blob(self, key: int) -> bytes:

@@ -94,7 +94,7 @@ class Recorder(Observer):
                 with suppress(OSError):
                     self._remove()
             said = getattr(problem, "strerror", None) or problem
-            fix = "choose a folder that can be written, with room on the disk"
+            fix = "choose a writable folder with free disk space"
             raise UserError(f"cannot write a recording: {said}", str(self.path), fix) from None
         return db
 
@@ -109,7 +109,7 @@ class Recorder(Observer):
         if meta.get("status") == "recording" and others and is_running(writer, here):
             raise UserError(
                 "the recording is being written by another process", str(self.path),
-                "wait until that run has ended, record into another file, or delete this one",
+                "wait for that run to end, record to another file, or delete this one",
             )  # fmt: skip
 
     def _remove(self) -> None:
@@ -385,7 +385,7 @@ class Recorder(Observer):
         except sqlite3.Error as problem:
             raise UserError(
                 f"the recording is complete, but not in one file: {problem}", str(self.path),
-                "make room on the disk; the -wal beside the file belongs to it: keep both",
+                "free disk space; keep the -wal file next to it, which is a part of it",
             ) from None  # fmt: skip
 
     # -- writing ---------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ class Recorder(Observer):
         except sqlite3.Error as problem:
             self._db = None
             db.close()  # rolls back; the file is usable, and nothing more is written to it
-            fix = "make room on the disk; stages recorded before this one are kept"
+            fix = "free disk space; stages recorded before this one are kept"
             raise UserError(f"cannot record: {problem}", str(self.path), fix) from None
 
 

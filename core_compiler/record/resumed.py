@@ -45,22 +45,22 @@ class Reopened(Recorder):
                 "v", "SELECT value FROM figure WHERE section = 'run' AND name = 'identity'"
             )
         where = str(self.path)
-        elsewhere = "or record into another file"
+        elsewhere = "or record to another file"
         if meta.get("status") == "recording" and is_running(str(meta.get("writer")), machine_id()):
             raise UserError("the recording is being written by another process", where,
-                            f"wait until that run has ended, {elsewhere}")  # fmt: skip
+                            f"wait for that run to end, {elsewhere}")  # fmt: skip
         if not recorded:
-            raise UserError("the recording ends before its compile did", where,
+            raise UserError("the recording ends before its compile finished", where,
                             f"delete it and record again, {elsewhere}")  # fmt: skip
         self._accept(meta)
         if self._identity and recorded[-1:] != [(self._identity,)]:
-            raise UserError(f"the recording is of another {self._what}", where,
-                            f"name the recording of this {self._what}, {elsewhere}")  # fmt: skip
+            raise UserError(f"the recording is of a different {self._what}", where,
+                            f"pass the recording of this {self._what}, {elsewhere}")  # fmt: skip
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
             if db.execute("PRAGMA user_version").fetchone() != (schema.VERSION,):
-                raise UserError("the recording is of an older version, which is only read", where,
-                                "record into another file")  # fmt: skip
+                raise UserError("the recording has an older schema, which is read-only", where,
+                                "record to another file")  # fmt: skip
             db.execute("PRAGMA trusted_schema = OFF")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
@@ -69,8 +69,8 @@ class Reopened(Recorder):
             raise
         except sqlite3.Error as problem:
             db.close()
-            raise UserError(f"cannot go on with the recording: {problem}", where,
-                            "make it writable, or record into another file") from None  # fmt: skip
+            raise UserError(f"cannot append to the recording: {problem}", where,
+                            "make it writable, or record to another file") from None  # fmt: skip
         return db
 
     @override
@@ -154,7 +154,7 @@ def _ids_of(path: str | Path, module: Module) -> dict[Op, int]:
         made = list(module.walk())
         if list(map(_shape, recorded)) != list(map(_shape, made)):
             raise UserError(
-                "what is compiled today is another program than the recorded one", str(path),
+                "the compiled program differs from the recorded one", str(path),
                 "compile the model again: the model, the compiler or its options have changed",
             )  # fmt: skip
         return {op: recording.op_id(found) for op, found in zip(made, recorded, strict=True)}

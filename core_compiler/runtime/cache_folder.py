@@ -48,7 +48,8 @@ def default_limit() -> int:
     if not text:
         return DEFAULT_LIMIT
     if not text.isdigit():
-        raise UserError(f"not a number of bytes: {text!r}", "COMPILER_WORKBENCH_CACHE_LIMIT",
+        raise UserError(f"expected a number of bytes, got {text!r}",
+                        "COMPILER_WORKBENCH_CACHE_LIMIT",
                         "set it to an integer, such as 4294967296")  # fmt: skip
     return int(text)
 
@@ -103,7 +104,7 @@ class CacheFolder:
             folder.parent.mkdir(parents=True, exist_ok=True)
             draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.root))
         except OSError as error:
-            raise UserError(f"the cache cannot be written ({error.strerror})", str(self.root),
+            raise UserError(f"cannot write to the cache ({error.strerror})", str(self.root),
                             "set COMPILER_WORKBENCH_CACHE to a writable folder",
                             CANNOT_HERE) from None  # fmt: skip
         try:
@@ -114,7 +115,7 @@ class CacheFolder:
             os.chmod(draft, 0o755)
             self._publish(draft, folder)
         except OSError as error:
-            raise UserError(f"the cache cannot be written ({error.strerror})", str(self.root),
+            raise UserError(f"cannot write to the cache ({error.strerror})", str(self.root),
                             "free disk space, or set COMPILER_WORKBENCH_CACHE to another folder",
                             CANNOT_HERE) from None  # fmt: skip
         finally:

@@ -122,8 +122,8 @@ class CompilePool:
                         job = cast(Job, worker.job)
                         worker.end()
                         raise KernelCompileError(
-                            f"is not compiled after {self.time_limit:.0f} s", job.name,
-                            "choose smaller tiles for it",
+                            f"did not compile in {self.time_limit:.0f} s", job.name,
+                            "choose smaller tiles",
                         )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ class _Worker:
             self.end()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise KernelCompileError(
-                f"ended its compiler process ({how}{_last_words(log)})", job.name,
+                f"crashed its compiler process ({how}{_last_words(log)})", job.name,
                 "report it with the kernel's source; other kernels are not affected", log,
             )  # fmt: skip
         self.job = None

@@ -42,7 +42,7 @@ class CpuDevice(Device):
     def __init__(self, threads: int | None = None, kernels: KernelCache | None = None):
         threads = default_threads() if threads is None else threads
         if threads < 1:
-            raise UserError(f"cannot run on {threads} threads", "cpu", "use 1 or more")
+            raise UserError(f"expected 1 or more threads, got {threads}", "cpu", "pass 1 or more")
         self.threads = threads
         self.kernels = KernelCache() if kernels is None else kernels
 
@@ -56,7 +56,8 @@ class CpuDevice(Device):
     def copy(self, to, source) -> None:
         to, source = _bytes_of(to), _bytes_of(source)
         if to.size != source.size:
-            raise UserError(f"{source.size} bytes do not fit {to.size}", "copy", "use equal sizes")
+            raise UserError(f"cannot copy {source.size} bytes to {to.size} bytes", "copy",
+                            "use equal sizes")  # fmt: skip
         to[:] = source
 
     @override
@@ -160,8 +161,8 @@ class CpuExecutable(Executable):
         than ``budget``; ``arrays`` default to seeded random ones (integers: zeros, which are valid
         indices)."""
         if repeats < 1 or warmup < 0:
-            raise UserError(f"cannot time {repeats} repeats after {warmup}", "profile",
-                            "use 1 repeat or more")  # fmt: skip
+            raise UserError(f"cannot time {repeats} repeats after {warmup} warm-up runs", "profile",
+                            "pass 1 or more repeats")  # fmt: skip
         arrays = example_inputs(self.program) if arrays is None else arrays
         shape = (len(self.program.launches), self.device.threads, 2)
         times = np.zeros((repeats, *shape), np.int64)
@@ -374,5 +375,5 @@ def _bytes_of(what: Buffer | np.ndarray) -> np.ndarray:
     if isinstance(what, Buffer):
         return np.asarray(what.owner)
     if not what.flags.c_contiguous:
-        raise UserError("is not contiguous", "copy", "pass a contiguous array")
+        raise UserError("the array is not contiguous", "copy", "pass a contiguous array")
     return what.reshape(-1).view(np.uint8)

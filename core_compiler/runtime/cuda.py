@@ -74,9 +74,9 @@ class CudaDevice(Device):
     def copy(self, to: Buffer | np.ndarray, source: Buffer | np.ndarray) -> None:
         size, have = (b.size if isinstance(b, Buffer) else b.nbytes for b in (to, source))
         if size != have:
-            raise UserError(f"{have} bytes do not fit {size}", "copy", "use equal sizes")
+            raise UserError(f"cannot copy {have} bytes to {size} bytes", "copy", "use equal sizes")
         if isinstance(to, np.ndarray) and not to.flags.c_contiguous:
-            raise UserError("is not contiguous", "copy", "pass a contiguous array")
+            raise UserError("the array is not contiguous", "copy", "pass a contiguous array")
         with self.driver.visit():
             if isinstance(to, Buffer) and isinstance(source, Buffer):
                 self.driver.move(to.address, source.address, size)
@@ -127,7 +127,7 @@ class CudaDevice(Device):
         gpu = self.driver.gpu
         if architecture != gpu.architecture:
             raise UserError(
-                f"its code is for {architecture}, the GPU is a {gpu.name} ({gpu.architecture})",
+                f"compiled for {architecture}, but the GPU is a {gpu.name} ({gpu.architecture})",
                 f"kernel {kernel.name}", f"compile with architecture={gpu.architecture}",
                 CANNOT_HERE,
             )  # fmt: skip
@@ -378,8 +378,8 @@ class CudaExecutable(Executable):
         it (but for loops, whose flags it reads).
         """
         if repeats < 1 or warmup < 0:
-            raise UserError(f"cannot time {repeats} repeats after {warmup}", "profile",
-                            "use 1 repeat or more")  # fmt: skip
+            raise UserError(f"cannot time {repeats} repeats after {warmup} warm-up runs", "profile",
+                            "pass 1 or more repeats")  # fmt: skip
         arrays = example_inputs(self.program) if arrays is None else arrays
         inputs, driver = check_inputs(self.program, arrays), self.device.driver
         budget, done = budget or TimeBudget(), 0

@@ -92,7 +92,7 @@ def missing(ordinal: int = 0) -> str | None:
         return f"the NVIDIA driver is for CUDA {spelled[0]}, {spelled[1]} or newer is needed"
     _, count = driver.cuDeviceGetCount()
     if ordinal >= count:
-        return "the NVIDIA driver finds no GPU" if not count else f"there are {count} GPUs"
+        return "the NVIDIA driver finds no GPU" if not count else f"GPU {ordinal} not found"
     return None
 
 

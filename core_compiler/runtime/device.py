@@ -107,7 +107,7 @@ class Executable(ABC):
         """Run as one shard of several: up to each of the program's rounds of exchanges in turn,
         which the caller does on the pairs (source, target) that are yielded; the outputs in the
         end.  ``whole``: go on after the last round, which is the same for every shard."""
-        raise UserError(f"{self.device.name} runs no shards", "shards",
+        raise UserError(f"{self.device.name} does not support shards", "shards",
                         "train on the target cpu, or with one shard")  # fmt: skip
 
     @abstractmethod
@@ -174,7 +174,7 @@ def check_count(program: Program, arrays: Sequence) -> None:
     """UserError where there is not an array for each input."""
     if len(arrays) != len(program.inputs):
         names = ", ".join(a.name for a in program.inputs)
-        raise UserError(f"takes {len(program.inputs)} inputs ({names}), got {len(arrays)}",
+        raise UserError(f"expected {len(program.inputs)} inputs ({names}), got {len(arrays)}",
                         program.name, "pass one array for each input")  # fmt: skip
 
 
@@ -185,16 +185,16 @@ def check_input(argument: Argument, array, where: str) -> np.ndarray:
         try:
             array = numbers(array)
         except ValueError as error:
-            raise UserError(str(error), where, "give a dense array of numbers") from None
+            raise UserError(str(error), where, "pass a dense array of numbers") from None
     if array.dtype != argument.numpy:
         raise UserError(
-            f"is {array.dtype}, the program takes {argument}",
+            f"expected {argument}, got {array.dtype}",
             where,
-            f"convert it, for instance with .astype({argument.numpy.name!r})",
+            f"convert it, for example with .astype({argument.numpy.name!r})",
         )
     if array.shape != argument.shape:
         got = "x".join(map(str, array.shape)) or "scalar"
-        raise UserError(f"is {got}, the program takes {argument}", where,
+        raise UserError(f"expected {argument}, got shape {got}", where,
                         "pass that shape, or compile for this one")  # fmt: skip
     if not (array.flags.c_contiguous and array.flags.aligned):
         return np.array(array, order="C")

@@ -209,9 +209,9 @@ def default_workers() -> int:
     if text:
         if not text.isdigit() or int(text) < 1:
             raise UserError(
-                f"not a number of processes: {text!r}",
+                f"expected a number of processes, got {text!r}",
                 "COMPILER_WORKBENCH_COMPILE_WORKERS",
-                "set it to an integer from 1",
+                "set it to an integer of 1 or more",
             )
         return int(text)
     processors = (

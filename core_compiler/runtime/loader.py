@@ -57,7 +57,7 @@ def load_object(data: bytes, symbols: tuple[str, ...], *, where: str = "object f
     """
     for name in undefined_symbols(data):
         if name not in allowed:
-            raise UserError(f"calls {name}, which generated code may not", where,
+            raise UserError(f"calls {name}, which generated code must not call", where,
                             "compile the kernel again, or report this kernel")  # fmt: skip
     builder = llvm.JITLibraryBuilder().add_object_img(data)
     for name in symbols:
@@ -103,7 +103,7 @@ def undefined_symbols(data: bytes) -> list[str]:
     """
     if data[:6] != b"\x7fELF\x02\x01":
         if platform.system() == "Linux":
-            raise UserError("not an object file of this machine", "kernel cache",
+            raise UserError("not an object file for this machine", "kernel cache",
                             "compile the kernel again")  # fmt: skip
         return []
     try:
@@ -153,7 +153,7 @@ def _target_machine(speed: int):
 def _jit():
     """The process's one linker.  It is never closed: kernels may run until the process ends."""
     if platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):
-        raise UserError(f"no native code for {platform.machine()}", "runtime",
+        raise UserError(f"unsupported processor {platform.machine()}", "runtime",
                         "use an x86-64 or AArch64 machine", CANNOT_HERE)  # fmt: skip
     _initialise()
     jit = llvm.create_lljit_compiler(_target_machine(3))

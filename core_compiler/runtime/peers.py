@@ -93,7 +93,7 @@ def torch_compile(model, inputs: Sequence, threads: int) -> Callable[[], object]
     except Exception as error:  # Inductor raises what its compiler raised
         reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else "no reason"
         raise UserError(f"torch.compile failed ({type(error).__name__}: {reason})", "peer",
-                        "install a C++ compiler, or leave it out of --against",
+                        "install a C++ compiler, or remove it from --against",
                         CANNOT_HERE) from None  # fmt: skip
     return run
 

@@ -159,7 +159,7 @@ class Program:
             data = json.loads(text)
             version = data.pop("version")
             if version != VERSION:
-                raise UserError(f"made by another version of the runtime ({version})", where,
+                raise UserError(f"made by a different runtime version ({version})", where,
                                 "compile the model again")  # fmt: skip
             program = Program(
                 name=data["name"],

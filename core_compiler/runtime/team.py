@@ -146,8 +146,9 @@ def default_threads() -> int:
     text = os.environ.get("COMPILER_WORKBENCH_THREADS", "")
     if text:
         if not text.isdigit() or int(text) < 1:
-            raise UserError(f"not a number of threads: {text!r}", "COMPILER_WORKBENCH_THREADS",
-                            "set it to an integer from 1")  # fmt: skip
+            raise UserError(f"expected a number of threads, got {text!r}",
+                            "COMPILER_WORKBENCH_THREADS",
+                            "set it to an integer of 1 or more")  # fmt: skip
         return int(text)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

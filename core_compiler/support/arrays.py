@@ -62,9 +62,9 @@ def numbers(given: Any) -> np.ndarray:
         made = as_numpy(given)
     except Exception as error:  # sparse, without data, of several shapes
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"it is no array ({said[:160]})") from None
+        raise ValueError(f"not an array ({said[:160]})") from None
     if made.dtype.kind in "OUSMm":
-        raise ValueError("it holds no numbers")
+        raise ValueError(f"expected numbers, got dtype {made.dtype}")
     return made
 
 

@@ -61,8 +61,8 @@ class PassTimeout(UserError):
     def __init__(self, label: str, seconds: float, stopped: BaseException):
         place = raised_at(stopped).partition(" at ")[2]
         super().__init__(
-            f"the pass has not ended after {seconds:g} s{f', it was at {place}' if place else ''}",
-            f"pass {label}", "the stages before it are kept; fix the pass, or give it more time",
+            f"the pass did not finish in {seconds:g} s{f' (stopped at {place})' if place else ''}",
+            f"pass {label}", "the stages before it are kept; fix the pass, or raise the time limit",
         )  # fmt: skip
         self.label = label
 

@@ -23,14 +23,14 @@ def need_regular(path: Path, fix: str = "check the path", where: str = "") -> os
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        raise UserError("there is no such file", where, fix) from None
+        raise UserError("file not found", where, fix) from None
     except (OSError, ValueError) as error:  # a loop of links, a name too long, a NUL
         said = getattr(error, "strerror", None) or str(error)
         raise UserError(f"cannot be read ({said})", where, fix) from None
     if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of another kind")
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "a special file")
         raise UserError(f"expected a regular file, got {kind}", where,
-                        fix if fix != "check the path" else "give the path of a file")  # fmt: skip
+                        fix if fix != "check the path" else "pass the path of a file")  # fmt: skip
     return found
 
 
@@ -68,13 +68,13 @@ def inside(folder: Path, location: str, where: str) -> Path:
         within = False
     if not within:
         raise UserError(f"{location[:80]!r} is not in the model's folder", where,
-                        "put the data file beside the model")  # fmt: skip
+                        "put the data file next to the model")  # fmt: skip
     try:
         need_regular(path)
     except UserError as error:
         if not path.exists():
-            raise UserError(f"there is no file {location[:80]!r}", where,
+            raise UserError(f"file {location[:80]!r} not found", where,
                             f"put it into {folder}") from None  # fmt: skip
         raise UserError(f"{location[:80]!r}: {error.what}", where,
-                        "put the data file beside the model") from None  # fmt: skip
+                        "put the data file next to the model") from None  # fmt: skip
     return path

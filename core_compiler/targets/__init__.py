@@ -119,7 +119,7 @@ def names() -> tuple[str, ...]:
 def target(name: str) -> Target:
     """The target of this name; UserError lists those installed."""
     if name not in _installed():
-        listed = f"installed: {', '.join(names())}"
-        raise UserError(f"no target is called {name!r}", "-t", nearest(name, names(), listed))
+        listed = f"choose one of {', '.join(names())}"
+        raise UserError(f"unknown target {name!r}", "-t", nearest(name, names(), listed))
     made = _installed()[name].load()
     return made() if isinstance(made, type) else made

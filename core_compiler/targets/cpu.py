@@ -67,10 +67,10 @@ class CPU(Target):
         taken = {**self.defaults, **options}
         width, tiles = taken["vector_width"], taken["tiles"]
         if str(width) not in map(str, WIDTHS):
-            raise UserError(f"no vectors of {width} lanes", "option vector_width",
+            raise UserError(f"unsupported vector width {width}", "option vector_width",
                             f"choose {' or '.join(map(str, WIDTHS))}")  # fmt: skip
         if tiles not in TILINGS:
-            raise UserError(f"no tiling is called {tiles!r}", "option tiles",
+            raise UserError(f"unknown tiling {tiles!r}", "option tiles",
                             f"choose {' or '.join(TILINGS)}")  # fmt: skip
         return int(width), tiles
 

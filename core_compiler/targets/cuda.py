@@ -76,7 +76,7 @@ class CUDA(Target):
 
         tiles = options.get("tiles", "default")
         if tiles not in TILINGS:
-            raise UserError(f"no tiling is called {tiles!r}", "option tiles",
+            raise UserError(f"unknown tiling {tiles!r}", "option tiles",
                             f"choose {' or '.join(TILINGS)}")  # fmt: skip
         return tiles
 
@@ -88,8 +88,8 @@ class CUDA(Target):
         default = ARCHITECTURE if found is None else found.architecture
         wanted = str(options.get("architecture", default))
         if not re.fullmatch(r"sm_\d{2,3}", wanted):
-            raise UserError(f"{wanted!r} is no architecture", "option architecture",
-                            "give one as sm_75, sm_90 or sm_120")  # fmt: skip
+            raise UserError(f"invalid architecture {wanted!r}", "option architecture",
+                            "use a name like sm_75, sm_90 or sm_120")  # fmt: skip
         self._check_supported(wanted, None if "architecture" in options else found)
         return wanted
 
@@ -102,10 +102,10 @@ class CUDA(Target):
             return
         ptxas = toolchain.versions()["nvidia-cuda-nvcc"]
         if found is None:
-            raise UserError(f"ptxas {ptxas} makes no code for {wanted}", "option architecture",
+            raise UserError(f"ptxas {ptxas} does not support {wanted}", "option architecture",
                             f"choose one of {', '.join(known)}")  # fmt: skip
         raise UserError(
-            f"ptxas {ptxas} makes no code for its compute capability ({wanted})", found.name,
+            f"ptxas {ptxas} does not support its compute capability ({wanted})", found.name,
             f"choose -t cpu, or read kernels for another GPU with architecture={known[-1]}",
             CANNOT_HERE,
         )  # fmt: skip

@@ -85,18 +85,19 @@ class Training:
     def _check_numbers(self) -> None:
         """UserError for one that is none, or out of its range; numpy's become Python's."""
         if not isinstance(self.shards, Integral) or not 1 <= self.shards <= MOST:
-            raise UserError(f"{self.shards} shards", "training", f"give 1 to {MOST}")
+            raise UserError(f"expected 1 to {MOST} shards, got {self.shards!r}", "training",
+                            f"pass a whole number from 1 to {MOST}")  # fmt: skip
         made: dict[str, float] = {
             "seed": whole("training", "seed", self.seed, *SEEDS),
             "shards": int(self.shards),
         }  # fmt: skip
         if self.clip_norm is not None:
             made["clip_norm"] = number("training", "clip_norm", self.clip_norm, lambda v: v > 0,
-                                       "give a number above 0")  # fmt: skip
+                                       "pass a number above 0")  # fmt: skip
         if self.recompute is not None:
             made["recompute"] = number("training", "recompute", self.recompute,
-                                       lambda v: 0 < v <= 1, "give the part of the saved bytes "
-                                       "that may be held, above 0, up to 1")  # fmt: skip
+                                       lambda v: 0 < v <= 1, "pass the fraction of the saved bytes "
+                                       "to keep, above 0 and up to 1")  # fmt: skip
         for name in ("sync_batch_norm", "keep_gradients"):
             made[name] = flag("training", name, getattr(self, name))
         for name, value in made.items():
@@ -104,9 +105,9 @@ class Training:
 
     def _loss_scale(self) -> LossScale | None:
         if self.precision == "f32" and self.loss_scale is not None:
-            raise UserError("a loss scale for gradients of f32", "training",
+            raise UserError("loss_scale is not supported with precision f32", "training",
                             "leave loss_scale out, or train with precision f16 or bf16: in f32 "
-                            "small gradients do not become 0")  # fmt: skip
+                            "small gradients do not underflow")  # fmt: skip
         what = "dynamic" if self.loss_scale is None and self.precision == "f16" else self.loss_scale
         return None if what is None else loss_scale(what)
 

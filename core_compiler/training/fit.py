@@ -67,7 +67,7 @@ def fit(
     UserError on a thread that flushes subnormal numbers to zero, before anything is written.
     """
     assert_no_flush_to_zero()
-    workers = whole("fit", "workers", workers, 1, 2**31, "give 1 or more")
+    workers = whole("fit", "workers", workers, 1, 2**31, "pass 1 or more")
     place = None if folder is None else Path(folder)
     inject = Injection.of(inject) if isinstance(inject, str) else inject
     plan = Plan(iterations, batch, seed, place, every, receipts, ops_every, inject, leaves)
@@ -180,6 +180,6 @@ def _check_injected(plan: Plan, done: int) -> None:
                    for i in (begun, plan.inject))  # fmt: skip
     if before != now:
         was, given = ("none" if i is None else str(i) for i in (before, now))
-        raise UserError(f"the iterations that are done have the injection {was}, given {given}",
-                        str(plan.folder), "resume with what the run was begun with, or begin "
-                        "another run in another folder")  # fmt: skip
+        raise UserError(f"the iterations done so far have the injection {was}, got {given}",
+                        str(plan.folder), "resume with the settings that the run was started "
+                        "with, or start another run in another folder")  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 from core_compiler.support.errors import UserError, one_line
 
 #: What a seed may be, and what is said of others.
-SEEDS = -(2**63), 2**63 - 1, "give a whole number from -2^63 to 2^63 - 1"
+SEEDS = -(2**63), 2**63 - 1, "pass a whole number from -2^63 to 2^63 - 1"
 #: Characters of a value that a message shows.
 _SHOWN = 60
 
@@ -27,7 +27,7 @@ def number(
     except OverflowError:  # an integer that f64 does not hold
         good = False
     if not good:
-        raise UserError(f"{name} = {one_line(repr(given), _SHOWN)}", where, fix)
+        raise UserError(f"invalid value {one_line(repr(given), _SHOWN)} for {name}", where, fix)
     return made
 
 
@@ -42,14 +42,15 @@ def whole(where: str, name: str, given: Any, low: int, high: int, fix: str) -> i
     except TypeError:
         made = None
     if made is None or not low <= made <= high:
-        raise UserError(f"{name} = {one_line(repr(given), _SHOWN)}", where, fix)
+        raise UserError(f"invalid value {one_line(repr(given), _SHOWN)} for {name}", where, fix)
     return made
 
 
 def flag(where: str, name: str, given: Any) -> bool:
     """True or False (numpy's too); no other value stands for one."""
     if type(given).__name__ not in ("bool", "bool_"):
-        raise UserError(f"{name} = {one_line(repr(given), _SHOWN)}", where, "give True or False")
+        raise UserError(f"invalid value {one_line(repr(given), _SHOWN)} for {name}", where,
+                        "pass True or False")  # fmt: skip
     return bool(given)
 
 

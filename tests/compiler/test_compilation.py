@@ -153,7 +153,7 @@ def test_a_change_of_the_sign_of_zero_alone_is_reported():
 
 def test_checking_needs_inputs(network):
     made = start(network, None, True)
-    with pytest.raises(UserError, match="checking needs inputs"):
+    with pytest.raises(UserError, match="missing example inputs"):
         made.finish()
 
 
@@ -172,7 +172,7 @@ def test_checking_may_start_late(network, arrays):
 
 def test_inputs_that_do_not_fit_are_refused(network, arrays):
     made = start(network, [*arrays, arrays[0]], True)
-    with pytest.raises(UserError, match="2 inputs given, the model takes 1"):
+    with pytest.raises(UserError, match="expected 1 inputs, got 2"):
         made.finish()
 
 
@@ -180,12 +180,12 @@ def test_inputs_that_do_not_fit_are_refused(network, arrays):
 
 
 def test_an_inexact_pass_in_the_implementation_half_is_refused(network):
-    with pytest.raises(UserError, match="inexact may change bits and stands in the implementation"):
+    with pytest.raises(UserError, match="inexact may change bits but is in the implementation"):
         start(network, edit=inserted(broken.Inexact()))
 
 
 def test_an_inexact_pass_after_the_meaning_half_is_refused(network):
-    with pytest.raises(UserError, match="canonicalise#3 may change bits and comes after the"):
+    with pytest.raises(UserError, match="canonicalise#3 may change bits but comes after the"):
         start(network, edit=inserted(Canonicalise(), len(MEANING) + 1))
 
 
@@ -196,7 +196,7 @@ def test_run_to_run_allows_it(network):
 
 def test_an_invalid_module_is_refused_with_its_pass_and_the_stages_before_kept(network):
     made = start(network, edit=inserted(broken.Dangling(), 2))
-    with pytest.raises(InvalidModule, match="the module after dangling is not valid") as caught:
+    with pytest.raises(InvalidModule, match="the module after dangling is invalid") as caught:
         made.finish()
     assert "%lost is used before it is defined" in str(caught.value)
     assert caught.value.errors[0].severity == "error"
@@ -248,7 +248,7 @@ def test_the_observer_is_shown_the_invalid_stage(network):
 
 def test_a_pass_that_returns_no_module_is_told(network):
     made = start(network, edit=inserted(broken.NoModule(), 1))
-    with pytest.raises(UserError, match="pass no_module returned NoneType, not a module"):
+    with pytest.raises(UserError, match="pass no_module returned NoneType, expected a module"):
         made.finish()
     assert [s.name for s in made.stages] == ["import", MEANING[0]]
 
@@ -287,7 +287,7 @@ def test_an_exception_of_our_own_pass_stays_a_bug_of_ours(network, monkeypatch):
 @pytest.mark.parametrize("hides", [False, True], ids=["waits", "hides its errors"])
 def test_a_pass_that_never_ends_is_stopped_at_its_line_and_the_stages_are_kept(network, hides):
     made = start(network, edit=inserted(broken.NeverEnds(hides), 2), pass_timeout=0.3)
-    with pytest.raises(PassTimeout, match=r"pass never_ends: the pass has not ended after 0\.3 s"):
+    with pytest.raises(PassTimeout, match=r"pass never_ends: the pass did not finish in 0\.3 s"):
         made.finish()
     assert [s.name for s in made.stages] == ["import", *MEANING[:2]]
     assert made.rerun(2).step().name == MEANING[2]
@@ -295,7 +295,7 @@ def test_a_pass_that_never_ends_is_stopped_at_its_line_and_the_stages_are_kept(n
 
 def test_an_own_pass_in_compile_is_told_in_the_same_way(network):
     edit = inserted(broken.NeverEnds(), 1)
-    with pytest.raises(PassTimeout, match=r"it was at .*broken\.py:\d+;"):
+    with pytest.raises(PassTimeout, match=r"stopped at .*broken\.py:\d+\);"):
         cc.compile(network, edit=edit, pass_timeout=0.3)
     with pytest.raises(PassRaised, match="division by zero in the pass"):
         cc.compile(network, edit=inserted(broken.Raises(), 1))
@@ -303,7 +303,7 @@ def test_an_own_pass_in_compile_is_told_in_the_same_way(network):
 
 def test_an_invalid_import_is_refused(network):
     bad = broken.Dangling().run(network, None)
-    with pytest.raises(InvalidModule, match="the module after import is not valid"):
+    with pytest.raises(InvalidModule, match="the module after import is invalid"):
         start(bad)
 
 
@@ -322,19 +322,19 @@ def test_skip_by_name_and_by_occurrence():
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (PipelineEdit(skip=("fuse_everything",)), "no pass is called 'fuse_everything'"),
-        (PipelineEdit(limits={"nothing": 1}), "no pass is called 'nothing'"),
-        (PipelineEdit(options={"nothing": {}}), "no pass is called 'nothing'"),
-        (PipelineEdit(order=("nothing",)), "no pass is called 'nothing'"),
-        (PipelineEdit(repeat=("nothing",)), "no pass is called 'nothing'"),
+        (PipelineEdit(skip=("fuse_everything",)), "unknown pass 'fuse_everything'"),
+        (PipelineEdit(limits={"nothing": 1}), "unknown pass 'nothing'"),
+        (PipelineEdit(options={"nothing": {}}), "unknown pass 'nothing'"),
+        (PipelineEdit(order=("nothing",)), "unknown pass 'nothing'"),
+        (PipelineEdit(repeat=("nothing",)), "unknown pass 'nothing'"),
         (PipelineEdit(skip=("bufferize",)), "bufferize cannot be skipped"),
         (PipelineEdit(skip=("generate_code",)), "generate_code cannot be skipped"),
-        (PipelineEdit(options={"fold_constants": {"groth": "2"}}), "has no option 'groth'"),
-        (PipelineEdit(options={"fold_constants": {"growth": "much"}}), "'much' is no float"),
-        (PipelineEdit(options={"choose_layouts": {"channels_last": "2"}}), "'2' is no bool"),
-        (PipelineEdit(order=("plan_memory", "find_lifetimes")), "needs "),
+        (PipelineEdit(options={"fold_constants": {"groth": "2"}}), "unknown option 'groth'"),
+        (PipelineEdit(options={"fold_constants": {"growth": "much"}}), "expected float, got 'much"),
+        (PipelineEdit(options={"choose_layouts": {"channels_last": "2"}}), "expected bool, got '2"),
+        (PipelineEdit(order=("plan_memory", "find_lifetimes")), "requires "),
         (PipelineEdit(skip=("choose_layouts",), insert=((len(MEANING), broken.NeedsLayouts()),)),
-         "needs layouts, which no earlier pass ensures"),
+         "requires layouts, which no earlier pass ensures"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_an_edit_is_said_before_anything_runs(network, edit, message):
@@ -346,7 +346,7 @@ def test_what_is_wrong_with_an_edit_is_said_before_anything_runs(network, edit, 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"vector_width": 12}, "no vectors of 12 lanes"), ({"tiles": "huge"}, "no tiling is called")],
+    [({"vector_width": 12}, "unsupported vector width 12"), ({"tiles": "huge"}, "unknown tiling")],
 )
 def test_a_wrong_option_of_the_target_is_said_before_anything_runs(network, options, message):
     with pytest.raises(UserError, match=message):
@@ -514,7 +514,7 @@ def test_cancel_stops_inside_a_long_pass(network):
 
 
 def test_an_unknown_target_lists_those_installed(network):
-    with pytest.raises(UserError, match="no target is called 'tpu'") as caught:
+    with pytest.raises(UserError, match="unknown target 'tpu'") as caught:
         compilation.start(network, "tpu")
     assert "cpu" in caught.value.fix and "cpu" in targets.names()
 
@@ -548,5 +548,5 @@ def test_a_program_without_ops_hands_its_inputs_on():
 
 
 def test_an_unknown_option_of_the_target_is_refused_with_the_known_ones(network):
-    with pytest.raises(UserError, match=r"no option 'vectorwidth'.*did you mean vector_width"):
+    with pytest.raises(UserError, match=r"unknown option 'vectorwidth'.*did you mean vector_width"):
         start(network, target={"vectorwidth": 8})

@@ -303,12 +303,12 @@ def test_bad_questions_are_one_clear_line():
     first, second = made.stages[0].module.main.body.ops
     stranger = program(lambda b, x: b.exp(x), X).main.body.ops[0]
     for problem, question in (
-        ("there is no stage 99", lambda: why_not(made, 99, first, second)),
-        ("has no op core.exp", lambda: why_not(made, 0, first, stranger)),
-        ("both are the same op", lambda: why_not(made, 0, first, first)),
-        ("no rule or pass is called 'fuze'", lambda: why_not(made, 0, first, rule="fuze")),
+        ("stage 99 not found", lambda: why_not(made, 99, first, second)),
+        ("op core.exp not found in stage 0", lambda: why_not(made, 0, first, stranger)),
+        ("both ops are the same", lambda: why_not(made, 0, first, first)),
+        ("unknown rule or pass 'fuze'", lambda: why_not(made, 0, first, rule="fuze")),
         ("ops of a compilation have no ids", lambda: first_stage(made, 3)),
-        ("no stage has both ops", lambda: first_stage(made, first, stranger)),
+        ("no stage contains both ops", lambda: first_stage(made, first, stranger)),
     ):
         with pytest.raises(UserError, match=problem):
             question()

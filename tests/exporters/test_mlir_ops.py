@@ -105,16 +105,16 @@ def reason(sample: Sample, dialect: str) -> str:
 
 #: What TOSA has no word for, by what is missing: the ops that say so, all of the dtype (None).
 NO_WORD = {
-    "there is no f64": None,
-    "there is no i4": None,
-    "there is no i4 and no f64": {"cast"},
-    "there is no f8E4M3FNUZ": {"cast"},
-    "there is no f8E5M2FNUZ": {"cast"},
-    "there is no f8E4M3": {"cast"},
-    "there is no f8E4M3B11FNUZ": {"cast"},
-    "there is no f8E3M4": {"cast"},
-    "there is no f4E2M1FN": {"cast"},
-    "there are no tensors without elements": {"reduce_sum", "reduce_prod", "matmul"},
+    "f64 not supported": None,
+    "i4 not supported": None,
+    "i4 and f64 not supported": {"cast"},
+    "f8E4M3FNUZ not supported": {"cast"},
+    "f8E5M2FNUZ not supported": {"cast"},
+    "f8E4M3 not supported": {"cast"},
+    "f8E4M3B11FNUZ not supported": {"cast"},
+    "f8E3M4 not supported": {"cast"},
+    "f4E2M1FN not supported": {"cast"},
+    "tensors without elements not supported": {"reduce_sum", "reduce_prod", "matmul"},
     "the bits of floats": {"bitcast"},
 }
 

@@ -138,7 +138,7 @@ def test_a_disk_that_fills_leaves_what_was_there(tmp_path, ending):
 
 
 def test_an_ending_that_stands_for_no_table_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"'\.xlsx' stands for no table.*\.csv or \.parquet"):
+    with pytest.raises(UserError, match=r"file extension '\.xlsx'.*\.csv or \.parquet"):
         write(made([]), tmp_path / "x.xlsx")
 
 

@@ -126,7 +126,7 @@ def test_shared_and_strided_weights_keep_their_values(tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match="there is no such file"):
+    with pytest.raises(UserError, match="file not found"):
         read_pt2(tmp_path / "none.pt2")
 
 
@@ -161,7 +161,7 @@ def test_entries_that_leave_the_archive_are_refused(good, tmp_path, name):
     path.write_bytes(good.read_bytes())
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(zipfile.ZipInfo(name), b"x")
-    with pytest.raises(UserError, match="leaves the archive"):
+    with pytest.raises(UserError, match="points outside the archive"):
         read_pt2(path)
 
 
@@ -196,7 +196,7 @@ def test_weights_of_absurd_sizes_are_refused_without_allocating(good, tmp_path, 
         return json.dumps(config).encode()
 
     path = _rewritten(good, tmp_path / "bad.pt2", change)
-    with pytest.raises(UserError, match=r"bytes|is wrong"):
+    with pytest.raises(UserError, match=r"bytes|invalid description"):
         read_pt2(path)
 
 
@@ -367,7 +367,7 @@ def test_guards_are_dropped_not_executed(good, tmp_path):
 def test_an_expression_that_would_run_for_ever_is_refused(good, tmp_path):
     path = _with_program(good, tmp_path / "bad.pt2",
                          lambda p: _harmful_expression(p, "9**9**9**9"))  # fmt: skip
-    with pytest.raises(UserError, match="a size is given as"):
+    with pytest.raises(UserError, match="it has an invalid size"):
         read_pt2(path)
 
 

@@ -95,41 +95,41 @@ FILES = {
     "a length of 2^64": (b"\x3a" + b"\xff" * 9 + b"\x01", "not a readable ONNX model"),
     "nested without end": (b"\x3a\x7f\x0a\x7d\x2a\x7b\x32\x79" * 4000, "not a readable ONNX model"),
     "a name that is no text": (_bytes(lambda data: data.replace(b"Relu", b"Re\xff\xfe")),
-                               r"a name in the model is no text \(UTF-8\)"),
+                               "a name in the model is not valid UTF-8"),
     "a tensor's name that is no text": (
         _model(lambda m: setattr(m.graph.initializer[0], "name", "w" * 8))
-        .replace(b"w" * 8, b"\xc3" * 8), r"no text \(UTF-8\)"),
+        .replace(b"w" * 8, b"\xc3" * 8), "not valid UTF-8"),
     "a name of a megabyte": (_model(lambda m: _renamed(m, "n" * (1 << 20))),
-                             "a name of 1048576 characters"),
+                             "a name has 1048576 characters"),
     "a version that is none": (_model(lambda m: setattr(m.opset_import[0], "version", -1)),
                                "version -1 of domain ''"),
     "a version beyond 32 bits": (_model(lambda m: setattr(m.opset_import[0], "version", 1 << 40)),
                                  "version 1099511627776 of domain ''"),
     "an op's name over several lines": (
         _model(lambda m: setattr(m.graph.node[1], "op_type", "Re\n\x1b[2Jlu")),
-        r"Re \\x1b\[2Jlu \(|Re \\x1b\[2Jlu is made|has no translation|no translation"),
+        r"Re \\x1b\[2Jlu \(|Re \\x1b\[2Jlu is made|not supported|no translation"),
     "an example of a tensor in segments": (
         _model(lambda m: setattr(m.graph.initializer[0].segment, "begin", 1)), "segments"),
     "a tensor of 100,000 axes": (
-        _model(lambda m: m.graph.initializer[0].dims.extend([1 << 62] * 100_000)), "100002 axes"),
+        _model(lambda m: m.graph.initializer[0].dims.extend([1 << 62] * 100_000)), "rank 100002"),
     "more data than its shape": (
         _model(lambda m: setattr(m.graph.initializer[0], "raw_data", b"\0" * 64)),
-        r"64 bytes of data, 48 expected|cannot be read"),
+        r"expected 48 bytes of data, got 64|cannot be read"),
     "a tensor of 10^15 elements": (
         _model(lambda m: m.graph.initializer[0].dims.__setitem__(slice(None), [10**15])),
-        r"bytes of data, 4000000000000000 expected|cannot be read"),
+        r"expected 4000000000000000 bytes of data|cannot be read"),
     "a tensor of a type that is none": (
         _model(lambda m: setattr(m.graph.initializer[0], "data_type", 99)), "type 99"),
     "a cycle": (_model(lambda m: m.graph.node[0].input.__setitem__(0, "y")),
-                "tensor 'y' is made by no node before it is used"),
+                "tensor 'y' is used before it is defined"),
     "a name given twice": (_model(lambda m: m.graph.node[1].output.__setitem__(0, "h")),
-                           "tensor 'h' is made twice"),
+                           "tensor 'h' is defined twice"),
     "shapes that do not fit": (
         _model(lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[1], "dim_value", 5)),
-        r"1 op does not fit what it is given: MatMul \(.*; model.onnx:1\)"),
+        r"1 op has invalid inputs or attributes: MatMul \(.*; model.onnx:1\)"),
     "an input of negative size": (
         _model(lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[1], "dim_value", -5)),
-        "size -5|does not fit"),
+        "size -5|invalid inputs"),
     "an output that nothing makes": (_model(lambda m: setattr(m.graph.output[0], "name", "no")),
                                      "no"),
 }  # fmt: skip
@@ -153,7 +153,7 @@ GRAPHS = {
     "a constant of no value": (
         "g (float[2] x) => (y) { c = Constant()  y = Add(x, c) }", "Constant"),
     "parts without end": (
-        f"g (float[2] x) => (y, z) {{ y, z = Split <num_outputs = {HUGE}> (x) }}", "parts"),
+        f"g (float[2] x) => (y, z) {{ y, z = Split <num_outputs = {HUGE}> (x) }}", "parts|num_out"),
     "scanned inputs without end": (f"""
         g (float[2,2] x) => (y) {{ y = Scan <num_scan_inputs = {HUGE},
             body = b (float[2] a) => (float[2] c) {{ c = Neg(a) }}> (x) }}""", "scanned inputs"),
@@ -165,11 +165,11 @@ GRAPHS = {
     "a function called with too much": ("""
         g (float[2] x) => (y) { y = own.f(x, x) }
         <domain: "own", opset_import: ["" : 18]> f (a) => (b) { b = Neg(a) }""",
-        "f takes 1 tensors, a call of it names 2"),
+        "f takes 1 tensors, a call names 2"),
     "a function that makes less": ("""
         g (float[2] x) => (y, z) { y, z = own.f(x) }
         <domain: "own", opset_import: ["" : 18]> f (a) => (b) { b = Neg(a) }""",
-        "f makes 1 tensors, a call of it names 2"),
+        "f returns 1 tensors, a call names 2"),
     "functions that call each other": ("""
         g (float[2] x) => (y) { y = own.f(x) }
         <domain: "own", opset_import: ["" : 18, "own" : 1]> f (a) => (b) { b = own.e(a) }
@@ -207,14 +207,14 @@ def test_attributes_that_a_function_cannot_take_are_refused(tmp_path: Path) -> N
         <domain: "own", opset_import: ["" : 18]> f <alpha> (a) => (b) {
             k = Constant <value_float: float = @alpha> ()  b = Add(a, k) }"""), path)  # fmt: skip
     error = refusal(path, "onnx-passes")
-    assert "'value_float' of Constant is not of type FLOAT, as own::f is called" in str(error)
+    assert "'value_float' of Constant is not of type FLOAT, in a call of own::f" in str(error)
 
 
 @pytest.mark.parametrize(("body", "said"), [
-    ("h = Neg(p) q = Neg(h)", "Neg needs its input 'X', as own::f is called"),
+    ("h = Neg(p) q = Neg(h)", "Neg needs its input 'X', in a call of own::f"),
     (("k = Constant <value = bool {1}> () q = If(k) <then_branch = t () => (a) { a = Neg(p) }, "
-     "else_branch = e () => (b) { b = Neg(k) }>"), "Neg needs its input 'X', as own::f is called"),
-    ("h = own.same(p) q = Neg(h)", "a result is an input that is left out, as own::same is called"),
+     "else_branch = e () => (b) { b = Neg(k) }>"), "Neg needs its input 'X', in a call of own::f"),
+    ("h = own.same(p) q = Neg(h)", "a result is an omitted input, in a call of own::same"),
 ])  # fmt: skip
 def test_a_call_that_leaves_out_what_its_function_needs_is_refused(
     body: str, said: str, tmp_path: Path
@@ -304,7 +304,7 @@ def test_what_would_fold_to_terabytes_takes_no_memory(name: str, frontend, tmp_p
             int64[2] square = {{30000000, 30000000}}> {{
             {FOLDED[name]}  y = Reshape(x, c) }}"""), path)  # fmt: skip
     error = refusal(path, frontend)
-    assert re.search("not supported|does not fit", error.what) and "model.onnx:" in error.what
+    assert re.search("not supported|invalid inputs", error.what) and "model.onnx:" in error.what
 
 
 @BOTH
@@ -372,16 +372,16 @@ AWAY = {
     "an absolute path": ("/etc/hostname", {}, "not in the model's folder"),
     "a link": ("link.bin", {}, "not in the model's folder"),
     "a link to a folder": ("up/secret.bin", {}, "not in the model's folder"),
-    "a loop of links": ("loop.bin", {}, "folder|there is no file"),
+    "a loop of links": ("loop.bin", {}, "folder|not found"),
     "no name": ("", {}, "not in the model's folder"),
     "a name with a zero": ("da\0ta.bin", {}, "not in the model's folder"),
     "a folder itself": ("sub", {}, "expected a regular file, got a folder"),
-    "a file that is not there": ("none.bin", {}, "there is no file"),
-    "an offset beyond the end": ("data.bin", {"offset": "4096"}, "48 bytes are needed"),
-    "a negative offset": ("data.bin", {"offset": "-48"}, "48 bytes are needed"),
-    "a length that is not the tensor's": ("data.bin", {"length": str(1 << 62)}, "48 bytes are"),
-    "an offset that is no number": ("data.bin", {"offset": "0x10"}, "no number"),
-    "an offset of 5000 digits": ("data.bin", {"offset": "9" * 5000}, "no number"),
+    "a file that is not there": ("none.bin", {}, "file 'none.bin' not found"),
+    "an offset beyond the end": ("data.bin", {"offset": "4096"}, "expected 48 bytes"),
+    "a negative offset": ("data.bin", {"offset": "-48"}, "expected 48 bytes"),
+    "a length that is not the tensor's": ("data.bin", {"length": str(1 << 62)}, "expected 48"),
+    "an offset that is no number": ("data.bin", {"offset": "0x10"}, "not a number"),
+    "an offset of 5000 digits": ("data.bin", {"offset": "9" * 5000}, "not a number"),
 }  # fmt: skip
 
 

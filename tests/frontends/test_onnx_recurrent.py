@@ -92,7 +92,7 @@ def test_bad_input_is_refused_in_words():
     arrays = _arrays("LSTM", 1)
     for attributes, reason in (
         ({"direction": "bidirectional"}, "weights of 1 directions for direction 'bidirectional'"),
-        ({"activations": ["Sigmoid", "Tanh"]}, "2 activations, wanted 3"),
+        ({"activations": ["Sigmoid", "Tanh"]}, "expected 3 activations, got 2"),
         ({"activations": ["Sigmoid", "Tanh", "Sine"]}, "activation 'Sine'"),
     ):
         proto = one_node("LSTM", arrays, "y", hidden_size=HIDDEN, **attributes)

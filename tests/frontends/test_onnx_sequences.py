@@ -116,20 +116,20 @@ def test_a_loop_that_gathers_into_a_sequence_is_unrolled() -> None:
     [
         (
             [_node("SequenceConstruct", "x x", "s"), _node("SequenceAt", "s 9", "y")],
-            "SequenceAt .position 9 of a sequence of 2",
+            "SequenceAt .position 9 of a sequence of length 2",
         ),
         (
             [_node("SplitToSequence", "x 2", "s"), _node("Neg", "s", "y")],
-            "Neg .it is given a sequence of tensors",
+            "Neg .an input is a sequence of tensors",
         ),
-        ([_node("SequenceAt", "x 0", "y")], "SequenceAt .a tensor where a sequence is due"),
+        ([_node("SequenceAt", "x 0", "y")], "SequenceAt .expected a sequence, got a tensor"),
         (
             [_node("SplitToSequence", "x parts", "s"), _node("SequenceAt", "s 0", "y")],
-            r"SplitToSequence .parts of \[1, 3, 2\] of an axis of 4",
+            r"SplitToSequence .parts of lengths \[1, 3, 2\] of an axis of size 4",
         ),
         (
             [_node("SequenceEmpty", "", "s"), _node("ConcatFromSequence", "s", "y", axis=0)],
-            "ConcatFromSequence .an empty sequence has nothing to join",
+            "ConcatFromSequence .joining an empty sequence",
         ),
     ],
 )

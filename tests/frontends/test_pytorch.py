@@ -307,7 +307,7 @@ def test_a_size_out_of_the_symbols_range_is_refused():
 
 
 def test_a_symbol_that_the_program_has_not_is_refused():
-    with pytest.raises(UserError, match="no size is called 'length'"):
+    with pytest.raises(UserError, match="unknown size 'length'"):
         import_exported(_symbolic(), sizes={"length": 3})
 
 
@@ -369,7 +369,7 @@ def test_numbers_that_forward_changes_are_told():
             return x * self.scale
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), Inner()).eval()
-    with pytest.warns(UserWarning, match=r"forward changes 1\.scale: compiled in is"):
+    with pytest.warns(UserWarning, match=r"forward changes 1\.scale: the compiled model keeps"):
         imported = import_module(model, (_input(4),))
     assert model[1].scale == 1.0
     (found,) = execute(imported, _input(4))
@@ -442,7 +442,7 @@ def test_a_program_takes_the_sizes_of_the_inputs_that_it_is_compiled_with():
     with pytest.raises(UserError, match=r"= 100 is not in 1\.\.64"):
         cc.compile(program, (torch.ones(100, 3),))
     fixed = torch.export.export(Doubled(), (torch.ones(4, 3),))
-    with pytest.raises(UserError, match="example input x is float32 6x3, the model takes"):
+    with pytest.raises(UserError, match=r"expected example input x to be .*, got float32 6x3"):
         cc.compile(fixed, (x,), check=True)
 
 
@@ -463,5 +463,5 @@ def test_a_call_takes_the_tensors_of_the_compile(x):
 def test_a_call_says_what_is_no_array_of_numbers():
     made = cc.compile(Doubled(), (torch.ones(3),))
     for wrong in (torch.ones(3, device="meta"), torch.ones(3).to_sparse(), ["a"] * 3):
-        with pytest.raises(UserError, match=r"it (is no array|holds no numbers)"):
+        with pytest.raises(UserError, match=r"(not an array|expected numbers)"):
             made(wrong)

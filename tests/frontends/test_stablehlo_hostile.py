@@ -57,11 +57,11 @@ HUGE = 10**15
 ROWS = {
     "attributes nested too deep for a stack": (
         main(f"  %y = stablehlo.abs %x {{a = {'[' * 200_000}{']' * 200_000}}} : tensor<4xf32>"),
-        r"brings MLIR's parser down \(SIG"),
+        r"MLIR's parser crashed \(SIG"),
     "no program": ("hello", "not a StableHLO program"),
     "half a program": (program()[:300], "not a StableHLO program"),
     "bytes in the place of a length": (
-        program()[:40] + b"\xff" * 9 + program()[49:], "not a StableHLO program|down"),
+        program()[:40] + b"\xff" * 9 + program()[49:], "not a StableHLO program|crashed"),
     "a function that calls itself": (
         main("  %y = func.call @main(%x) : (tensor<4xf32>) -> tensor<4xf32>"), "calls itself"),
     "ops that nobody knows": (
@@ -104,7 +104,7 @@ def test_names_that_are_no_text_are_told(tmp_path: Path) -> None:
     exported = export.export(jax.jit(jnp.tanh), platforms=["cpu"])(X).mlir_module_serialized
     assert b"jax.result_info" in exported
     error = refusal(tmp_path, exported.replace(b"jax.result_info", b"jax.re\xff\xfeult_info"))
-    assert "no text" in str(error) or "not a StableHLO program" in str(error)
+    assert "not valid UTF-8" in str(error) or "not a StableHLO program" in str(error)
 
 
 @pytest.mark.slow
@@ -153,9 +153,9 @@ def test_sizes_of_example_inputs_reach_the_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "kind", "said"),
     [
-        (-24, UserError, r"takes more than 20 s of processor time"),
-        (-11, UserError, r"brings MLIR's parser down \(SIGSEGV\)"),
-        (-6, UserError, r"brings MLIR's parser down \(SIGABRT\)"),
+        (-24, UserError, r"takes more than 20 s of CPU time"),
+        (-11, UserError, r"MLIR's parser crashed \(SIGSEGV\)"),
+        (-6, UserError, r"MLIR's parser crashed \(SIGABRT\)"),
         (1, InternalError, "Traceback of a bug"),
     ],
 )
@@ -182,7 +182,7 @@ def test_memory_beyond_the_limit_is_told(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "m.mlir"
     path.write_text("")
     error = isolated.answer(path, None, None)
-    assert "more memory" in error.what
+    assert "memory limit" in error.what
     assert error.exit_code == CANNOT_HERE
 
 

@@ -89,7 +89,7 @@ def test_a_saved_model_by_its_folder(tmp_path):
     wanted = on_arrays(held)(X)
     for ours, theirs in zip(cc.compile(tmp_path, (X,))(X), wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
-    with pytest.raises(UserError, match="which signature is the model"):
+    with pytest.raises(UserError, match="unknown signature 'other'"):
         read_saved_model(tmp_path, "other")
     (tmp_path / "saved_model.pb").write_bytes(b"no model")
     with pytest.raises(UserError, match="tensorflow cannot read it"):

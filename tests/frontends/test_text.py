@@ -79,8 +79,8 @@ def test_ops_written_by_hand_come_from_their_lines(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (BY_HAND.replace('"main"', '"other"'), "no function is called main"),
-        (BY_HAND.replace('"main"', '"main", level = "kernel"'), "of the level 'kernel'"),
+        (BY_HAND.replace('"main"', '"other"'), "function main not found"),
+        (BY_HAND.replace('"main"', '"main", level = "kernel"'), "level, got 'kernel'"),
         (BY_HAND.replace("%y) :", "%q) :"), "mine.mlir:7:22: %q is used before it is defined"),
         (BY_HAND[:-30], "mine.mlir:"),
         (BY_HAND.replace("dense_resource<w_my_weights> : tensor<8x16xf32>}",
@@ -111,6 +111,6 @@ def test_a_text_that_is_too_long_is_refused_before_it_is_parsed(tmp_path, monkey
 def test_bytes_that_are_no_text(tmp_path):
     path = tmp_path / "mine.mlir"
     path.write_bytes(BY_HAND.encode() + b"\xff\xfe")
-    with pytest.raises(UserError, match="no text"):
+    with pytest.raises(UserError, match="not valid UTF-8"):
         import_file(path)
     assert not is_ours(tmp_path / "missing.mlir")

@@ -150,7 +150,7 @@ def test_embedded_weights_read_back():
     (digest,) = again.weights
     assert (again.weights[digest] == module.weights[digest]).all()
     tampered = text.replace("0000803f", "0000803e", 1)
-    with pytest.raises(UserError, match="not the ones of their digest"):
+    with pytest.raises(UserError, match="do not match their digest"):
         parse(tampered)
 
 
@@ -217,8 +217,8 @@ WRONG = {
     "bad dense": ('"core.c"() {v = dense<[1, 2]> : tensor<3xi8>} : () -> ()', "4:21", "2 elements"),
     "huge dense": ('"core.c"() {v = dense<0> : tensor<9999999xi64>} : () -> ()', "4:21", "large"),
     "unknown weights": (
-        '"core.c"() {v = dense_resource<w_0> : tensor<3xi8>} : () -> ()', "4:21", "which weights"),
-    "attribute twice": ('"core.c"() {a = 1, a = 2} : () -> ()', "4:24", "given twice"),
+        '"core.c"() {v = dense_resource<w_0> : tensor<3xi8>} : () -> ()', "4:21", "weights w_0"),
+    "attribute twice": ('"core.c"() {a = 1, a = 2} : () -> ()', "4:24", "duplicate attribute a"),
     "dictionary as attribute": ('"core.c"() {a = {b = 1}} : () -> ()', "4:5", "not an attribute"),
     "unnamed size": ('"core.c"() {a = tensor<?xf32>} : () -> ()', "4:21", "needs a name"),
     "unclosed string": ('"core.c', "4:5", "expected a string"),

@@ -83,7 +83,7 @@ def test_negative_sizes_are_refused():
 
 @pytest.mark.parametrize("order", [(0, 0), (0,), (0, 1, 2), (1, 2), (-1, 0)])
 def test_an_order_is_a_permutation_of_the_axes(order):
-    with pytest.raises(ValueError, match="is no permutation of 2 axes"):
+    with pytest.raises(ValueError, match="is not a permutation of 2 axes"):
         tensor((2, 3), "f32", order)
 
 

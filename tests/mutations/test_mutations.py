@@ -166,7 +166,7 @@ def _command(code: int, named=(), said="", model="m") -> dict:
         ([_command(70)], "", judge.CRASH),
         ([_command(2)], "", judge.REFUSED),
         ([_command(3, said="does not compile (kernel k3)")], "", judge.CAUGHT),
-        ([_command(2, said="core.take does not fit what it is given")], "", judge.CAUGHT),
+        ([_command(2, said="1 op has invalid inputs or attributes: core.take")], "", judge.CAUGHT),
         ([_command(0), {"kind": "begin", "model": "n"}], "timeout", judge.TIMEOUT),
         ([_command(0), {"kind": "begin", "model": "n"}], "SIGSEGV", judge.CRASH),
         ([_command(0)], "", judge.SURVIVED),

@@ -63,8 +63,8 @@ def test_a_compilation_is_shown_as_it_is(shell):
     ("line", "cell", "said"),
     [
         ("graff", FUNCTION, "graph"),
-        ("", "y = 3", "defines no function"),
-        ("", "3", "int, no model"),
+        ("", "y = 3", "defines neither a function"),
+        ("", "3", "got int"),
         ("", "def f(nothing_like_it): pass", "nothing_like_it"),
     ],
 )

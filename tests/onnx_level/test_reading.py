@@ -184,7 +184,7 @@ def test_left_out_tensors_are_found_in_the_store_only() -> None:
     left = write(module, weights=False)
     assert len(left.SerializeToString()) < 1000
     assert print_module(read(left, weights=module.weights)) == print_module(module)
-    with pytest.raises(UserError, match="not in a folder"):  # a file may say so too
+    with pytest.raises(UserError, match="not read from a file"):  # a file may say so too
         read(left)
     with pytest.raises(UserError, match="are not in the store"):
         import_proto(left, folder=WeightStore())
@@ -199,8 +199,8 @@ def _damaged(change) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.graph.node[1].input.__setitem__(0, "nowhere"), "is made by no node"),
-        (lambda m: m.graph.node[1].output.__setitem__(0, "h"), "is made twice"),
+        (lambda m: m.graph.node[1].input.__setitem__(0, "nowhere"), "is used before it is defined"),
+        (lambda m: m.graph.node[1].output.__setitem__(0, "h"), "is defined twice"),
         (lambda m: m.graph.initializer[0].ClearField("raw_data")
          or m.graph.initializer[0].ClearField("float_data"), "cannot be read"),
         (lambda m: m.training_info.add(), "training information"),

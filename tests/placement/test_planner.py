@@ -144,7 +144,7 @@ def test_too_large_says_why():
     with pytest.raises(
         UserError,
         match=r"does not fit 2048 B \(3072 B are live at step 0: a \(1024 B\),"
-        r" b \(1024 B\), c \(1024 B\)\); give it 1024 B more",
+        r" b \(1024 B\), c \(1024 B\)\); provide 1024 B more",
     ) as refused:
         plan(buffers, capacity=2048)
     assert refused.value.exit_code == 3
@@ -159,9 +159,9 @@ def test_tiers_are_planned_on_their_own():
 
 
 def test_bad_problems_are_refused():
-    with pytest.raises(UserError, match="no planner is called 'magic'"):
+    with pytest.raises(UserError, match="unknown planner 'magic'"):
         plan([], "magic")
-    with pytest.raises(UserError, match="buffer a: has size -1"):
+    with pytest.raises(UserError, match="buffer a: invalid size -1"):
         plan([Lifetime("a", -1, 0, 1)])
 
 

@@ -43,7 +43,7 @@ def test_equal_sources_compile_once(kernels):
 
 def test_an_abort_names_its_kernel_and_spares_the_others(kernels):
     bad = KernelSource("conv_tile", ";abort\n", "conv_tile")
-    with pytest.raises(KernelCompileError, match=r"kernel conv_tile: ended its compiler process"
+    with pytest.raises(KernelCompileError, match=r"kernel conv_tile: crashed its compiler process"
                        " .signal 6: LLVM ERROR: out of registers") as failed:  # fmt: skip
         kernels.compile([kernel("a"), bad, kernel("b")])
     assert failed.value.exit_code == 3 and "out of registers" in failed.value.log
@@ -77,7 +77,7 @@ def test_interrupting_keeps_what_was_finished(kernels):
 
 def test_a_kernel_that_never_ends_is_given_up():
     pool = CompilePool(1, time_limit=1.0)
-    with pytest.raises(KernelCompileError, match="kernel slow: is not compiled after 1 s"):
+    with pytest.raises(KernelCompileError, match="kernel slow: did not compile in 1 s"):
         list(pool.run([Job("slow", "60", "tests.runtime.toy_compiler:sleep")]))
 
 
@@ -100,7 +100,7 @@ define void @evil(i64 %a, i64 %lo, i64 %hi, i64 %s) {
   ret void
 }"""
     (made,) = kernels.compile([KernelSource("evil", text, "evil")])
-    with pytest.raises(UserError, match="kernel evil: calls system, which generated code may not"):
+    with pytest.raises(UserError, match="kernel evil: calls system, which generated code must not"):
         kernels.load([made.ref])
 
 

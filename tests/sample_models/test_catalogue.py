@@ -193,15 +193,15 @@ def test_attention_spellings_agree(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "sizes", "says"),
     [
-        ("resnet51", {}, "no sample model is called 'resnet51'; there are resnet50, resnet18, "),
-        ("resnet50", {"sequence": 3}, "resnet50: there is no size 'sequence'; sizes are width, "),
-        ("resnet50", {"width": 0.0}, "resnet50: width is 0.0; give a number from 0.01 to 4"),
-        ("resnet50", {"depth": 0}, "resnet50: depth is 0; give a number from 1 to 200"),
-        ("resnet50", {"image": 31}, "resnet50: image is 31; give a number from 32 to 1024"),
-        ("bert-base", {"batch": 0}, "bert-base: batch is 0; give a number from 1 to 4096"),
-        ("bert-base", {"sequence": 513}, "sequence is 513; give a number from 1 to 512"),
-        ("gpt2-decode", {"past": 0}, "gpt2-decode: past is 0; give a number from 1 to 8192"),
-        ("bert-base", {"attention": "flash"}, "attention is 'flash'; give one of sdpa, eager"),
+        ("resnet51", {}, "unknown sample model 'resnet51'; choose one of resnet50, resnet18, "),
+        ("resnet50", {"sequence": 3}, "resnet50: unknown size 'sequence'; choose one of width, "),
+        ("resnet50", {"width": 0.0}, "width 0.0 is out of range; pass a number from 0.01 to 4"),
+        ("resnet50", {"depth": 0}, "depth 0 is out of range; pass a number from 1 to 200"),
+        ("resnet50", {"image": 31}, "image 31 is out of range; pass a number from 32 to 1024"),
+        ("bert-base", {"batch": 0}, "batch 0 is out of range; pass a number from 1 to 4096"),
+        ("bert-base", {"sequence": 513}, "513 is out of range; pass a number from 1 to 512"),
+        ("gpt2-decode", {"past": 0}, "past 0 is out of range; pass a number from 1 to 8192"),
+        ("bert-base", {"attention": "flash"}, "unknown attention 'flash'; choose one of sdpa, eag"),
     ],
 )
 def test_bad_sizes_are_named(name: str, sizes: dict[str, Any], says: str) -> None:

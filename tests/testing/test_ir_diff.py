@@ -81,5 +81,5 @@ def test_a_file_that_is_no_ir_is_shown_as_text():
 
 def test_text_of_what_has_none():
     assert text_of(chain("exp")) == print_module(chain("exp"))
-    with pytest.raises(Exception, match="list has no text; give a text, a module, a stage"):
+    with pytest.raises(Exception, match="list has no IR text; pass a text, a module, a stage"):
         text_of([])

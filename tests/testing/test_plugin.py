@@ -221,7 +221,7 @@ def test_two_golden_files_need_two_names(project):
     result = project("--workbench-update", test_a=text)
     assert outcome(result) == {"failed": 2, "passed": 1}
     result.stdout.fnmatch_lines(["E*-one", "E*+two", "E*give each golden file of the test a name"])
-    result.stdout.fnmatch_lines(["*UserError: golden_ir: 'a/b' cannot be part of a file's name*"])
+    result.stdout.fnmatch_lines(["*UserError: golden_ir: 'a/b' cannot be part of a file name*"])
 
 
 # -- recordings ------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ def test_where_nothing_can_be_compared_the_exit_code_is_3(name, words, said, cap
 def test_a_run_that_is_kept_is_not_compared(capsys, tmp_path):
     words = ["train", f"{HERE}:linear", "--against", "torch", "--folder", str(tmp_path / "a")]
     assert main(words) == 2
-    assert "--folder does not go with --against" in capsys.readouterr().err
+    assert "--folder cannot be used with --against" in capsys.readouterr().err
 
 
 # -- checks ----------------------------------------------------------------------------------------

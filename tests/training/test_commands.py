@@ -183,16 +183,16 @@ def linear():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["train", "digits-mlp", "--shards", "3"], "a batch of 8 does not cut into 3 equal shards"),
-        (["train", "digits-mlp", "--workers", "2"], "2 workers for 1 shard"),
-        (["train", "digits-mlp", "--workers", "0"], "--workers 0"),
+        (["train", "digits-mlp", "--shards", "3"], "cannot split a batch of 8 into 3 equal shards"),
+        (["train", "digits-mlp", "--workers", "2"], "more workers (2) than shards (1)"),
+        (["train", "digits-mlp", "--workers", "0"], "--workers: expected 1 or more, got 0"),
         (["train", "tests.training.test_commands:linear", "--seed", str(2**64)],
-         "seed = 18446744073709551616; give a whole number"),
-        (["train", "digits-mlp", "--receipts", "state"], "there is no folder for receipts"),
-        (["train", "digits-mlp", "--inject", "core.conv"], "names no op and iteration"),
+         "invalid value 18446744073709551616 for seed; pass a whole number"),
+        (["train", "digits-mlp", "--receipts", "state"], "missing folder for the receipts"),
+        (["train", "digits-mlp", "--inject", "core.conv"], "cannot parse 'core.conv' as an op"),
         (["train", "digits-mlp", "-o", "x.txt"], "the name does not end in .run"),
-        (["verify", "nowhere"], "there is no training run here"),
-        (["diverge", "nowhere", "elsewhere"], "there is no training run here"),
+        (["verify", "nowhere"], "training run not found"),
+        (["diverge", "nowhere", "elsewhere"], "training run not found"),
     ],
 )  # fmt: skip
 def test_bad_words_are_one_line(words, said, capsys):
@@ -204,4 +204,4 @@ def test_bad_words_are_one_line(words, said, capsys):
 
 def test_an_iteration_without_a_receipt_is_named(runs, capsys):
     assert main(["verify", str(runs[0]), "--iteration", "9"]) == 2
-    assert "there are those of 1 to 4" in capsys.readouterr().err
+    assert "choose one from 1 to 4" in capsys.readouterr().err

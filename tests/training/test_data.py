@@ -139,7 +139,7 @@ def test_a_buffer_gives_every_row_once_and_none_before_its_time(count, buffer, s
 @given(st.integers(1, 20), st.integers(1, 6), st.lists(st.integers(0, 30), min_size=1, max_size=6))
 def test_a_batch_is_the_same_whenever_it_is_asked_for(count, size, numbers):
     if count < size:
-        with pytest.raises(UserError, match="are no batch of"):
+        with pytest.raises(UserError, match=r"batch size .* exceeds the"):
             Data.of(Iterable(count)).batch(0, size, 2)
         return
     through = Data.of(Iterable(count))
@@ -176,9 +176,9 @@ def test_an_iterator_is_one_epoch():
     assert np.array_equal(first[0], _arrays()[0][:4])
     seen = np.concatenate([held.batch(n, 4, 1)[1] for n in range(3)])
     assert len(seen) == 12
-    with pytest.raises(UserError, match=r"iteration 4 would begin epoch 2.*or do 3"):
+    with pytest.raises(UserError, match=r"iteration 4 would start epoch 2.*or run 3"):
         held.batch(3, 4, 1)
-    with pytest.raises(UserError, match="once only, iteration 3 is not found in them"):
+    with pytest.raises(UserError, match="only once, and iteration 3 is out of reach"):
         Data.of(iter(Iterable())).check(2, 4)
 
 
@@ -201,19 +201,19 @@ class Empty:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        (None, "NoneType is no data; give arrays"),
-        ("data.csv", "str is no data; give arrays"),
-        (3, "a int is no data"),
-        ([], "there are no examples"),
-        ({"train": MapStyle(), "test": ["a"]}, "column 'train' is no array|holds no numbers"),
-        ({"a": [1]}, "the data have the columns a, the model takes input, targets"),
-        (iter([{"text": "a", "targets": 1}] * 2), "a row, 'text': it holds no numbers"),
-        (iter(["ab", "cd"]), "a row is a str"),
-        ([(1.0, 2), (1.0,)], "rows of 1 and 2 values"),
-        (iter([(np.zeros(2), 1), (np.zeros(3), 1)]), "the examples do not stack"),
+        (None, "unsupported type NoneType; pass arrays"),
+        ("data.csv", "unsupported type str; pass arrays"),
+        (3, "unsupported type int"),
+        ([], "the dataset is empty"),
+        ({"train": MapStyle(), "test": ["a"]}, "column 'train' is no array|expected numbers"),
+        ({"a": [1]}, "expected the columns input, targets, got a"),
+        (iter([{"text": "a", "targets": 1}] * 2), "a row, 'text': expected numbers"),
+        (iter(["ab", "cd"]), "expected a row to be a tuple or a mapping, got a str"),
+        ([(1.0, 2), (1.0,)], "expected rows of one length, got 1 and 2 values"),
+        (iter([(np.zeros(2), 1), (np.zeros(3), 1)]), "cannot stack the examples"),
         (Raises(), "the data raised OSError at .*test_data.py:.*the net is gone"),
         (torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(3))),
-         "a DataLoader gives batches, not rows; give its .dataset"),
+         "expected rows, got batches from a DataLoader; pass its .dataset"),
     ],
 )  # fmt: skip
 def test_what_is_no_data_is_said(what, message):
@@ -223,7 +223,7 @@ def test_what_is_no_data_is_said(what, message):
 
 def test_data_that_end_after_one_epoch_are_said():
     held = Data.of(Empty())
-    with pytest.raises(UserError, match=r"0 examples in epoch 2 are no batch of 4; .*begins anew"):
+    with pytest.raises(UserError, match=r"size 4 exceeds the 0 examples in epoch 2; .*starts over"):
         [held.batch(n, 4, 0) for n in range(4)]
 
 
@@ -280,11 +280,11 @@ def test_an_iteration_on_an_iterable_is_done_again(fresh, tmp_path):
 
 
 def test_a_generator_is_refused_where_it_would_be_read_again(fresh, tmp_path):
-    with pytest.raises(UserError, match="and iteration 3 would begin epoch 2"):
+    with pytest.raises(UserError, match="and iteration 3 would start epoch 2"):
         fit(fresh, iter(Iterable()), iterations=4, batch=5, folder=tmp_path, every=1)
     assert fresh.iteration == 2
     assert max(checkpoint.all_of(tmp_path)) == 2
-    with pytest.raises(UserError, match="once only, iteration 3 is not found in them"):
+    with pytest.raises(UserError, match="only once, and iteration 3 is out of reach"):
         fit(fresh, iter(Iterable()), iterations=4, batch=5, folder=tmp_path, resume=True)
 
 

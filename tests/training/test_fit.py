@@ -58,7 +58,7 @@ def test_an_epoch_passes_every_example_once(count, size, seed, epoch):
     data = Data.of((np.arange(count),))
     each = count // size
     if not each:
-        with pytest.raises(UserError, match="are no batch of"):
+        with pytest.raises(UserError, match=r"batch size .* exceeds the"):
             data.batch(0, size, seed)
         return
     rows = np.concatenate([data.batch(epoch * each + i, size, seed)[0] for i in range(each)])
@@ -84,9 +84,9 @@ def test_a_dataset_of_torch_and_rows_of_a_table_are_data():
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ((np.zeros((3, 2)), np.zeros(4)), "arrays of .3, 4. examples"),
-        ((np.zeros((0, 2)),), "arrays of .0. examples"),
-        ([(np.zeros(2),), (np.zeros(3),)], "the examples do not stack"),
+        ((np.zeros((3, 2)), np.zeros(4)), "expected arrays of one length above 0, got .3, 4."),
+        ((np.zeros((0, 2)),), "expected arrays of one length above 0, got .0."),
+        ([(np.zeros(2),), (np.zeros(3),)], "cannot stack the examples"),
     ],
 )
 def test_data_that_do_not_fit_are_refused(what, message):
@@ -138,7 +138,7 @@ def test_two_runs_are_not_mixed_in_a_folder(fresh, tmp_path):
     folder = tmp_path / "run"
 
     def another(progress) -> None:
-        with pytest.raises(UserError, match="another run is writing into the folder"):
+        with pytest.raises(UserError, match="another run is writing to the folder"):
             fit(fresh, _data(), iterations=9, batch=5, folder=folder, receipts="state")
 
     history = fit(fresh, _data(), iterations=2, batch=5, folder=folder, receipts="state",
@@ -151,13 +151,13 @@ def test_two_runs_are_not_mixed_in_a_folder(fresh, tmp_path):
 def test_receipts_of_another_step_are_not_added_to(fresh, tmp_path):
     receipts.begin(tmp_path / receipts.FILE, "another", ())
     fit(fresh, _data(), iterations=1, batch=5)
-    with pytest.raises(UserError, match="receipts there are of another training step"):
+    with pytest.raises(UserError, match="the existing receipts belong to another training"):
         fit(fresh, _data(), iterations=2, batch=5, folder=tmp_path, receipts="state")
     assert Book.read(tmp_path / receipts.FILE).identity == "another"
 
 
 def test_a_refused_run_leaves_no_folder(fresh, tmp_path):
-    with pytest.raises(UserError, match="no op is called"):
+    with pytest.raises(UserError, match="unknown op"):
         fit(fresh, _data(), iterations=2, batch=5, folder=tmp_path / "a" / "b", inject="x.y:1")
     assert not (tmp_path / "a" / "b").exists()
 
@@ -230,7 +230,7 @@ def _damaged(path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [("cut", "is damaged"), ("empty", "is damaged"),
-     ("a flipped bit", "are not those that its receipt names")],
+     ("a flipped bit", "do not match its receipt")],
 )  # fmt: skip
 def test_a_damaged_checkpoint_is_refused_and_the_step_stays(how, message, fresh, tmp_path):
     fit(fresh, _data(), iterations=1, batch=5, folder=tmp_path)
@@ -246,13 +246,13 @@ def test_a_foreign_checkpoint_is_refused(fresh, tmp_path):
     from safetensors.numpy import save_file
 
     save_file({"x": np.zeros(3)}, tmp_path / "other.safetensors")
-    with pytest.raises(UserError, match="no checkpoint of a training run"):
+    with pytest.raises(UserError, match="not a checkpoint of a training run"):
         restore(fresh, tmp_path / "other.safetensors")
     fit(fresh, _data(), iterations=1, batch=5, folder=tmp_path)
     path = tmp_path / checkpoint.name_of(1)
     state, receipt = checkpoint.read(path)
     checkpoint.write(path, state, {**receipt, "identity": "0" * 64})
-    with pytest.raises(UserError, match="of another training step"):
+    with pytest.raises(UserError, match="belongs to another training step"):
         restore(fresh, path)
 
 
@@ -265,14 +265,14 @@ def test_a_full_disk_leaves_the_older_checkpoint(fresh, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(UserError, match=r"could not be written: No space left.*older one is inta"):
+    with pytest.raises(UserError, match=r"cannot write .*: No space left.*previous version is int"):
         checkpoint.write(path, {"x": np.zeros(2)}, {})
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
 def test_two_runs_are_not_mixed_in_one_folder(fresh, tmp_path):
     fit(fresh, _data(), iterations=1, batch=5, folder=tmp_path)
-    with pytest.raises(UserError, match="there are checkpoints of a run in the folder"):
+    with pytest.raises(UserError, match="the folder already contains checkpoints"):
         fit(fresh, _data(), iterations=2, batch=5, folder=tmp_path)
 
 
@@ -287,11 +287,11 @@ def test_what_fit_cannot_do_is_said(fresh):
     right = {"iterations": 1, "batch": 5}
     for name, wrong in {"iterations": -1, "batch": 5.0, "seed": 2**64, "workers": 0, "every": 1.5,
                         "ops_every": -1}.items():  # fmt: skip
-        with pytest.raises(UserError, match=f"fit: {name} = {wrong}"):
+        with pytest.raises(UserError, match=f"fit: invalid value {wrong} for {name}"):
             fit(fresh, _data(), **{**right, name: wrong})
-    with pytest.raises(UserError, match="iterations = '1'"):
+    with pytest.raises(UserError, match="invalid value '1' for iterations"):
         fit(fresh, _data(), iterations="1", batch=5)
-    with pytest.raises(UserError, match="no folder to resume from"):
+    with pytest.raises(UserError, match="missing folder to resume from"):
         fit(fresh, _data(), iterations=1, batch=5, resume=True)
 
 
@@ -333,16 +333,16 @@ def test_the_command_trains_in_f16(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["digits-mlp", "--precision", "fp16"], "no precision is called 'fp16'"),
+        (["digits-mlp", "--precision", "fp16"], "unknown precision 'fp16'"),
         (["digits-mlp", "--loss-scale", "8"], "leave loss_scale out, or train with precision f16"),
-        (["digits-mlp", "--precision", "f16", "--loss-scale", "-1"], "give a number above 0"),
-        (["digits-cmm"], "no sample model is called 'digits-cmm'"),
-        (["model.onnx"], "there is no such file"),
-        (["digits-mlp", "--resume"], "there is no folder for checkpoints"),
-        (["digits-mlp", "--initialize", "*.weight"], "cannot read '*.weight'"),
-        (["digits-mlp", "--initialize", "*.weight=xavier"], "no initializer is called 'xavier'"),
-        (["digits-mlp", "--optimizer", "adm"], "no optimiser is called 'adm'"),
-        (["gpt2-decode", "--depth", "1", "--width", "0.1"], "is not trained"),
+        (["digits-mlp", "--precision", "f16", "--loss-scale", "-1"], "pass a number above 0"),
+        (["digits-cmm"], "unknown sample model 'digits-cmm'"),
+        (["model.onnx"], "file not found"),
+        (["digits-mlp", "--resume"], "missing folder for checkpoints"),
+        (["digits-mlp", "--initialize", "*.weight"], "cannot parse '*.weight'"),
+        (["digits-mlp", "--initialize", "*.weight=xavier"], "unknown initializer 'xavier'"),
+        (["digits-mlp", "--optimizer", "adm"], "unknown optimiser 'adm'"),
+        (["gpt2-decode", "--depth", "1", "--width", "0.1"], "not trainable"),
     ],
 )
 def test_bad_commands_are_one_line(words, message, capsys):

@@ -196,8 +196,8 @@ def test_a_loss_that_is_no_number_is_an_error_all_the_same():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"initial": 0.0}, "initial = 0"), ({"growth": 1.0}, "growth = 1.0.*above 1"),
-        ({"backoff": 1.0}, "backoff = 1.0.*between 0 and 1"), ({"interval": 0}, "interval = 0"),
+        ({"initial": 0.0}, "value 0.0 for initial"), ({"growth": 1.0}, "1.0 for growth.*above 1"),
+        ({"backoff": 1.0}, "1.0 for backoff.*between 0 and 1"), ({"interval": 0}, "0 for interval"),
     ],
 )  # fmt: skip
 def test_constants_that_move_nothing_are_refused(given, message):

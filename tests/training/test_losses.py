@@ -88,9 +88,9 @@ def test_the_target_of_a_kl_of_zero_counts_for_nothing():
 @pytest.mark.parametrize(
     ("loss", "shape", "message"),
     [
-        (losses.CrossEntropy(), (4,), "no axis -1 of classes"),
-        (losses.CrossEntropy(axis=3), (4, 5), "no axis 3 of classes"),
-        (losses.Own(), (4,), "the model's own loss has no target"),
+        (losses.CrossEntropy(), (4,), "no class axis -1"),
+        (losses.CrossEntropy(axis=3), (4, 5), "no class axis 3"),
+        (losses.Own(), (4,), "the model's own loss takes no targets"),
     ],
 )
 def test_outputs_that_do_not_fit_are_refused(loss, shape, message):
@@ -101,11 +101,11 @@ def test_outputs_that_do_not_fit_are_refused(loss, shape, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: losses.Huber(0), "loss: delta = 0; give a finite number above 0"),
-        (lambda: losses.Huber(-1), "delta = -1"),
-        (lambda: losses.Huber(float("nan")), "delta = nan"),
-        (lambda: losses.CrossEntropy(label_smoothing=2), "label_smoothing = 2; .*from 0 to 1"),
-        (lambda: losses.CrossEntropy(label_smoothing=-0.1), "label_smoothing = -0.1"),
+        (lambda: losses.Huber(0), "loss: invalid value 0 for delta; pass a finite number above 0"),
+        (lambda: losses.Huber(-1), "invalid value -1 for delta"),
+        (lambda: losses.Huber(float("nan")), "invalid value nan for delta"),
+        (lambda: losses.CrossEntropy(label_smoothing=2), "2 for label_smoothing; .*from 0 to 1"),
+        (lambda: losses.CrossEntropy(label_smoothing=-0.1), "value -0.1 for label_smoothing"),
     ],
 )
 def test_options_out_of_range_are_refused(make, message):

@@ -310,13 +310,13 @@ def test_the_bits_do_not_depend_on_threads_and_tilings(kind, batch, precision, t
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"precision": "fp16"}, "no precision is called 'fp16'.*did you mean|choose f32"),
-        ({"precision": 16}, "no precision is called 16"),
-        ({"precision": "f32", "loss_scale": 8}, "a loss scale for gradients of f32.*leave loss_sc"),
-        ({"precision": "f16", "loss_scale": 0}, "loss_scale = 0.0.*give a number above 0"),
-        ({"precision": "f16", "loss_scale": -2}, "loss_scale = -2.0.*give a number above 0"),
-        ({"precision": "f16", "loss_scale": 1e39}, "loss_scale = 1e.39.*that f32 holds"),
-        ({"precision": "bf16", "loss_scale": "auto"}, "loss_scale = 'auto'.*or dynamic"),
+        ({"precision": "fp16"}, "unknown precision 'fp16'.*did you mean|choose f32"),
+        ({"precision": 16}, "unknown precision 16"),
+        ({"precision": "f32", "loss_scale": 8}, "loss_scale is not supported.* f32; leave loss_sc"),
+        ({"precision": "f16", "loss_scale": 0}, "0.0 for loss_scale; pass a number above 0"),
+        ({"precision": "f16", "loss_scale": -2}, "-2.0 for loss_scale; pass a number above 0"),
+        ({"precision": "f16", "loss_scale": 1e39}, "value 1e.39 for loss_scale.*f32 can represent"),
+        ({"precision": "bf16", "loss_scale": "auto"}, "value 'auto' for loss_scale.*or dynamic"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given, message):

@@ -132,7 +132,7 @@ def test_its_run_is_verified_diverged_and_resumed(folder, capsys, tmp_path):
     assert (code, found["first"], len(found["loss"])) == (0, 3, 1)
     x, y = arrays()
     np.savez(moved / "data.npz", pixels=x, label=y[::-1])
-    assert "the run was begun with another file" in refused(capsys, *words)
+    assert "the run was started with another file" in refused(capsys, *words)
 
 
 @pytest.mark.slow
@@ -144,10 +144,10 @@ def test_files_that_changed_or_are_gone_are_one_line(folder, capsys, tmp_path):
     x, y = arrays()
     np.savez(made / "data.npz", pixels=x + 1, label=y)
     said = refused(capsys, "verify", str(made / "a"))
-    assert "data.npz: the file has changed since the run was made; bring back the one" in said
+    assert "data.npz: the file has changed since the run was made; restore the version" in said
     (made / "data.npz").unlink()
     said = refused(capsys, "diverge", str(made / "a"), str(folder / "b"))
-    assert "data.npz: the file that the run was made with is gone; bring it back" in said
+    assert "data.npz: the file that the run was made with was not found; restore it" in said
     shutil.copy(folder / "data.npz", made / "data.npz")
     model = onnx_model()
     model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
@@ -198,7 +198,7 @@ def test_a_saved_program_that_returns_its_loss_is_trained_on_its_inputs_alone(tm
     assert found["compared"] == {"loss": 2, "gradient": 5, "parameter": 5, "buffer": 1}
     np.savez(tmp_path / "data.npz", classes=y)
     said = refused(capsys, *words)
-    assert "the data have the columns classes, the model takes pixels, classes" in said
+    assert "expected the columns pixels, classes, got classes" in said
 
 
 # -- what does not fit ----------------------------------------------------------------------------
@@ -206,9 +206,9 @@ def test_a_saved_program_that_returns_its_loss_is_trained_on_its_inputs_alone(tm
 
 def test_a_model_file_without_data_says_what_to_give(folder, capsys):
     said = refused(capsys, "train", str(folder / "model.onnx"))
-    assert "give --data FILE (.npz, .npy or .safetensors) with the columns pixels, targets" in said
+    assert "pass --data FILE (.npz, .npy or .safetensors) with the columns pixels, targets" in said
     said = refused(capsys, "train", "model.mlir", "--data", "data.npz")
-    assert "holds no parameters" in said
+    assert "has no parameters to train" in said
     said = refused(capsys, "train", str(folder / "model.onnx"), "--width", "2")
     assert "--width cannot be set for a file" in said
 
@@ -220,17 +220,20 @@ TAKES = [Input("pixels", np.dtype(np.float32), (None, 6))]
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"pixels": X}, "the data have the columns pixels, the model takes pixels, targets"),
-        ({"a": X, "b": X, "c": Y}, "the data have the columns a, b, c, the model takes"),
+        ({"pixels": X}, "expected the columns pixels, targets, got pixels"),
+        ({"a": X, "b": X, "c": Y}, "expected the columns pixels, targets, got a, b, c"),
         ({"pixels": X.astype(np.float64), "y": Y},
-         r'column pixels is float64 \[12, 6\].*convert it: pixels.astype\("float32"\)'),
-        ({"label": Y, "x": X}, r"column label is int64 \[12\], the model takes pixels of float32"),
-        ({"pixels": X[:, :5], "y": Y}, r"column pixels is float32 \[12, 5\], the model takes"),
-        ({"pixels": X[0], "y": Y[:6]}, r"column pixels is float32 \[6\], the model takes"),
+         r'got column pixels of float64 \[12, 6\].*convert it: pixels.astype\("float32"\)'),
+        ({"label": Y, "x": X},
+         r"pixels of float32 .*, got column label of int64 \[12\]"),
+        ({"pixels": X[:, :5], "y": Y},
+         r"expected pixels of .*, got column pixels of float32 \[12, 5\]"),
+        ({"pixels": X[0], "y": Y[:6]}, r"pixels of .*, got column pixels of float32 \[6\]"),
         ({"pixels": X[:9], "y": Y}, "columns of different lengths: 9 for pixels, 12 for y"),
-        ({"pixels": X[:3], "y": Y[:3]}, "3 examples are no batch of 4; give --batch 3 or less"),
-        ({"pixels": np.array([None, 2]), "y": Y}, "no columns of numbers can be read from it"),
-        ({"pixels": np.array(["a"] * 12), "y": Y}, "column 'pixels': it holds no numbers"),
+        ({"pixels": X[:3], "y": Y[:3]},
+         "batch size 4 exceeds the dataset size 3; pass --batch 3 or less"),
+        ({"pixels": np.array([None, 2]), "y": Y}, "cannot read columns of numbers from the file"),
+        ({"pixels": np.array(["a"] * 12), "y": Y}, "column 'pixels': expected numbers"),
     ],
 )  # fmt: skip
 def test_columns_that_do_not_fit_are_told(tmp_path, columns, said):
@@ -264,11 +267,11 @@ def test_columns_come_from_any_file_by_name_or_in_order(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("data.csv", "1,2", "this is no file of data; give a .npz, .npy or .safetensors"),
-        ("data.npz", "no zip", "no columns of numbers can be read from it"),
-        ("data.npy", "", "no columns of numbers can be read from it"),
-        ("data.safetensors", "{", "no columns of numbers can be read from it"),
-        ("gone.npz", None, "there is no such file"),
+        ("data.csv", "1,2", "not a supported data file; pass a .npz, .npy or .safetensors"),
+        ("data.npz", "no zip", "cannot read columns of numbers from the file"),
+        ("data.npy", "", "cannot read columns of numbers from the file"),
+        ("data.safetensors", "{", "cannot read columns of numbers from the file"),
+        ("gone.npz", None, "file not found"),
     ],
 )
 def test_files_that_hold_no_columns_are_told(tmp_path, name, text, said):
@@ -283,14 +286,14 @@ def test_a_batch_that_the_file_fixes_is_told(tmp_path, capsys):
     np.savez(tmp_path / "data.npz", pixels=X, y=Y)
     said = refused(capsys, "train", str(tmp_path / "two.onnx"), "--data",
                    str(tmp_path / "data.npz"))  # fmt: skip
-    assert "the model takes batches of 2, not of 8; give --batch 2" in said
+    assert "expected batches of 2, got 8; pass --batch 2" in said
 
 
 def test_targets_of_another_kind_are_told(folder, tmp_path, capsys):
     np.savez(tmp_path / "data.npz", pixels=X, y=Y.astype(np.int32))
     said = refused(capsys, "train", str(folder / "model.onnx"), *TRAIN, "--data",
                    str(tmp_path / "data.npz"))  # fmt: skip
-    assert "targets is int32 4, wanted tensor<4xi64>; give targets of int64" in said
+    assert "expected targets to be tensor<4xi64>, got int32 4; pass targets of int64" in said
 
 
 # -- other models ---------------------------------------------------------------------------------
@@ -376,13 +379,13 @@ def test_a_schedule_of_the_command_is_that_of_python():
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        (["cosin:iterations=3"], "no schedule is called 'cosin'; did you mean cosine"),
-        (["cosine"], "does not say iterations; write cosine:iterations=NUMBER,least=NUMBER"),
-        (["cosine:iterations=x"], "cannot read 'iterations=x'"),
-        (["cosine:steps=4"], "cannot read 'steps=4'"),
-        (["cosine:iterations=4", "step:every=2"], "'step:every=2' is one schedule too many"),
-        (["warmup:iterations=4", "warmup:iterations=5"], "one schedule too many"),
-        (["step:every=0"], "every = 0; give 1 or more"),
+        (["cosin:iterations=3"], "unknown schedule 'cosin'; did you mean cosine"),
+        (["cosine"], "missing iterations in 'cosine'; write cosine:iterations=NUMBER,least=NUMBER"),
+        (["cosine:iterations=x"], "cannot parse 'iterations=x'"),
+        (["cosine:steps=4"], "cannot parse 'steps=4'"),
+        (["cosine:iterations=4", "step:every=2"], "too many schedules: 'step:every=2'"),
+        (["warmup:iterations=4", "warmup:iterations=5"], "too many schedules"),
+        (["step:every=0"], "invalid value 0 for every; pass 1 or more"),
     ],
 )
 def test_schedules_that_cannot_be_read_are_told(texts, said):

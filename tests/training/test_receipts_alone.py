@@ -219,7 +219,7 @@ def test_of_two_pipelines_without_a_task_the_receipts_speak(lab, capsys):
     silent = lab.run("skipped silently", step)
     code, found = told(capsys, "diverge", str(lab.named), str(silent))
     assert (code, found["iteration"], found["op"]) == (1, 1, "")
-    assert "Python made it without a task" in " ".join(found["missing"])
+    assert "Python started it without a task" in " ".join(found["missing"])
 
 
 @pytest.mark.slow
@@ -228,7 +228,7 @@ def test_without_a_task_the_receipts_speak(lab, capsys):
     (row,) = found["iterations"]
     assert (code, row["mismatch"], row["compared"]["gradients"]) == (3, None, 0)
     assert row["compared"]["state"] > 4
-    assert "Python made it without a task; train with fit(..., task=" in row["not_done_again"]
+    assert "Python started it without a task; train with fit(..., task=" in row["not_done_again"]
     code, found = told(capsys, "diverge", str(lab.named), str(lab.silent))
     assert (code, found["iteration"], found["op"]) == (1, 2, "")
     assert found["value"].startswith("state ")
@@ -251,7 +251,7 @@ def test_a_folder_of_before_has_its_receipts(lab, tmp_path, capsys):
     assert (code, found["iteration"]) == (1, 2)
     assert "its folder has no run.json" in found["missing"][1]
     assert main(["verify", str(tmp_path)]) == 2
-    assert "there is no training run here (no receipts)" in capsys.readouterr().err
+    assert "training run not found (no receipts)" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_keeps_its_task(lab, tmp_path):
@@ -265,9 +265,9 @@ def test_a_run_that_goes_on_keeps_its_task(lab, tmp_path):
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        ("python_task", "names no function"),
-        ("__main__:make", "a later process does not find what is in __main__"),
-        ("tests.training.nowhere:make", "there is no module 'tests.training.nowhere'"),
+        ("python_task", "expected package.module:function, got 'python_task'"),
+        ("__main__:make", "a later process cannot import functions from __main__"),
+        ("tests.training.nowhere:make", "module 'tests.training.nowhere' not found"),
         ("tests.training.python_task:mak", "has no function 'mak'"),
     ],
 )
@@ -282,14 +282,14 @@ def test_what_is_no_task_and_what_is_damaged_are_told(lab, tmp_path, capsys):
     for name, change, said in (
         ("a", {"task": "tests.training.python_task:model_alone"}, "did not return (step, data)"),
         ("b", {"plan": None, "batch": None}, "run.json is damaged"),
-        ("c", {"pipeline": {"limits": 3}}, "limits makes no sense"),
+        ("c", {"pipeline": {"limits": 3}}, "invalid value for limits"),
     ):
         changed(lab.named, tmp_path / name, **change)
         assert main(["verify", str(tmp_path / name)]) == 2
         err = capsys.readouterr().err
         assert said in err and err.count("\n") == 1
     assert main(["verify", str(lab.named), "-t", "cuda"]) == 2
-    assert "its task chooses the target" in capsys.readouterr().err
+    assert "the run's task chooses the target" in capsys.readouterr().err
 
 
 def test_the_page_asks_before_it_runs_a_foreign_task(lab, monkeypatch):
@@ -309,7 +309,7 @@ def test_a_line_that_is_no_receipt_is_told_as_damage(row, tmp_path):
 def test_what_is_nested_too_deeply_is_told_as_damage(tmp_path):
     for name in ("receipts.jsonl", "run.json"):
         (tmp_path / name).write_text("[" * 100_000 + "\n")
-    with pytest.raises(UserError, match="these are no receipts"):
+    with pytest.raises(UserError, match="cannot read the receipts"):
         Book.read(tmp_path / "receipts.jsonl")
     with pytest.raises(UserError, match=r"run\.json is damaged"):
         run_file.read(tmp_path)
@@ -322,9 +322,7 @@ def test_receipts_that_do_not_go_on_from_each_other_are_told_as_damage(lab, tmp_
     other = replace(Book.read(lab.named / "receipts.jsonl").receipts[2], loss=0.5).to_json()
     for rows, at in (((first, third), 3), ((second, third), 2), ((first, other, third), 3)):
         path.write_text("\n".join([head, *rows, ""]))
-        with pytest.raises(
-            UserError, match=f"of iteration {at} does not go on from the one before"
-        ):
+        with pytest.raises(UserError, match=f"of iteration {at} does not continue the one before"):
             Book.read(path)
     path.write_text("\n".join([head, first, second, third, ""]))
     assert list(Book.read(path).receipts) == [1, 2, 3]
@@ -341,7 +339,7 @@ def test_an_iteration_is_not_done_again_from_a_damaged_checkpoint(lab, tmp_path,
     flipped = np.array(state[name])
     flipped.view(np.uint8).reshape(-1)[0] ^= 1
     for held, said in (
-        ({**state, name: flipped}, "not those that its receipt names"),
+        ({**state, name: flipped}, "the checkpoint's tensors do not match its receipt"),
         ({n: a for n, a in state.items() if n != name}, f"lacks {name}"),
     ):
         checkpoint.write(path, held, receipt)

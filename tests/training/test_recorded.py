@@ -194,7 +194,7 @@ def test_a_recording_that_cannot_go_on_stays_as_it_is(fresh, tmp_path):
         Resumed(path, fresh.identity)
     recorder.end("finished")
     before = path.read_bytes()
-    with pytest.raises(UserError, match="of another training step"):
+    with pytest.raises(UserError, match="of a different training step"):
         Resumed(path, "another")
     assert path.read_bytes() == before
     with sqlite3.connect(path) as db:
@@ -207,7 +207,7 @@ def test_a_recording_that_cannot_go_on_stays_as_it_is(fresh, tmp_path):
     db.close()
     with Recording.open(path) as older:
         assert older.iterations() == (0, [])
-    with pytest.raises(UserError, match="of an older version"):
+    with pytest.raises(UserError, match="has an older schema"):
         Resumed(path, fresh.identity)
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="file not found"):
         Resumed(tmp_path / "none.run", fresh.identity)

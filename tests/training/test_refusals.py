@@ -44,12 +44,12 @@ def step():
     ("model", "batch", "training", "said"),
     [
         (Complex, (X, Y), {}, r"the parameter turn is complex.*freeze=\('turn',\)"),
-        (Named, ({"x": X}, Y), {}, "example input 0: it holds no numbers"),
-        (lambda: nn.Linear(4, 3), (None, Y), {}, "example input 0: it holds no numbers"),
-        (lambda: nn.Linear(4, 3), (X.to_sparse(), Y), {}, r"example input 0: it is no array \("),
+        (Named, ({"x": X}, Y), {}, "example input 0: expected numbers"),
+        (lambda: nn.Linear(4, 3), (None, Y), {}, "example input 0: expected numbers"),
+        (lambda: nn.Linear(4, 3), (X.to_sparse(), Y), {}, r"example input 0: not an array \("),
         (lambda: nn.Conv2d(2, 3, 1), (torch.zeros(2, 2, 4, 4), torch.zeros(2, 4, 4).long()), {},
-         r"targets is int64 2x4x4.*or CrossEntropy\(axis=1\)"),
-        (lambda: nn.Linear(4, 3), (X, X), {}, "targets is float32 6x4.*or another loss"),
+         r"got int64 2x4x4.*or use CrossEntropy\(axis=1\)"),
+        (lambda: nn.Linear(4, 3), (X, X), {}, "got float32 6x4.*or use another loss"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compiled_is_said(model, batch, training, said):
@@ -72,10 +72,10 @@ def test_a_complex_parameter_may_be_frozen():
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
-        ((torch.zeros(6, 4, device="meta"), Y), "tensor 0 of the batch: it is no array"),
-        ((X.to_sparse(), Y), "tensor 0 of the batch: it is no array"),
-        ((X, ["a"] * 6), "tensor 1 of the batch: it holds no numbers"),
-        ((X, torch.full((6,), -100)), "all targets of the batch are -100.* there is no loss"),
+        ((torch.zeros(6, 4, device="meta"), Y), "tensor 0 of the batch: not an array"),
+        ((X.to_sparse(), Y), "tensor 0 of the batch: not an array"),
+        ((X, ["a"] * 6), "tensor 1 of the batch: expected numbers"),
+        ((X, torch.full((6,), -100)), "all targets of the batch are -100.* the loss is undefined"),
     ],
 )
 def test_a_batch_that_is_none_changes_nothing(batch, said, step):

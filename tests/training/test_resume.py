@@ -110,14 +110,14 @@ def test_a_run_of_narrow_parameters_is_gone_on_from(dtype, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("seed", 9, "seed of the training 9, given 4; resume with what the run was begun with"),
-        ("data_seed", 9, "seed of the data's order 9, given 1"),
-        ("shards", 2, "shards 2, given 1"),
-        ("contract", 99, "made under version 99 of the numerics contract; this release has"),
+        ("seed", 9, "training seed 9, got 4; resume with the settings that the run was started"),
+        ("data_seed", 9, "data seed 9, got 1"),
+        ("shards", 2, "shards 2, got 1"),
+        ("contract", 99, "made under version 99 of the numerics contract, this release"),
         (
             "contract",
             1,
-            "version 1 of the numerics contract; this release has version 2, whose bits",
+            "version 1 of the numerics contract, this release uses version 2",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_all_that_differs_is_said_at_once(fresh, tmp_path):
     path = tmp_path / checkpoint.name_of(1)
     state, receipt = checkpoint.read(path)
     checkpoint.write(path, state, {**receipt, "seed": 9})
-    with pytest.raises(UserError, match="training 9, given 4; seed of the data's order 1, given 2"):
+    with pytest.raises(UserError, match="training seed 9, got 4; data seed 1, got 2"):
         restore(fresh, path, 2)
 
 
@@ -190,7 +190,7 @@ def test_a_receipt_that_is_no_table_is_told_as_damage(text, step):
     from safetensors.numpy import save
 
     data = save({"x": np.zeros(2)}, {checkpoint.RECEIPT: text})
-    with pytest.raises(UserError, match=r"the checkpoint is damaged: .*takes the one before"):
+    with pytest.raises(UserError, match=r"the checkpoint is damaged: .*uses the one before"):
         checkpoint.decoded(data, "x")
 
 
@@ -205,12 +205,12 @@ def run(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--optimizer", "adam"], "the checkpoint is of another training step"),
+        (["--optimizer", "adam"], "the checkpoint belongs to another training step"),
         (["--seed", "7"],
-         "seed of the training 3, given 7; seed of the data's order 3, given 7; resume with what "),
-        pytest.param(["--inject", "core.nothing:3"], "no op is called core.nothing#1",
+         "training seed 3, got 7; data seed 3, got 7; resume with the settings "),
+        pytest.param(["--inject", "core.nothing:3"], "unknown op core.nothing#1",
                      marks=pytest.mark.slow),
-        pytest.param(["--leaves", "sha256"], "the run's receipts hash by fast, not by sha256",
+        pytest.param(["--leaves", "sha256"], "the run's receipts are hashed with fast, not sha256",
                      marks=pytest.mark.slow),
     ],
 )  # fmt: skip
@@ -235,8 +235,8 @@ def test_what_the_identity_does_not_name_is_compared_too(run, capsys):
     words = [*MODEL, "--iterations", "4", "--folder", str(run), "--resume"]
     op = [n.op for n in Book.read(run / receipts.FILE).names if n.op.startswith("core.sub#")][-1]
     for more, said in (
-        (["--inject", f"{op}:2"], f"have the injection none, given {op}:2"),
-        (["--initialize", "*=zeros"], "begun with --initialize none, given *=zeros"),
+        (["--inject", f"{op}:2"], f"have the injection none, got {op}:2"),
+        (["--initialize", "*=zeros"], "expected the run's --initialize none, got *=zeros"),
     ):
         assert main([*words, *more]) == 2
         assert said in capsys.readouterr().err
@@ -247,7 +247,7 @@ def test_what_the_identity_does_not_name_is_compared_too(run, capsys):
     assert main([*words, "--inject", f"{op}:3"]) == 0  # one that is still to come
     capsys.readouterr()
     assert main([*words, "--iterations", "5"]) == 2
-    assert f"have the injection {op}:3, given none" in capsys.readouterr().err
+    assert f"have the injection {op}:3, got none" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -257,7 +257,7 @@ def test_a_full_disk_leaves_how_the_run_is_done_again(run, monkeypatch, capsys):
     again = [*MODEL, "--folder", str(run), "--iterations", "4", "--resume", "--every", "1"]
     assert main(again) == 2
     said = capsys.readouterr().err
-    assert "run.json: how the run is done again could not be written: No space left" in said
+    assert "run.json: cannot write the run's description: No space left" in said
     assert _bytes(run) == before
 
 
@@ -268,7 +268,7 @@ def test_a_full_disk_leaves_the_receipts(fresh, tmp_path, monkeypatch):
     before = _bytes(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "fsync", _full)
-        with pytest.raises(UserError, match="the file of receipts could not be written: No space"):
+        with pytest.raises(UserError, match="cannot write the receipts: No space"):
             fit(fresh, _data(), iterations=3, resume=True, **how)
     assert _bytes(tmp_path) == before
     book = Book.read(tmp_path / receipts.FILE)
@@ -404,7 +404,7 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(recorded, own, capsys):
     assert main([*words, *folder]) == 130
     said = capsys.readouterr().err
     told = ", its recording is x.run" if recorded else ""
-    head = f"workbench: c d: stopped; the run is kept up to iteration 6{told}; go on with: "
+    head = f"workbench: c d: stopped; the run is kept up to iteration 6{told}; resume with: "
     assert said.startswith(head)
     assert checkpoint.newest(Path("c d")).name == checkpoint.name_of(6)
     if recorded:
@@ -428,12 +428,12 @@ def test_a_run_goes_on_with_the_files_that_it_was_begun_with(own, tmp_path, caps
              label=np.arange(8) % 3)  # fmt: skip
     assert main(words) == 0
     assert main([*words, "--resume", "--data", "x.npz"]) == 2
-    assert "the run was begun with another file" in capsys.readouterr().err
+    assert "the run was started with another file" in capsys.readouterr().err
     words[words.index("run")] = "another run"
     assert main([*words, "--data", "x.npz"]) == 0
     capsys.readouterr()
     assert main([*words, "--resume"]) == 2
-    assert "the run was begun with a file" in capsys.readouterr().err
+    assert "the run was started with this file" in capsys.readouterr().err
     assert main([*words, "--resume", "--data", "x.npz", "--iterations", "3"]) == 0
 
 

@@ -246,11 +246,11 @@ def test_the_compiled_shards_have_the_references_bits(kind):
 
 def test_what_cannot_be_cut():
     x, y = torch.zeros(6, 1, 8, 8), torch.zeros(6, dtype=torch.int64)
-    with pytest.raises(UserError, match="a batch of 6 does not cut into 4 equal shards"):
+    with pytest.raises(UserError, match="cannot split a batch of 6 into 4 equal shards"):
         cc.compile(_made(Pictures), (x, y), training=Training(shards=4), finish=False)
-    with pytest.raises(UserError, match="tensor 1 of the batch is 5, the first has 6 rows"):
+    with pytest.raises(UserError, match="expected 6 rows in tensor 1 of the batch, got 5"):
         cc.compile(_made(Pictures), (x, y[:5]), training=Training(shards=2), finish=False)
-    with pytest.raises(UserError, match="0 shards"):
+    with pytest.raises(UserError, match="shards, got 0"):
         Training(shards=0)
 
 
@@ -269,7 +269,7 @@ class Counting(torch.nn.Module):
 
 def test_a_counter_of_the_examples_is_named():
     batch = torch.randn(4, 3), torch.zeros(4, dtype=torch.int64)
-    with pytest.raises(UserError, match="the buffer seen is computed from the examples"):
+    with pytest.raises(UserError, match="buffer seen is computed from the examples"):
         cc.compile(Counting(), batch, training=Training(shards=2))
 
 

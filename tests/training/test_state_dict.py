@@ -83,11 +83,11 @@ def test_what_is_compiled_in_stays_and_what_nothing_reads_is_kept():
     before, other = step.digest, model.state_dict()
     other["middle.bias"] = other["middle.bias"] + 1
     for name in ("first.weight", "table", "turns"):
-        with pytest.raises(UserError, match=f"{name} is not trained, it is compiled in with anoth"):
+        with pytest.raises(UserError, match=f"{name} is not trained: it is compiled in with anoth"):
             step.load_state_dict(other | {name: other[name] + 1})
-        with pytest.raises(UserError, match=rf"{name} is .*\[1\], wanted "):
+        with pytest.raises(UserError, match=rf"expected {name} to be .*, got .*\[1\]"):
             step.load_state_dict(other | {name: other[name].reshape(-1)[:1]})
-    with pytest.raises(UserError, match=r"aside is int64\[1\], wanted int64\[4\]"):
+    with pytest.raises(UserError, match=r"aside to be int64\[4\], got int64\[1\]"):
         step.load_state_dict(other | {"aside": torch.zeros(1, dtype=torch.int64)})
     assert step.digest == before
     step.load_state_dict(other | {"aside": torch.full((4,), 9)})
@@ -125,7 +125,7 @@ def test_tied_weights_are_frozen_by_any_of_their_names(name):
 def test_tied_weights_are_initialized_by_any_of_their_names(name):
     _, step = _odd(initialize={name: "zeros"})
     assert not step.state_dict()["middle.weight"].any()
-    with pytest.raises(UserError, match=r"no trained parameter is called 'agin\.weight'"):
+    with pytest.raises(UserError, match=r"no trained parameter matches 'agin\.weight'"):
         _odd(initialize={"agin.weight": "zeros"})
 
 
@@ -211,5 +211,5 @@ def test_what_is_not_stored_is_state_all_the_same():
     assert "fading" not in step.state_dict()
     step.load_state_dict({"fading": np.float32(1)})
     assert step.whole_state()["fading"] == 1
-    with pytest.raises(UserError, match="iteration is -5"):
+    with pytest.raises(UserError, match="expected iteration to be 0 or more, got -5"):
         step.load_state_dict({"iteration": np.int64(-5)})

@@ -133,7 +133,7 @@ def test_the_row_of_the_padding_is_not_trained():
 
 
 def test_gradients_by_frequency_are_refused():
-    with pytest.raises(UserError, match="divided by how often a row is read"):
+    with pytest.raises(UserError, match="gradients scaled by index frequency"):
         gradients(Words(scale_grad_by_freq=True), torch.tensor([0, 1]))
 
 

@@ -87,7 +87,7 @@ def branches(x):
 
 
 #: What stands in the way -> the ops that are named, and why.
-WHOLE, STEP = "its result is {}, of which there are no gradients", "its derivative is 0 wherever"
+WHOLE, STEP = "its result is {}, which has no gradient", "its derivative is 0 wherever"
 STOPS = {
     argmax: (["core.argmax"], WHOLE.format("i64")),
     bits: (["core.bitcast"], WHOLE.format("i32")),
@@ -129,12 +129,12 @@ def test_nothing_that_moves_is_an_error_that_names_the_op_and_its_line(of):
     with pytest.raises(UserError) as found:
         step_of(Model(of, beside=False), shape)
     told = str(found.value)
-    assert told.startswith("training: no parameter gets a gradient from the loss, it comes no "
-                           "further than ")  # fmt: skip
+    assert told.startswith("training: no parameter gets a gradient: the gradient of the loss "
+                           "stops at ")  # fmt: skip
     for kind in kinds:
         assert f"{kind} ({why}" in told
     assert f"{line()}, in part" in told
-    assert "put an op that has a derivative in its place" in found.value.fix
+    assert "replace it with a differentiable op" in found.value.fix
 
 
 @pytest.mark.slow
@@ -167,7 +167,7 @@ def test_what_is_held_back_on_purpose_is_a_note(of):
     told = [d.message for d in notes(step, "note") if "stops gradients on purpose" in d.message]
     assert len(told) == 1
     assert "core.stop_gradient" in told[0]
-    with pytest.raises(UserError, match=r"core\.stop_gradient .*; let gradients through there"):
+    with pytest.raises(UserError, match=r"core\.stop_gradient .*; let gradients pass there"):
         step_of(Model(of, beside=False))
 
 
@@ -203,7 +203,7 @@ def test_what_the_loss_does_not_depend_on_is_told_as_that():
     assert [d.message for d in notes(step)] == [
         "the loss does not depend on part.scores.weight, part.scores.bias: they stay as they are"
     ]
-    with pytest.raises(UserError, match="the loss depends on none of the parameters that are"):
+    with pytest.raises(UserError, match="the loss does not depend on any trained parameter"):
         step_of(Model(lambda x: 0.0), freeze=("beside.*",))
 
 
@@ -258,5 +258,5 @@ def test_the_op_of_the_loss_itself_can_be_what_is_in_the_way(monkeypatch):
     """A rule that gives nothing where something is asked for."""
     nothing = replace(REGISTRY["core.mse_loss"], gradient=lambda b, op, dys, wanted: (None, None))
     monkeypatch.setitem(REGISTRY, "core.mse_loss", nothing)
-    with pytest.raises(UserError, match=r"it comes no further than core\.mse_loss"):
+    with pytest.raises(UserError, match=r"the loss stops at core\.mse_loss"):
         step_of(Model(torch.tanh, beside=False), (5, 3))

@@ -197,7 +197,7 @@ def test_workers_that_do_not_reach_the_run_say_where(monkeypatch):
 
     monkeypatch.setattr("core_compiler.training.distributed.workers.Hub", Elsewhere)
     step = _step()
-    with pytest.raises(UserError, match=r"does not reach this process at 127.+:9: .*refused"):
+    with pytest.raises(UserError, match=r"cannot reach this process at 127.+:9: .*refused"):
         fit(step, _data(), iterations=6, batch=8, workers=2)
     assert step.iteration == 0
 
@@ -210,10 +210,10 @@ def test_where_a_worker_does_not_come_back_the_others_state_is_kept(tmp_path, mo
             os.kill(next(filter(_is_worker, _processes())), signal.SIGKILL)
 
     def gone(crew):
-        raise UserError("1 of 2 workers are there", "workers", "start more")
+        raise UserError("expected 2 workers, found 1", "workers", "start more")
 
     step = _step()
-    with pytest.raises(UserError, match="1 of 2 workers"):
+    with pytest.raises(UserError, match="expected 2 workers, found 1"):
         fit(step, _data(), iterations=60, batch=8, seed=5, workers=2, watch=watch, folder=tmp_path)
     assert step.iteration >= 3
     assert max(checkpoint.all_of(tmp_path)) == step.iteration
@@ -290,14 +290,14 @@ def test_a_loss_that_is_not_finite_ends_all_and_is_explained():
 
 @pytest.mark.slow
 def test_more_workers_than_shards_are_refused():
-    with pytest.raises(UserError, match="3 workers for 2 shards"):
+    with pytest.raises(UserError, match=r"more workers \(3\) than shards \(2\)"):
         fit(_step(2), _data(), iterations=1, batch=8, workers=3)
 
 
 @pytest.mark.slow
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr("core_compiler.training.distributed.workers.CONNECT", 1.0)
-    with pytest.raises(UserError, match="no dask scheduler answers"):
+    with pytest.raises(UserError, match="cannot reach a dask scheduler"):
         fit(_step(), _data(), iterations=1, batch=8, workers=2, scheduler="tcp://127.0.0.1:9")
 
 

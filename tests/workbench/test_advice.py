@@ -592,4 +592,4 @@ def test_the_command_prints_one_paragraph_a_hazard(command, bench):
     assert [f["hazard"] for f in data["advice"]] == ["constant work", ""]
     assert command.text("advise", bench(chain, SQUARE).path) == UNCHECKED
     code, out, err = command("advise", "no.run")
-    assert (code, out) == (2, "") and "no such file" in err and err.count("\n") == 1
+    assert (code, out) == (2, "") and "file not found" in err and err.count("\n") == 1

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from core_compiler.record import Recording
@@ -74,7 +74,7 @@ def test_the_values_of_the_import_are_compared_with_the_frameworks(command, tmp_
     code, out, err = command("compile", *MODEL, "--against", "onnxruntime")
     assert (code, out) == (2, "") and "use --against torch" in err
     code, _, err = command("compile", *MODEL, "--against", "caffe")
-    assert code == 2 and "no peer is called 'caffe'" in err
+    assert code == 2 and "unknown framework 'caffe'" in err
 
 
 def test_a_comparison_with_a_framework_is_recorded(command, tmp_path):
@@ -154,8 +154,7 @@ def test_ulps_count_the_floats_between(kind, data):
     for _ in range(steps):
         with np.errstate(over="ignore"):
             new = np.nextafter(new, kind(np.inf))
-    if not np.isfinite(new):
-        return
+    assume(np.isfinite(new))
     assert numeric_results.ulps(old, float(new), np.dtype(kind)) == steps
     assert numeric_results.ulps(float(new), old, np.dtype(kind)) == steps
 

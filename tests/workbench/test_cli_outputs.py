@@ -139,7 +139,7 @@ def test_what_our_own_ops_raise_is_not_told_as_the_framework_s(command, own, mon
 
     monkeypatch.setattr(framework, "compare", lambda *given: dtype("no such"))
     found = command.json("compile", f"{own}:sums", "--against", "torch", code=1)
-    assert "our own ops raised TypeError" in found["error"]["what"]
+    assert "the compiler's ops raised TypeError" in found["error"]["what"]
     assert "core_compiler/ir/types.py:" in found["error"]["what"]
 
 
@@ -217,7 +217,7 @@ def test_a_translation_that_torch_stands_in_for_is_a_failed_check(command, own, 
     assert (row["pass"], row["rule"]) == ("import", "translation")
     assert row["line"].endswith("own_verdicts.py:11")
     assert "translation of aten.layer_norm.default (node layer_norm) is wrong" in row["note"]
-    assert "our form gives tensor<6xf32>" in row["note"]
+    assert "got tensor<6xf32>" in row["note"]
     assert found["checks"]["failed"] == 1
     found = command.json("bisect", f"{own}:norms", "--no-import-cache", code=1)
     assert (found["first_bad_pass"], found["stage"], found["how"]) == ("import", 0, "check")

@@ -20,4 +20,4 @@ def test_it_is_inserted_by_name_and_checked(command, tmp_path):
 def test_a_function_that_it_does_not_have_is_refused(command):
     code, _, err = command("compile", *MODEL, "--insert", "round_correctly", "--set",
                            "round_correctly.functions=sinh")  # fmt: skip
-    assert code == 2 and "sinh is rounded once" in err
+    assert code == 2 and "sinh is already rounded once" in err

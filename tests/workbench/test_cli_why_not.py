@@ -59,13 +59,13 @@ def test_an_op_and_a_rule(command, recording):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("{first}",), "one op is named"),
-        (("{first}", "--rule", "no such rule"), "no rule or pass is called"),
-        (("{first}", "{first}"), "both are the same op"),
-        (("{first}", "{second}", "--stage", "999"), "there is no stage 999"),
-        (("{first}", "{second}", "--stage", "outline_kernels"), "has no op"),
-        (("{first}", "%nothing"), "no op of any stage has '%nothing'"),
-        (("{first}", "999999999"), "there is no op 999999999"),
+        (("{first}",), "expected two ops, got one"),
+        (("{first}", "--rule", "no such rule"), "unknown rule or pass"),
+        (("{first}", "{first}"), "both ops are the same"),
+        (("{first}", "{second}", "--stage", "999"), "stage 999 not found"),
+        (("{first}", "{second}", "--stage", "outline_kernels"), "not found in stage"),
+        (("{first}", "%nothing"), "no op of any stage matches '%nothing'"),
+        (("{first}", "999999999"), "op 999999999 not found"),
     ],
 )
 def test_mistakes_are_one_line(command, recording, words, problem):

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 SAMPLES = Path(__file__).parents[2] / "sample_models" / "recordings"
 TRAIN = ["train", "digits-mlp", "--iterations", "2", "--batch", "8", "--receipts", "state",
          "--every", "1"]  # fmt: skip
-REASON = "version 1 of the numerics contract; this release has version 2"
+REASON = "version 1 of the numerics contract, this release uses version 2"
 
 
 @pytest.fixture(scope="module")

@@ -147,7 +147,7 @@ def test_two_recordings_have_tables_of_what_compare_shows(two_blocks, tmp_path, 
     alone = command.json("export", a, "-o", tmp_path / "two_passes.csv", "--other", b)
     assert alone["rows"] == len(shown["passes"])
     code, _, err = command("export", a, "-o", tmp_path / "two_passes.csv")
-    assert code == 2 and "two_passes is a table of two recordings; give --other RUN" in err
+    assert code == 2 and "two_passes needs a second recording; pass --other RUN" in err
     code, _, err = command("export", a, "-o", tmp_path / "a.run", "--other", b)
     assert code == 2 and "add --tables csv" in err
 
@@ -185,18 +185,18 @@ def test_help_lists_both_families_with_distinct_names(command, recording):
     ("words", "says"),
     [
         (("-o", "{t}/kernles.csv"), "did you mean kernels"),
-        (("-o", "{t}/x.csv"), "no table is called 'x'"),
-        (("-o", "{t}/none/kernels.csv"), "no such folder"),
+        (("-o", "{t}/x.csv"), "unknown table 'x'"),
+        (("-o", "{t}/none/kernels.csv"), "folder not found"),
         (("-o", "{t}/kernels.xlsx", "--table", "kernels"), "does not end in .csv"),
-        (("--table", "kernels"), "no file is named"),
-        (("--tables", "csv"), "no folder is named"),
+        (("--table", "kernels"), "missing output file"),
+        (("--tables", "csv"), "missing output folder"),
         (("-o", "{t}/a", "--tables", "csv", "--table", "kernels"), "one of the two"),
-        (("-o", "{t}/a", "--tables", "csv", "--stage", "1"), "of all stages"),
-        (("-o", "{t}/none/a", "--tables", "csv"), "no such folder"),
-        (("-o", "{t}/file", "--tables", "csv"), "no folder"),
+        (("-o", "{t}/a", "--tables", "csv", "--stage", "1"), "all stages"),
+        (("-o", "{t}/none/a", "--tables", "csv"), "folder not found"),
+        (("-o", "{t}/file", "--tables", "csv"), "not a folder"),
         (("-o", "{t}/mine", "--tables", "csv"), "other files (notes.txt)"),
         (("-o", "{t}/a", "--tables", "xlsx"), "invalid choice"),
-        ((), "no file is named"),
+        ((), "missing output file"),
     ],
 )
 def test_mistakes_are_told_before_any_work(command, recording, tmp_path, words, says):

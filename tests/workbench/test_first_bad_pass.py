@@ -101,11 +101,11 @@ def test_where_nothing_is_wrong_it_says_what_was_looked_at(tmp_path, command):
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        ({"y": np.zeros(3, np.float32)}, "add it: float32 of shape [1, 64]; there are y"),
-        ({"arr_0": np.zeros((2, 64), np.float32)}, "is float32 of shape [2, 64]"),
-        ({"arr_0": np.zeros((1, 64))}, "is float64 of shape [1, 64]"),
-        ({"arr_0": np.array([{}], dtype=object)}, "no .npz of plain arrays"),
-        (None, "no .npz of plain arrays"),
+        ({"y": np.zeros(3, np.float32)}, "add it: float32 of shape [1, 64]; the file has y"),
+        ({"arr_0": np.zeros((2, 64), np.float32)}, "got float32 of shape [2, 64]"),
+        ({"arr_0": np.zeros((1, 64))}, "got float64 of shape [1, 64]"),
+        ({"arr_0": np.array([{}], dtype=object)}, "not an .npz of plain arrays"),
+        (None, "not an .npz of plain arrays"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(arrays, said, tmp_path, command):
@@ -210,10 +210,10 @@ def test_what_may_not_run_here_is_refused(tmp_path):
                              "inputs": ""}  # fmt: skip
     assert worker._read_job(json.dumps(job)) == job
     assert first_bad_pass.RESULTS.path_of(path) == Path(job["out"])
-    with pytest.raises(UserError, match="off on this address"):
+    with pytest.raises(UserError, match="disabled on this address"):
         Workspace(root=tmp_path, local=False).bisect(run, {"trust": True})
-    for command, said in (({"tolerance": "x"}, "no number"), ({"tolerance": "-1"}, "no error"),
-                          ({"inputs": str(tmp_path / "y.npz")}, "no such file")):  # fmt: skip
+    for command, said in (({"tolerance": "x"}, "a number, got"), ({"tolerance": "-1"}, "got -1"),
+                          ({"inputs": str(tmp_path / "y.npz")}, "file not found")):  # fmt: skip
         with pytest.raises(UserError, match=said):
             workspace.bisect(run, {**command, "trust": True})
     run.close()
@@ -222,9 +222,9 @@ def test_what_may_not_run_here_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ({"spec": "gone.onnx", "kind": "onnx", "frontend": "onnx"}, "the recording has no stage"),
-        ({"spec": ""}, "the recording has no stage"),
-        ({"mode": "training"}, "the optimizer 'None' is none of ours"),
+        ({"spec": "gone.onnx", "kind": "onnx", "frontend": "onnx"}, "the recording has no stages"),
+        ({"spec": ""}, "the recording has no stages"),
+        ({"mode": "training"}, "unknown optimiser 'None'"),
     ],
 )
 def test_a_recording_that_cannot_stand_for_its_model_says_so(meta, said, tmp_path, command):

@@ -96,7 +96,7 @@ def test_a_data_file_that_went_away_is_named_although_the_model_is_cached(tmp_pa
     wanted = read_spec(str(path))
     models.load(wanted)
     os.remove(tmp_path / "weights.bin")
-    with pytest.raises(UserError, match=r"there is no file 'weights.bin'"):
+    with pytest.raises(UserError, match=r"file 'weights.bin' not found"):
         models.load(wanted)
 
 

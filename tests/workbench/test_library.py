@@ -332,11 +332,11 @@ def test_the_trash_empties_itself_after_a_month(store, monkeypatch):
 )
 def test_only_runs_of_the_library_are_deleted(store, name):
     outside = store.make("a", folder=store.root)
-    with pytest.raises(UserError, match="no run of the library"):
+    with pytest.raises(UserError, match="run not found in the library"):
         store.remove(name)
     assert outside.exists()
     for token in ("../recordings", "absent"):
-        with pytest.raises(UserError, match="no deleted run"):
+        with pytest.raises(UserError, match="deleted run not found"):
             store.restore(token)
 
 

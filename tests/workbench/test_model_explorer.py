@@ -143,7 +143,7 @@ def test_one_stage_is_one_graph(command, recording, tmp_path, exported):
     (graph,) = json.loads(path.read_text())["graphs"]
     assert graph == exported["graphs"][0]
     code, _, err = command("export", recording, "-o", path, "--stage", "no_such_pass")
-    assert (code, "no pass is called" in err) == (2, True)
+    assert (code, "pass 'no_such_pass' not found" in err) == (2, True)
 
 
 @pytest.mark.slow

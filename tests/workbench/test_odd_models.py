@@ -69,7 +69,7 @@ def test_the_timeline_has_every_iteration(recorded):
 def test_a_model_that_computes_nothing_has_no_kernels_and_no_hazard(recorded, capsys):
     assert _said(capsys, "advise", recorded["passing"])["advice"] == []
     for command, said in (("kernels", "the program needs no kernels"),
-                          ("lines", "no line costs anything")):  # fmt: skip
+                          ("lines", "no line has a cost")):  # fmt: skip
         assert main([command, str(recorded["passing"])]) == 2
         assert said in capsys.readouterr().err
     assert main(["show", str(recorded["passing"]), "kernels", "--json"]) == 2
@@ -108,4 +108,4 @@ def test_what_gives_its_input_is_exported(recorded, tmp_path, ending):
 def test_an_input_is_no_op(recorded, capsys):
     for words in (["op", recorded["loop"], "%x"], ["why-not", recorded["loop"], "%x", "%y"]):
         assert main([*map(str, words)]) == 2
-        assert "%x is an input of the model: no op makes it" in capsys.readouterr().err
+        assert "%x is an input of the model, not the result of an op" in capsys.readouterr().err

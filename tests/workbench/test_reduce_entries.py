@@ -168,4 +168,4 @@ def test_a_recording_of_another_pipeline_is_told(command, tmp_path):
     compilation.record(path)
     code, out, err = command("reduce", path, "--stage", "1", "--trust", "-o", tmp_path / "out")
     assert (code, out) == (2, "")
-    assert "the recording was made by another pipeline" in err
+    assert "the recording was made with another pipeline" in err

@@ -90,7 +90,7 @@ def test_an_imported_run_counts_until_the_trash_is_emptied(library):
     gone = library.remove(name)
     assert full("ann") and library.restore(gone.token) == name and full("ann")
     gone = library.remove(name)
-    with pytest.raises(UserError, match="no deleted run"):
+    with pytest.raises(UserError, match="deleted run not found"):
         library.purge("../recordings")
     assert library.purge(gone.token) == 1 and not full("ann")
     assert library.purge("") == 0
@@ -100,5 +100,5 @@ def test_without_a_quota_anything_is_taken(library):
     uploads = Uploads(library)
     uploads.check("a.onnx", 1 << 60)
     assert uploads.begin("a.onnx", None).parent.is_dir()
-    with pytest.raises(UserError, match="how large"):
+    with pytest.raises(UserError, match="missing size of the file"):
         Uploads(library, 10).begin("a.onnx", None)

@@ -97,12 +97,12 @@ WRONG = {
     "own_model:needs": ["missing a required", "'n'"],
     "own_model:broken": ["ValueError at {f}/own_model.py:27: not today"],
     "own_model:branches": ["at {f}/own_model.py:34", "data-dependent"],
-    "own_model:value": ["no function", "int"],
-    "own_model:raise": ["no 'raise'", "did you mean raises?"],
+    "own_model:value": ["expected a function", "int"],
+    "own_model:raise": ["'raise' not found", "did you mean raises?"],
     "own_syntax:f": ["SyntaxError at", "own_syntax.py:1"],
     "own_import:f": ["ModuleNotFoundError at {f}/own_import.py:2", "no_such_package"],
     "own_raise:f": ["ZeroDivisionError at {f}/own_raise.py:4"],
-    "own_absent.part:f": ["no module 'own_absent'"],
+    "own_absent.part:f": ["module 'own_absent' not found"],
 }
 
 

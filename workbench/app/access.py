@@ -23,8 +23,8 @@ class Refused(UserError):
     """Somebody who may only look asked for more."""
 
     def __init__(self, what: str):
-        super().__init__("you may look, and not change anything", what,
-                         "ask who runs the server to make you an editor")  # fmt: skip
+        super().__init__("you have read-only access", what,
+                         "ask the server's administrator to make you an editor")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -367,4 +367,4 @@ def _doing(running: list[Compile]) -> str:
         doing = next((w for kind, w in _DOING.items() if kind in one.job), "is being compiled")
         told.append(f"{one.job['model']} {doing}{f' for {one.owner}' if one.owner else ''}")
     more = len(running) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more else "") or "the server is ending"
+    return ", ".join(told) + (f" and {more} more" if more else "") or "the server is shutting down"

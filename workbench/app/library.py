@@ -87,7 +87,7 @@ class Library:
         path = self.find(name)
         own = path.parent in (self.folder, self.imported) and path.suffix == ".run"
         if not own or not path.is_file():
-            raise UserError("no run of the library is called that", name[:200],
+            raise UserError("run not found in the library", name[:200],
                             "see workbench runs")  # fmt: skip
         return path
 
@@ -169,7 +169,7 @@ class Library:
         """Bring a deleted run back; its name, another one where its own is taken by now."""
         deleted = next((d for d in self.trash.content() if d.token == token), None)
         if deleted is None:
-            raise UserError("no deleted run is called that", token[:80],
+            raise UserError("deleted run not found", token[:80],
                             "see workbench runs --trash")  # fmt: skip
         place = self.imported if deleted.name.startswith("imported/") else self.folder
         try:
@@ -185,7 +185,7 @@ class Library:
         """Delete an uploaded file for good; its name.  UserError where there is none."""
         name = self.uploads.drop(token)
         if not name:
-            raise UserError("there is no such upload", token[:60],
+            raise UserError("upload not found", token[:60],
                             "see workbench runs --uploads")  # fmt: skip
         return name
 
@@ -195,7 +195,8 @@ class Library:
         if not token:
             return self.trash.empty()
         if not self.trash.drop(token):
-            raise UserError("no deleted run is called that", token[:80], "it may be gone already")
+            raise UserError("deleted run not found", token[:80],
+                            "see workbench runs --trash")  # fmt: skip
         return 1
 
     def deleted(self) -> list[Deleted]:
@@ -255,7 +256,7 @@ def file_of(text: str) -> Path:
             return Path(text).expanduser()
     except RuntimeError:  # ~somebody whom nobody knows
         pass
-    raise UserError("there is no such file", text[:300].replace("\0", "\N{REPLACEMENT CHARACTER}"),
+    raise UserError("file not found", text[:300].replace("\0", "\N{REPLACEMENT CHARACTER}"),
                     "check the path")  # fmt: skip
 
 

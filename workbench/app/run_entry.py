@@ -240,10 +240,12 @@ def checked(*, tags: Iterable[str] | None = None, note: str | None = None,
     if tags is not None:
         made["tags"] = tuple(dict.fromkeys(_tag(tag) for tag in tags))
         if len(made["tags"]) > MAX_TAGS:
-            raise UserError(f"a run has at most {MAX_TAGS} tags", made["tags"][-1], "use fewer")
+            raise UserError(f"expected at most {MAX_TAGS} tags, got {len(made['tags'])}",
+                            made["tags"][-1], "use fewer tags")  # fmt: skip
     if note is not None:
         if len(note) > MAX_NOTE:
-            raise UserError(f"a note has at most {MAX_NOTE:,} characters", note[:40], "shorten it")
+            raise UserError(f"expected at most {MAX_NOTE:,} characters in a note, got "
+                            f"{len(note):,}", note[:40], "shorten it")  # fmt: skip
         made["note"] = note.strip()
     if pinned is not None:
         made["pinned"] = bool(pinned)
@@ -253,8 +255,8 @@ def checked(*, tags: Iterable[str] | None = None, note: str | None = None,
 def _tag(text: str) -> str:
     tag = str(text).strip().lower()
     if not re.fullmatch(rf"[^\s,:\"]{{1,{MAX_TAG}}}", tag) or not tag.isprintable():
-        raise UserError("this cannot be a tag", str(text)[:60],
-                        f"use 1 to {MAX_TAG} characters without spaces, commas, colons and quotes",
+        raise UserError("invalid tag", str(text)[:60],
+                        f"use 1 to {MAX_TAG} characters without spaces, commas, colons or quotes",
                         )  # fmt: skip
     return tag
 
@@ -263,7 +265,7 @@ def annotate(recording: Path, changes: Mapping[str, Any]) -> None:
     """Keep what :func:`checked` gave beside a recording; UserError where its folder cannot be
     written."""
     if not recording.is_file():
-        raise UserError("no run is called that", recording.name, "see workbench runs")
+        raise UserError("run not found", recording.name, "see workbench runs")
     path = about_path(recording)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     by = {"by": who} if (who := uploader(recording)) else {}
@@ -274,5 +276,5 @@ def annotate(recording: Path, changes: Mapping[str, Any]) -> None:
     except OSError as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise UserError(f"this cannot be kept: {error.strerror}", str(path),
+        raise UserError(f"cannot write the file: {error.strerror}", str(path),
                         "make the folder writable") from None  # fmt: skip

@@ -228,7 +228,7 @@ class Index:
                     raise UserError("the index of the library is in use", str(self.file),
                                     "try again") from None  # fmt: skip
                 if attempt or self._memory is not None:
-                    raise UserError(f"the index of the library cannot be used: {said}",
+                    raise UserError(f"cannot use the index of the library: {said}",
                                     str(self.file), "delete this file") from None  # fmt: skip
                 self._renew(problem)
         raise AssertionError("not reached")

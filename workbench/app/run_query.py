@@ -89,9 +89,9 @@ def _condition(field: str | None, word: str) -> tuple[str, list[object]]:
     if field == "is":
         if word not in _IS:
             raise UserError(
-                f"nothing is known of {word[:40]!r}",
-                "is:",
-                nearest(word, _IS, f"use {', '.join(_IS)}"),
+                f"unknown value {word[:40]!r}",
+                "is",
+                nearest(word, _IS, f"choose one of {', '.join(_IS)}"),
             )
         return _IS[word], []
     if field in _DATES:
@@ -109,14 +109,14 @@ def _date(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise UserError("this is no date", text[:40], "write it as 2026-05-31") from None
+        raise UserError("invalid date", text[:40], "write it as 2026-05-31") from None
 
 
 def _order(word: str) -> str:
     name, turned = word.removeprefix("-"), word.startswith("-")
     if name not in SORTS:
-        fix = nearest(name, SORTS, f"use {', '.join(SORTS)}")
-        raise UserError(f"runs are not sorted by {name[:40]!r}", "sort:", fix)
+        fix = nearest(name, SORTS, f"choose one of {', '.join(SORTS)}")
+        raise UserError(f"unknown sort key {name[:40]!r}", "sort", fix)
     if name == "newest":
         return "began" if turned else "began DESC"
     column = SORTS[name]

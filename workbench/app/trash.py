@@ -57,11 +57,11 @@ class Trash:
                 with suppress(OSError):
                     os.rename(place / file.name, file)
             shutil.rmtree(place, ignore_errors=True)
-            raise UserError(f"the run cannot be deleted: {error.strerror}", name,
+            raise UserError(f"cannot delete the run: {error.strerror}", name,
                             "make the store writable") from None  # fmt: skip
         if not moved:
             shutil.rmtree(place, ignore_errors=True)
-            raise UserError("no run is called that", name, "it may be deleted already")
+            raise UserError("run not found", name, "see workbench runs")
         return Deleted(token, name, model, target, float(str(facts["when"])), size)
 
     def take(self, deleted: Deleted, to: Path) -> None:

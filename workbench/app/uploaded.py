@@ -46,8 +46,8 @@ class UploadFolder:
         opened."""
         clean = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(name.replace("\\", "/")))[-80:]
         if Path(clean).suffix.lower() not in KINDS:
-            raise UserError("this file cannot be opened", name[-120:],
-                            f"drop one of {', '.join(KINDS)}")  # fmt: skip
+            raise UserError("unrecognised file extension", name[-120:],
+                            f"drop a file of type {', '.join(KINDS)}")  # fmt: skip
         self.tidy()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -110,5 +110,5 @@ class UploadFolder:
 
 def not_stored(error: OSError, name: str) -> UserError:
     """What is said where the store takes no file."""
-    return UserError(f"the file cannot be stored ({error.strerror})", name,
+    return UserError(f"cannot store the file: {error.strerror}", name,
                      "free disk space, or make the store writable")  # fmt: skip

@@ -34,7 +34,7 @@ class Uploads:
         if not self._quota:
             return
         if size is None:
-            raise UserError("it is not said how large the file is", name[-120:],
+            raise UserError("missing size of the file", name[-120:],
                             "send its Content-Length")  # fmt: skip
         used = self._used(user)
         if used + size > self._quota:

@@ -103,7 +103,7 @@ def main() -> int:
         traceback.print_exc()
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(place.filename)}:{place.lineno} in {place.name}"
-        fix = "a bug of the compiler: please report it with the recording"
+        fix = "report this compiler bug with the recording"
         _say(UserError(f"{type(error).__name__}: {error}", where, fix).to_json())
         return 1
     _say({"done": job["out"]})
@@ -114,12 +114,12 @@ def _read_job(text: str) -> dict[str, Any]:
     try:
         job = json.loads(text)
     except ValueError as error:
-        raise UserError(f"the job is no JSON ({error})", "stdin", "send one JSON object") from None
+        raise UserError(f"the job is not JSON ({error})", "stdin", "send one JSON object") from None
     if isinstance(job, dict) and job.keys() == _DIVERGE:
         return job
     if not isinstance(job, dict) or not {"model", "out"} <= job.keys() <= _FIELDS:
-        fix = f"give model and out, and nothing but {', '.join(sorted(_FIELDS))}"
-        raise UserError("the job is not complete", "stdin", fix)
+        fix = f"send model and out, and no fields but {', '.join(sorted(_FIELDS))}"
+        raise UserError("missing or unknown fields in the job", "stdin", fix)
     return job
 
 
@@ -160,7 +160,7 @@ def _home(model: Any) -> str:
     home = peers.HOME.get(model.spec.frontend)
     if home is None:
         raise UserError(
-            f"a model read by {model.spec.frontend} is not compared value by value",
+            f"comparing each value is not supported for models imported by {model.spec.frontend}",
             model.name,
             "open it without comparing",
         )

@@ -76,7 +76,7 @@ class Workspace:
 
     def _check_place(self, path: Path) -> None:
         if not self._may_open(path):
-            raise UserError("files outside the library are not opened on a public address",
+            raise UserError("files outside the library cannot be opened on a public address",
                             path.name, "drop the file on the page instead")  # fmt: skip
 
     def _may_open(self, path: Path) -> bool:
@@ -184,17 +184,17 @@ class Workspace:
     def job(self, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """A page's job for the worker; UserError where the model may not be opened from here."""
         if not model:
-            raise UserError("nothing to open", "path", "give a model, a file, or a sample's name")
+            raise UserError("missing model", "path", "enter a model, a file, or a sample's name")
         code = names_code(model)
         if code and not self._code:
-            raise UserError("opening Python functions is off on this address", model[:200],
+            raise UserError("opening Python functions is disabled on this address", model[:200],
                             "start the server with --allow-code, or on localhost")  # fmt: skip
         file = file_of(model)
         of_file = file.suffix.lower() in (*FILES, RECORDING)
         if of_file:
             self._check_place(file)
             if not file.is_file():
-                raise UserError("there is no such file", model[:300], "check the path")
+                raise UserError("file not found", model[:300], "check the path")
             model = str(file.absolute())
             if file.suffix.lower() != RECORDING:
                 self.library.uploads.used(Path(model))
@@ -208,7 +208,7 @@ class Workspace:
         edit = edits.checked(options.get("edit"))
         own = foreign(edit)
         if own and not self._code:
-            raise UserError("running a pass of your own is off on this address",
+            raise UserError("running a pass of your own is disabled on this address",
                             edits.name_of(own[0]),
                             "start the server with --allow-code, or on localhost")  # fmt: skip
         sized = not (of_file or file.suffix)
@@ -233,11 +233,11 @@ class Workspace:
         if run.status != "finished":
             return "the compile did not finish: there is no program to execute"
         if SHIPPED.absolute() in run.path.absolute().parents:
-            return "recordings that come with the sample models stay as they are"
+            return "the recordings of the sample models are read-only"
         if not os.access(run.path, os.W_OK) or not os.access(run.path.parent, os.W_OK):
-            return "the recording cannot be written"
+            return "the recording is not writable"
         if run.recording.is_old:
-            return "the recording was made by an older version and is only read"
+            return "the recording was made by an older version and is read-only"
         return self._missing_device(str(run.meta().get("target")))
 
     def _missing_device(self, target: str) -> str:
@@ -270,7 +270,7 @@ class Workspace:
         UserError where that may not run from here.  Code that the folder of a recording from
         elsewhere names runs only once the person has said that they ``trust`` it."""
         if not self._code:
-            raise UserError("doing an iteration again is off on this address", run.path.name,
+            raise UserError("repeating an iteration is disabled on this address", run.path.name,
                             "start the server with --allow-code, or on localhost")  # fmt: skip
         foreign = [each for each in (run, other) if not self.made_here(each.path)]
         named = [code for each in foreign for code in divergence.code_of(each)]
@@ -284,7 +284,8 @@ class Workspace:
         Code that a recording from elsewhere brings runs only with ``trust``."""
         meta = run.meta()
         if run.live:
-            raise UserError("it is still being compiled", run.path.name, "wait until it is done")
+            raise UserError("the model is still being compiled", run.path.name,
+                            "wait until it is done")  # fmt: skip
         allowed = first_bad_pass.tolerance(command.get("tolerance") or first_bad_pass.TOLERANCE)
         wanted = recorded_model.for_search(meta, run.path, run.version.stages)
         self.check_trust(run, wanted.text, meta.get("edit"), trust=bool(command.get("trust")))
@@ -295,7 +296,7 @@ class Workspace:
             file = file_of(str(command["inputs"]))
             self._check_place(file)
             if not file.is_file():
-                raise UserError("there is no such file", str(file)[:300], "check the path")
+                raise UserError("file not found", str(file)[:300], "check the path")
             asked["inputs"] = str(file.absolute())
         out = first_bad_pass.RESULTS.path_of(run.path)
         return {**job, "out": str(out), "bisect": asked}
@@ -305,8 +306,8 @@ class Workspace:
 
         if name not in CATALOGUE:
             raise UserError(
-                "no model is called that", name[:200],
-                f"give a sample ({', '.join(CATALOGUE)}), a .run, .onnx, .pt2, .keras or .mlir "
+                "unknown model", name[:200],
+                f"pass a sample ({', '.join(CATALOGUE)}), a .run, .onnx, .pt2, .keras or .mlir "
                 "path, a SavedModel's folder, or package.module:function",
             )  # fmt: skip
 

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parsed = build_parser(command).parse_args(words)
             parsed.command_line = words
             if parsed.command is None:
-                raise _Usage("no command is given")
+                raise _Usage("missing command")
             module = importlib.import_module(f"workbench.commands.{COMMANDS[parsed.command][0]}")
             return module.run(parsed) or 0
         except OutputLost as lost:
@@ -138,7 +138,7 @@ def _usage(message: str, command: str | None) -> UserError:
     where = f"workbench {command}" if command in COMMANDS else "workbench"
     fix = f"see {where} --help"
     if command is not None and command not in COMMANDS:
-        message, fix = f"no command is called {command!r}", nearest(command, COMMANDS, fix)
+        message, fix = f"unknown command {command!r}", nearest(command, COMMANDS, fix)
     return UserError(message, where, fix)
 
 
@@ -157,14 +157,14 @@ def _refused(error: OSError, where: str = "") -> UserError:
     machine = error.errno in _MACHINE
     return UserError(
         error.strerror or str(error), str(error.filename or where),
-        "make room on the disk, or choose another place" if machine else "check the path",
+        "free some disk space, or choose another path" if machine else "check the path",
         CANNOT_HERE if machine else BAD_INPUT,
     )  # fmt: skip
 
 
 def _not_installed(package: str) -> UserError:
     """A package of an extra that is not there."""
-    fix = "pip install 'compiler-workbench[all]' (`workbench doctor` says what is missing)"
+    fix = "pip install 'compiler-workbench[all]' (`workbench doctor` lists what is missing)"
     return UserError(f"{package} is not installed", "", fix, CANNOT_HERE)
 
 
@@ -177,7 +177,7 @@ def _bug(error: Exception) -> UserError:
     return UserError(
         f"{type(error).__name__}: {error}"[:300],
         f"{Path(place.filename).name}:{place.lineno} in {place.name}",
-        "this is a bug of ours: please report it with the traceback", BUG,
+        "this is a bug in workbench: please report it with the traceback", BUG,
     )  # fmt: skip
 
 

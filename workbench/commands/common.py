@@ -163,7 +163,7 @@ def spec(arguments):
     sizes = {name: getattr(arguments, name) for name in ("width", "depth", "batch", "seed")}
     for name, value in pairs(arguments.size, "--size").items():
         if name in sizes:
-            raise UserError(f"{name} has an option of its own", "--size", f"write --{name} {value}")
+            raise UserError(f"{name} has its own option", "--size", f"use --{name} {value}")
         sizes[name] = value
     return read_spec(arguments.model, arguments.frontend, arguments.trust, **sizes)
 
@@ -189,8 +189,9 @@ def options(arguments, check: bool = False, begins: tuple[str, Any] | None = Non
 
     if arguments.pass_timeout is not None and not 0 < arguments.pass_timeout < inf:
         raise UserError(
-            f"{arguments.pass_timeout:g} s", "--pass-timeout", "give a number of seconds above 0"
-        )
+            f"expected a time above 0, got {arguments.pass_timeout:g} s", "--pass-timeout",
+            "pass a number of seconds above 0",
+        )  # fmt: skip
     chosen = pairs(arguments.target_option, "--target-option")
     edit = pipeline_edit(arguments)
     level, training = begins or recorded_model.begins(spec(arguments))
@@ -223,9 +224,9 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
     if len(own) != len(inserted):
         names = ", ".join(str(item.get("pass", "")) for item in inserted) or "none"
         raise UserError(
-            f"the recorded compile had {len(inserted)} inserted passes ({names}), "
-            f"{len(own)} are given", "--insert",
-            "give the same ones again, or --trust the code in the recording",
+            f"expected the {len(inserted)} inserted passes of the recorded compile ({names}), "
+            f"got {len(own)}", "--insert",
+            "insert the same passes, or --trust the code in the recording",
         )  # fmt: skip
     recorded = replace(
         found.edit,
@@ -253,19 +254,19 @@ def pipeline_edit(arguments):
         place, _, value = text.partition("=")
         name, _, option = place.rpartition(".")
         if not name or not value:
-            raise UserError(f"cannot read {text!r}", "--set", "write PASS.OPTION=VALUE")
+            raise UserError(f"invalid value {text!r}", "--set", "write PASS.OPTION=VALUE")
         settings.setdefault(name, {})[option] = value
     limits = {}
     for text in arguments.limit:
         name, _, count = text.partition("=")
         if not count.isdecimal():
-            raise UserError(f"cannot read {text!r}", "--limit", "write PASS=N")
+            raise UserError(f"invalid value {text!r}", "--limit", "write PASS=N")
         limits[name] = int(count)
     cuts = {}
     for text in arguments.cut:
         name, equals, parts = text.partition("=")
         if not equals:
-            raise UserError(f"cannot read {text!r}", "--cut", "write PASS=N,N...")
+            raise UserError(f"invalid value {text!r}", "--cut", "write PASS=N,N...")
         cuts[name] = read_cuts(parts, "--cut")
     return PipelineEdit(
         tuple(arguments.skip), settings, limits, tuple(map(_own_pass, arguments.insert)),
@@ -293,7 +294,8 @@ def seconds(arguments) -> float:
 
     given = SECONDS if arguments.seconds is None else arguments.seconds
     if not 0 < given < inf:
-        raise UserError(f"{given:g} s", "--seconds", "give a number of seconds above 0")
+        raise UserError(f"expected a time above 0, got {given:g} s", "--seconds",
+                        "pass a number of seconds above 0")  # fmt: skip
     return given
 
 

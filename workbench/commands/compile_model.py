@@ -115,11 +115,11 @@ def output(text: str, suffix: str = ".run") -> Path:
     """The file to write; UserError before any work where it cannot be written."""
     path = Path(text)
     if path.suffix.lower() != suffix:
-        raise UserError(f"the name does not end in {suffix}", text, f"call it {path.stem}{suffix}")
+        raise UserError(f"the name does not end in {suffix}", text, f"use {path.stem}{suffix}")
     if path.is_dir():
-        raise UserError("this is a folder", text, "name a file in it")
+        raise UserError("expected a file, got a folder", text, "name a file in it")
     if not path.parent.is_dir():
-        raise UserError("there is no such folder", str(path.parent), "make it first")
+        raise UserError("folder not found", str(path.parent), "create it first")
     return path
 
 

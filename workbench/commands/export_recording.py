@@ -52,10 +52,10 @@ def run(arguments) -> None:
     if export_tables.is_meant(arguments):
         return export_tables.run(arguments)
     if arguments.other:
-        raise UserError("two recordings are compared in tables", "--other",
+        raise UserError("two recordings can only be exported as tables", "--other",
                         "add --tables csv, or name a table: -o two_kernels.csv")  # fmt: skip
     if not arguments.output:
-        raise UserError("no file is named", "-o", "say where to write, for example -o x.trace.json")
+        raise UserError("missing output file", "-o", "pass one, for example -o x.trace.json")
     if arguments.output.lower().endswith(GRAPHS):
         return _graphs(arguments)
     if ending(arguments.output) not in (None, ".mlir"):
@@ -66,8 +66,8 @@ def run(arguments) -> None:
     suffix = ".json" if as_trace else ".run" if arguments.stage is None else of_stage
     if arguments.stage is None and given in DRAWINGS:
         raise UserError(
-            "a drawing is of one stage", arguments.output,
-            "add --stage, a number or a pass: `workbench passes` lists them",
+            "a drawing shows one stage only", arguments.output,
+            "add --stage with a number or a pass (`workbench passes` lists them)",
         )  # fmt: skip
     path = output(arguments.output, suffix)
     with subject.recording(arguments, execute=as_trace) as opened:
@@ -76,7 +76,8 @@ def run(arguments) -> None:
             write_text(path, [_trace(opened)])
         elif arguments.stage is None:
             if path.exists() and path.samefile(opened.path):
-                raise UserError("this is the recording itself", str(path), "choose another name")
+                raise UserError("the output is the recording itself", str(path),
+                                "choose another name")  # fmt: skip
             _copy(opened, path)
             stage = None
         else:
@@ -102,7 +103,8 @@ def _graphs(arguments) -> None:
         if arguments.stage is not None:
             stages = [subject.find_stage(opened, arguments.stage, "--stage")]
         if not stages:
-            raise UserError("nothing was compiled", arguments.model, "give another recording")
+            raise UserError("the recording has no stages", arguments.model,
+                            "choose another recording")  # fmt: skip
         nodes = model_explorer.write(run, stages, path)
     data = {"file": str(path), "bytes": path.stat().st_size, "stages": stages, "nodes": nodes}
     told = f"{len(stages)} graphs" if len(stages) > 1 else "1 graph"
@@ -124,8 +126,8 @@ def _for_other_tools(arguments) -> None:
     stage = made.stages[-1]
     if wanted is not None and not _is_stage(stage, wanted):
         names = [s.name for s in made.stages]
-        fix = nearest(wanted, names, f"give 0 to {len(names) - 1} or a pass")
-        raise UserError(f"no stage is called {wanted!r}", "--stage", fix)
+        fix = nearest(wanted, names, f"choose a stage from 0 to {len(names) - 1}, or a pass")
+        raise UserError(f"unknown stage {wanted!r}", "--stage", fix)
     files = stage.export(path)
     sizes = {str(f): f.stat().st_size for f in files}
     data = {"file": str(path), "files": sizes, "stage": stage.index, "pass": stage.name}
@@ -156,13 +158,13 @@ def _begun(arguments):
         memory_need.before_import(wanted)
         target = str(meta.get("target") or "cpu")
         if arguments.target not in (common.TARGET, target):
-            raise UserError(f"the recording is of a compile for {target}", "--target",
-                            "leave it out, or name the model")  # fmt: skip
+            raise UserError(f"the recording was compiled for {target}", "--target",
+                            "leave it out, or name the model instead of the recording")  # fmt: skip
         model = models.load(wanted)
         edit = edits.checked(meta.get("edit"))
         if edit["insert"]:
-            raise UserError("the recording was made with passes of a person's own", arguments.model,
-                            "name the model instead, and --insert them")  # fmt: skip
+            raise UserError("the recording was compiled with inserted passes", arguments.model,
+                            "name the model instead, and pass them with --insert")  # fmt: skip
         options = compilation.Options(edit=edits.from_json(edit),
                                    target=dict(meta.get("target_options") or {}))  # fmt: skip
     options = recorded_model.whole(options, model)
@@ -177,7 +179,7 @@ def _trace(opened) -> str:
     try:
         return json.dumps(trace(opened), allow_nan=False)
     except ValueError:
-        raise UserError("the recording has times that are not finite", str(opened.path),
+        raise UserError("the recording contains non-finite times", str(opened.path),
                         "record the compile again") from None  # fmt: skip
 
 

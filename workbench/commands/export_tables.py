@@ -50,12 +50,12 @@ def is_meant(arguments) -> bool:
 
 def run(arguments) -> None:
     if arguments.stage is not None:
-        raise UserError("tables are of all stages", "--stage", "leave it out")
+        raise UserError("tables cover all stages", "--stage", "leave it out")
     if arguments.table == HELP:
         with _opened(arguments, execute=False) as run, _beside(arguments) as other:
             return _list(arguments, run, other)
     if arguments.tables and arguments.table:
-        raise UserError("one table, or all of them?", "--tables and --table", "give one of the two")
+        raise UserError("cannot be used together", "--tables and --table", "pass one of the two")
     if "parquet" in (arguments.tables, Path(arguments.output or "").suffix.lower().lstrip(".")):
         from core_compiler.exporters.tables import need_pyarrow
 
@@ -104,7 +104,7 @@ def _one(arguments) -> None:
     from workbench.export import tables
 
     if not arguments.output:
-        raise UserError("no file is named", "-o", "give FILE.csv or FILE.parquet")
+        raise UserError("missing output file", "-o", "pass FILE.csv or FILE.parquet")
     path = Path(arguments.output)
     given = path.suffix.lower()
     path = output(arguments.output, given if given.lstrip(".") in FORMATS else ".csv")
@@ -123,7 +123,7 @@ def _one(arguments) -> None:
 def _all(arguments) -> None:
     """Every table in a folder.  It is made beside its place and put there when it is complete."""
     if not arguments.output:
-        raise UserError("no folder is named", "-o", "give the folder that the tables go to")
+        raise UserError("missing output folder", "-o", "pass the folder to write the tables to")
     folder = Path(arguments.output)
     _check(folder)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
@@ -145,16 +145,18 @@ def _all(arguments) -> None:
 def _check(folder: Path) -> None:
     """UserError, before any work, where it cannot be made or has files that are not ours."""
     if not folder.parent.is_dir():
-        raise UserError("there is no such folder", str(folder.parent), "make it first")
+        raise UserError("folder not found", str(folder.parent), "create it first")
     if not os.access(folder.parent, os.W_OK):
-        raise UserError("the folder cannot be written", str(folder.parent), "choose another place")
+        raise UserError("the folder is not writable", str(folder.parent), "choose another one")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UserError("this is no folder", str(folder), "name a folder, or --table for one file")
+        raise UserError("not a folder", str(folder), "name a folder, or use --table for one file")
     strange = sorted(_files(folder) - _ours(folder)) if folder.is_dir() else []
     if strange:
         more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
-        raise UserError(f"the folder has other files ({', '.join(strange[:3])}{more})", str(folder),
-                        "name a new folder: nothing that is not ours is replaced")  # fmt: skip
+        raise UserError(
+            f"the folder contains other files ({', '.join(strange[:3])}{more})", str(folder),
+            "choose a new folder: only files that workbench wrote are replaced",
+        )  # fmt: skip
 
 
 def _files(folder: Path) -> set[str]:

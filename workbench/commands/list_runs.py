@@ -50,10 +50,13 @@ def run(arguments) -> int | None:
     library = Library(Path(arguments.store) if arguments.store else None)
     words = arguments.words
     if arguments.limit < 1 or arguments.offset < 0:
-        raise UserError("a list has at least one line, and begins at 0 or later", "--limit",
-                        "give --limit 50 --offset 0")  # fmt: skip
+        raise UserError(
+            "expected a limit of 1 or more and an offset of 0 or more, got "
+            f"{arguments.limit} and {arguments.offset}", "--limit, --offset",
+            "pass --limit 50 --offset 0",
+        )  # fmt: skip
     if max(arguments.limit, arguments.offset) > MOST:
-        raise UserError("no library has so many runs", "--limit, --offset", f"give at most {MOST}")
+        raise UserError("value is too large", "--limit, --offset", f"pass at most {MOST}")
     if words and words[0] in ACTIONS:
         _act(arguments, library, words[0], words[1:])
     elif arguments.trash:
@@ -129,7 +132,7 @@ def _act(arguments, library: Library, action: str, words: Sequence[str]) -> None
         emit(arguments, {"emptied": count}, f"{count} deleted for good")
         return
     if not words or (action in ("tag", "untag") and len(words) < 2):
-        raise UserError(f"{action} of which one?", f"runs {action}",
+        raise UserError("missing argument", f"runs {action}",
                         "see workbench runs --help")  # fmt: skip
     if action in ("tag", "untag", "note"):
         done = _ANNOTATE[action](library, _name(library, words[0]), words[1:])

@@ -55,7 +55,7 @@ def run(arguments) -> None:
     threads(arguments)
     if not arguments.no_auth:
         need_local(arguments.address, "compile, upload and delete",
-                   "let people sign in (workbench serve), or say --no-auth")  # fmt: skip
+                   "require sign-in (workbench serve), or pass --no-auth")  # fmt: skip
     check_port(arguments.address, arguments.port)
     if arguments.model is not None:
         _check_model(arguments)
@@ -99,7 +99,7 @@ def _check_model(arguments) -> None:
         from core_compiler.frontends.base import is_saved_model
 
         if not is_saved_model(folder):
-            raise UserError("this is a folder", arguments.model,
+            raise UserError("expected a file, got a folder", arguments.model,
                             "name a file in it, or a folder with a saved_model.pb")  # fmt: skip
     common.spec(arguments)
 
@@ -108,26 +108,27 @@ def need_local(address: str, what: str, fix: str) -> None:
     """UserError for an address that others can reach, where nobody signs in: they could do
     ``what``."""
     if address not in LOCAL:
-        raise UserError(f"everybody who reaches this address could {what}",
+        raise UserError(f"any client that reaches this address could {what}",
                         f"--address {address}", fix)  # fmt: skip
 
 
 def check_port(address: str, port: int) -> None:
     """UserError where ``port`` of ``address`` cannot be listened on."""
     if not 0 <= port <= 65535:
-        raise UserError(f"{port} is no port", "--port", "give a number from 0 to 65535")
+        raise UserError(f"invalid port {port}", "--port", "choose a number from 0 to 65535")
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
     except OSError as problem:
         raise UserError(
-            f"no such address ({problem.strerror})", "--address", "use localhost"
+            f"cannot resolve the address ({problem.strerror})", "--address", "use localhost"
         ) from None
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
         except OSError as problem:
-            fix = f"stop what listens there, or take --port {port + 1 if port < 65535 else 0}"
+            other = port + 1 if port < 65535 else 0
+            fix = f"stop the process that listens there, or use --port {other}"
             raise UserError(
-                f"port {port} cannot be used ({problem.strerror})", "--port", fix
+                f"port {port} is not available ({problem.strerror})", "--port", fix
             ) from None

@@ -41,13 +41,14 @@ def run(arguments) -> None:
     for name in names:
         if name not in PEERS:
             raise UserError(
-                f"no peer is called {name!r}", "--against", f"choose from {', '.join(PEERS)}"
+                f"unknown framework {name!r}", "--against", f"choose from {', '.join(PEERS)}"
             )
     for option in ("repeats", "rounds"):
         if not 1 <= getattr(arguments, option) <= 10_000:
             raise UserError(
-                f"{getattr(arguments, option)} {option}", f"--{option}", "give 1 to 10000"
-            )
+                f"expected 1 to 10000, got {getattr(arguments, option)}", f"--{option}",
+                "pass a number from 1 to 10000",
+            )  # fmt: skip
     seconds = common.seconds(arguments)
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)

@@ -20,12 +20,14 @@ def add_arguments(parser) -> None:
 def run(arguments) -> None:
     if not 0 < arguments.timeout <= 3600:
         raise UserError(
-            f"{arguments.timeout:g} seconds", "--timeout", "give a number from 0 to 3600"
-        )
+            f"expected a time above 0 and up to 3600 s, got {arguments.timeout:g} s", "--timeout",
+            "pass a number of seconds up to 3600",
+        )  # fmt: skip
     if not 1 <= arguments.rows <= 10_000_000:
-        raise UserError(f"{arguments.rows} rows", "--rows", "give a number from 1 to 10000000")
+        raise UserError(f"expected 1 to 10000000, got {arguments.rows}", "--rows",
+                        "pass a number from 1 to 10000000")  # fmt: skip
     if not arguments.sql.strip(" \n\t;"):
-        raise UserError("the query is empty", "SQL", "give one SELECT statement")
+        raise UserError("the query is empty", "SQL", "pass one SELECT statement")
     file = RecordingFile(arguments.recording)
     try:
         found = file.query(arguments.sql, timeout=arguments.timeout, max_rows=arguments.rows)

@@ -49,8 +49,9 @@ def run(arguments) -> int:
     folder = _folder(arguments.output)
     if not arguments.tolerance > 0:
         raise UserError(
-            f"{arguments.tolerance:g} is no error", "--tolerance", "give a number above 0"
-        )
+            f"expected a number above 0, got {arguments.tolerance:g}", "--tolerance",
+            "pass a number above 0",
+        )  # fmt: skip
     from workbench.model import reducing
 
     progress = common.progress()
@@ -60,11 +61,11 @@ def run(arguments) -> int:
     if made is None:
         label, notes = suspect.trial.steps[-1].label, "".join(f" ({n})" for n in suspect.notes)
         raise UserError(
-            f"pass {label} does not fail when it runs again{notes}: the numbers of this run do not "
-            "show it, or it is fixed",
+            f"pass {label} does not fail when it is run again{notes}: the values of this run do "
+            "not trigger the failure, or it is fixed",
             arguments.model,
-            "`workbench bisect` tells what fails now; try other inputs (--seed, --inputs), or "
-            "another --stage",
+            "run `workbench bisect` to find what fails now, or try other inputs (--seed, --inputs) "
+            "or another --stage",
         )  # fmt: skip
     data, found = made
     emit(arguments, data, lambda: _text(data, found))
@@ -131,14 +132,14 @@ def _found(arguments, made, inputs, progress) -> int:
     if found is not None:
         return found.seen
     progress.end("finished")
-    said = f"nothing fails in {len(made.stages) - 1} passes"
+    said = f"none of the {len(made.stages) - 1} passes fails"
     if subject.is_recording(arguments.model):
         said = f"no check failed in this recording, and {said} now"
     raise UserError(
         said, arguments.model,
-        "name the pass to blame with --insert FILE.py:CLASS, try other inputs (--seed, --inputs), "
-        "or a recording with --stage N; where the import differs from its framework, `workbench "
-        "compile --against NAME` names the node",
+        "name the suspect pass with --insert FILE.py:CLASS, or try other inputs (--seed, --inputs) "
+        "or a recording with --stage N; if the import differs from its framework, run `workbench "
+        "compile --against NAME` to find the node",
     )  # fmt: skip
 
 
@@ -152,7 +153,8 @@ def _recorded(arguments):
     with Recording.open(arguments.model) as opened:
         meta, stages = opened.meta(), opened.stages()
         if not stages:
-            raise UserError("the recording has no stage", arguments.model, "compile again")
+            raise UserError("the recording has no stages", arguments.model,
+                            "compile the model again")  # fmt: skip
         number = _wrong_stage(arguments, opened, stages)
     wanted = recorded_model.spec_of(meta, arguments.model, arguments.trust, code=arguments.trust)
     options = common.recorded_options(arguments, meta)
@@ -178,7 +180,7 @@ def _wrong_stage(arguments, opened, stages) -> int | None:
             return len(stages)
         number = subject.find_stage(opened, text, "--stage")
         if number == 0:
-            raise UserError("stage 0 is the import, made by no pass", "--stage", "name a later one")
+            raise UserError("stage 0 is the import, not a pass", "--stage", "choose a later stage")
         return number
     return next((s.index for s in stages if s.index and s.verdicts.get("failed")), None)
 
@@ -194,16 +196,16 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise UserError(f"cannot read {text!r}", "--time-limit", "write 90s or 5m")
+        raise UserError(f"invalid duration {text!r}", "--time-limit", "write 90s or 5m")
     return seconds
 
 
 def _folder(text: str) -> Path:
     path = Path(text)
     if path.exists() and not path.is_dir():
-        raise UserError("this is a file", text, "name a folder")
+        raise UserError("expected a folder, got a file", text, "name a folder")
     if not path.exists() and not path.absolute().parent.is_dir():
-        raise UserError("there is no such folder", str(path.parent), "make it first")
+        raise UserError("folder not found", str(path.parent), "create it first")
     return path
 
 

@@ -47,10 +47,11 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> int:
     if arguments.against not in (None, *peers.PEERS):
-        raise UserError(f"cannot compare with {arguments.against!r}", "--against",
-                        f"choose one of {', '.join(peers.PEERS)}")  # fmt: skip
+        raise UserError(f"unknown framework {arguments.against!r}", "--against",
+                        f"choose from {', '.join(peers.PEERS)}")  # fmt: skip
     if arguments.tolerance is not None and not arguments.tolerance >= 0:
-        raise UserError(f"{arguments.tolerance:g} is no error", "--tolerance", "give 0 or more")
+        raise UserError(f"expected 0 or more, got {arguments.tolerance:g}", "--tolerance",
+                        "pass 0 or more")  # fmt: skip
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
     require_execution(arguments.target)
@@ -240,7 +241,7 @@ def _need_same_form(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], na
                         "--against", fix)  # fmt: skip
     for a, b in zip(ours, theirs, strict=True):
         if a.shape != b.shape:
-            raise UserError(f"an output is {a.shape} here and {b.shape} in {name}",
+            raise UserError(f"expected an output of shape {a.shape}, got {b.shape} from {name}",
                             "--against", fix)  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def run(arguments) -> None:
     if not access.sign_in and not arguments.no_auth:
         what = "see every run" if access.role(None) == VIEWER else "compile, upload and delete"
         need_local(arguments.address, what,
-                   "give --auth FILE or --oauth PROVIDER, or say --no-auth")  # fmt: skip
+                   "pass --auth FILE or --oauth PROVIDER, or --no-auth")  # fmt: skip
     limits = _limits(arguments)
     check_port(arguments.address, arguments.port)
     from workbench import app
@@ -84,7 +84,8 @@ def _limits(arguments) -> Limits:
         ("--job-seconds", made.seconds, 0),
     ):
         if not value >= least:
-            raise UserError(f"{value:g} is too little", option, f"give at least {least}")
+            raise UserError(f"expected {least} or more, got {value:g}", option,
+                            f"pass {least} or more")  # fmt: skip
     return made
 
 
@@ -92,7 +93,7 @@ def _bytes(option: str, text: str) -> int:
     """A number of bytes, also as 512M or 2GiB."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
-        raise UserError(f"{text[:40]!r} is no size", option, "write it as 512M or 2G")
+        raise UserError(f"invalid size {text[:40]!r}", option, "write it as 512M or 2G")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
@@ -103,22 +104,22 @@ def _access(arguments) -> Access:
     editors, viewers = names(arguments.editors), names(arguments.viewers)
     if arguments.auth is None and arguments.oauth is None:
         if editors or viewers - {EVERYBODY}:
-            raise UserError("nobody signs in, so nobody has a name", "--editors, --viewers",
-                            "give --auth FILE or --oauth PROVIDER, or --viewers '*' alone: "
-                            "all may look and nobody changes anything")  # fmt: skip
+            raise UserError("named users require sign-in", "--editors, --viewers",
+                            "pass --auth FILE or --oauth PROVIDER, or --viewers '*' alone: "
+                            "read-only for all users")  # fmt: skip
         return Access(viewers=viewers)
     if arguments.auth is not None:
         users = _users(Path(arguments.auth))
         if unknown := sorted((editors | viewers) - set(users) - {EVERYBODY}):
-            fix = nearest(unknown[0], users, f"the file has {', '.join(sorted(users)[:8])}")
-            raise UserError(f"there is no user {unknown[0]!r}", arguments.auth, fix)
+            fix = nearest(unknown[0], users, f"choose from {', '.join(sorted(users)[:8])}")
+            raise UserError(f"unknown user {unknown[0]!r}", arguments.auth, fix)
         others = frozenset() if EVERYBODY in viewers else frozenset(users) - viewers
         editors = editors or others
         how: dict[str, Any] = {"basic_auth": users}
     else:
         if not editors and not viewers:
-            raise UserError("anybody with an account there could sign in", "--oauth",
-                            "name who may: --editors NAME,... and --viewers NAME,...")  # fmt: skip
+            raise UserError("any account of the provider could sign in", "--oauth",
+                            "list users: --editors NAME,... and --viewers NAME,...")  # fmt: skip
         how = {"oauth_provider": _provider(arguments.oauth)}
     kept = os.environ.get("PANEL_COOKIE_SECRET") or os.environ.get("BOKEH_COOKIE_SECRET")
     how |= {
@@ -138,14 +139,15 @@ def _users(file: Path) -> dict[str, str]:
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", str(file), "check the path") from None
     except ValueError as error:
-        raise UserError(f"this is no JSON ({error})", str(file),
+        raise UserError(f"invalid JSON ({error})", str(file),
                         'write {"name": "password", ...}') from None  # fmt: skip
     sound = isinstance(users, dict) and users and all(
         isinstance(word, str) and name and word and name != EVERYBODY
         for name, word in users.items()
     )  # fmt: skip
     if not sound:
-        raise UserError("these are no users", str(file), 'write {"name": "password", ...}')
+        raise UserError("expected an object of user names and passwords", str(file),
+                        'write {"name": "password", ...}')  # fmt: skip
     if others and os.name == "posix":
         print(f"workbench: {file}: other users of this machine can read the passwords; "
               "chmod 600 it", file=sys.stderr)  # fmt: skip
@@ -156,9 +158,9 @@ def _provider(name: str) -> str:
     from panel.auth import AUTH_PROVIDERS
 
     if name not in AUTH_PROVIDERS:
-        fix = nearest(name, AUTH_PROVIDERS, f"use one of {', '.join(AUTH_PROVIDERS)}")
-        raise UserError(f"Panel has no OAuth provider {name[:40]!r}", "--oauth", fix)
+        fix = nearest(name, AUTH_PROVIDERS, f"choose from {', '.join(AUTH_PROVIDERS)}")
+        raise UserError(f"unknown OAuth provider {name[:40]!r}", "--oauth", fix)
     if absent := [key for key in _OAUTH if not os.environ.get(key)]:
-        raise UserError(f"{absent[0]} is not set in the environment", f"--oauth {name}",
-                        "docs/serving.md says what the provider gives you")  # fmt: skip
+        raise UserError(f"environment variable {absent[0]} is not set", f"--oauth {name}",
+                        "set it as docs/serving.md describes")  # fmt: skip
     return name

@@ -29,17 +29,19 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     if arguments.context < 0:
-        raise UserError(f"{arguments.context} lines", "--context", "give 0 or more")
+        raise UserError(
+            f"expected 0 or more, got {arguments.context}", "--context", "pass 0 or more"
+        )
     with subject.recording(arguments) as opened:
         first = subject.find_stage(opened, arguments.pass_name)
         last = subject.find_stage(opened, arguments.to, "--to") if arguments.to else first
         if first == 0:
             raise UserError(
-                "nothing is before the import", "--pass", "name a pass, or a stage from 1"
+                "no stage precedes the import", "--pass", "choose a pass, or a stage from 1"
             )
         if last < first:
             raise UserError(
-                f"{arguments.to} comes before {arguments.pass_name}", "--to", "exchange the two"
+                f"{arguments.to} comes before {arguments.pass_name}", "--to", "swap the two"
             )
         rows = opened.diff_lines(
             first - 1, last, changed_only=not arguments.full, context=arguments.context

@@ -29,8 +29,8 @@ def run(arguments) -> None:
         if not kernels:
             made = any(s.pass_name == "generate_code" for s in opened.stages())
             raise UserError("the program needs no kernels" if made else "no kernels were compiled",
-                            arguments.model, "it moves its inputs and constants only" if made
-                            else "the compile did not get that far")  # fmt: skip
+                            arguments.model, "it only moves inputs and constants" if made
+                            else "the compile stopped before code generation")  # fmt: skip
         if arguments.show:
             _show(arguments, opened, kernels)
             return
@@ -114,7 +114,7 @@ def _show(arguments, opened, kernels) -> None:
     if found is None:
         names = [k.name for k in kernels]
         fix = nearest(arguments.show, names, f"kernels: {', '.join(names)}")
-        raise UserError(f"no kernel is called {arguments.show!r}", "--show", fix)
+        raise UserError(f"unknown kernel {arguments.show!r}", "--show", fix)
     if arguments.what == "steps":
         steps = _derived(opened, found)
         emit(arguments, {"name": found.name, "steps": steps}, lambda: _steps(steps))
@@ -137,7 +137,7 @@ def _check_language(what: str, kernel) -> None:
     has = "ptx" if kernel.facts.get("intermediate") == "PTX" else "llvm"
     if what in ("llvm", "ptx") and what != has:
         name = {"llvm": "LLVM IR", "ptx": "PTX"}
-        raise UserError(f"kernel {kernel.name} has {name[has]}, no {name[what]}", "--what",
+        raise UserError(f"kernel {kernel.name} has {name[has]}, not {name[what]}", "--what",
                         f"use --what {has}")  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     if arguments.top < 0:
-        raise UserError(f"{arguments.top} lines", "--top", "give 0 (all) or more")
+        raise UserError(f"expected 0 or more, got {arguments.top}", "--top", "pass 0 (all) or more")
     execute = not subject.is_recording(arguments.model)
     with subject.recording(arguments, execute=execute) as opened:
         found, sources = model_lines(opened), opened.sources()
@@ -54,13 +54,13 @@ def run(arguments) -> None:
 
 def _none(arguments, found: ModelLines, computes: bool) -> tuple[str, str, str]:
     if not computes:
-        return "no line costs anything", arguments.model, "it moves inputs and constants only"
+        return "no line has a cost", arguments.model, "it only moves inputs and constants"
     if arguments.file is not None:
         files = dict.fromkeys(line.file for line in found.lines.values() if line.file != NODES)
-        fix = f"files: {', '.join(files)}" if files else "take --nodes: there are no files"
-        return f"no line of a file {arguments.file!r}", "--file", fix
-    fix = "take --nodes" if found.nodes else "compile the model with this version"
-    return "no op says which line it came from", arguments.model, fix
+        fix = f"files: {', '.join(files)}" if files else "use --nodes: the model has no files"
+        return f"no lines found for file {arguments.file!r}", "--file", fix
+    fix = "use --nodes" if found.nodes else "compile the model again with this version"
+    return "no op has a source location", arguments.model, fix
 
 
 def _row(found: ModelLines, line: Line, sources: dict[str, str], now: dict) -> dict[str, Any]:

@@ -21,12 +21,12 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     if arguments.top < 0:
-        raise UserError(f"{arguments.top} buffers", "--top", "give 0 or more")
+        raise UserError(f"expected 0 or more, got {arguments.top}", "--top", "pass 0 or more")
     with subject.recording(arguments) as opened:
         buffers, figures = opened.buffers(), opened.figures("memory")
     if not buffers:
         raise UserError(
-            "no memory was planned", arguments.model, "the compile did not get that far"
+            "no memory was planned", arguments.model, "the compile stopped before memory planning"
         )
     tiers = {
         name: summary([b for b in buffers if b.tier == name])

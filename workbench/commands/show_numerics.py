@@ -24,7 +24,7 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> None:
     if arguments.top < 0:
-        raise UserError(f"{arguments.top} rows", "--top", "give 0 or more")
+        raise UserError(f"expected 0 or more, got {arguments.top}", "--top", "pass 0 or more")
     if not subject.is_recording(arguments.model):
         arguments.check = True
     with subject.recording(arguments) as opened:
@@ -36,7 +36,7 @@ def run(arguments) -> None:
         if not any(counts.values()) and numeric_results.peer(figures) is None and framework is None:
             raise UserError(
                 "no rewrite was checked", arguments.model,
-                "compile it with --check (--against torch: compare the import too)",
+                "compile it with --check (and --against torch to compare the import too)",
             )  # fmt: skip
         changing = numeric_results.changing(rows)
         if arguments.stage is not None:

@@ -44,7 +44,7 @@ def find(opened, wanted: str, only: int | None = None) -> tuple[int, int | None]
         opened.op(int(wanted))
         return int(wanted), None
     if not wanted.strip():
-        raise UserError("no op is named", "OP", "give %name, an id, or text of its line")
+        raise UserError("missing op", "OP", "pass %name, an id, or text of its line")
     names: dict[str, None] = {}
     for stage in opened.stages():
         if (stage.index and not stage.changed) if only is None else stage.index != only:
@@ -64,11 +64,11 @@ def find(opened, wanted: str, only: int | None = None) -> tuple[int, int | None]
                 names |= dict.fromkeys([key.kind, *(f"%{v.name}" for v in key.results if v.name)])
     given = opened.module(0).main.arguments if opened.stage_count() else ()
     if wanted in {f"%{value.name}" for value in given}:
-        raise UserError(f"{wanted} is an input of the model: no op makes it", "OP",
+        raise UserError(f"{wanted} is an input of the model, not the result of an op", "OP",
                         "name an op that reads it")  # fmt: skip
-    look = "look at the names with `workbench diff` or `workbench export --stage`"
+    look = "list the names with `workbench diff` or `workbench export --stage`"
     where = "any stage" if only is None else f"stage {only}"
-    raise UserError(f"no op of {where} has {wanted!r}", "OP", nearest(wanted, names, look))
+    raise UserError(f"no op of {where} matches {wanted!r}", "OP", nearest(wanted, names, look))
 
 
 def _is_meant(wanted: str, line: str) -> bool:
@@ -82,10 +82,10 @@ def _ambiguous(wanted, found, stage) -> None:
     shown = "; ".join(f"{key}: {line[:60]}" for key, line in list(found.items())[:6])
     more = f" and {len(found) - 6} more" if len(found) > 6 else ""
     raise UserError(
-        f"{len(found)} ops of stage {stage.index} ({stage.pass_name}) have {wanted!r}: "
+        f"{len(found)} ops of stage {stage.index} ({stage.pass_name}) match {wanted!r}: "
         f"{printable(shown)}{more}",
         "OP",
-        "give one of the ids",
+        "pass one of the ids",
     )
 
 

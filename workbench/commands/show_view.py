@@ -58,12 +58,12 @@ def run(arguments) -> None:
     if arguments.view not in VIEWS and arguments.view not in PARTS:
         every = (*VIEWS, *PARTS)
         fix = nearest(arguments.view, every, f"views: {', '.join(every)}")
-        raise UserError(f"no view is called {arguments.view!r}", "VIEW", fix)
+        raise UserError(f"unknown view {arguments.view!r}", "VIEW", fix)
     text = _TEXTS.get(arguments.view)
     if not arguments.json and (text is None or arguments.ask):
         words = ELSEWHERE.get(arguments.view, "show RUN overview")
-        raise UserError(f"{arguments.view} is shown as data only", "workbench show",
-                        f"add --json, or take `workbench {words}`")  # fmt: skip
+        raise UserError(f"{arguments.view} is available only as JSON", "workbench show",
+                        f"add --json, or use `workbench {words}`")  # fmt: skip
     from workbench.queries.run import Run
 
     with (
@@ -91,19 +91,22 @@ def _state(arguments, run: Run) -> ViewState:
         names = {name: k.id for k in run.kernels() for name in (str(k.id), k.name)}
         if arguments.kernel not in names:
             fix = nearest(arguments.kernel, names, "`workbench kernels` lists them")
-            raise UserError(f"no kernel is called {arguments.kernel!r}", "--kernel", fix)
+            raise UserError(f"unknown kernel {arguments.kernel!r}", "--kernel", fix)
         chosen["kernel"] = names[arguments.kernel]
     if arguments.buffer is not None:
         if arguments.buffer not in {b.id for b in run.buffers()}:
-            raise UserError(f"there is no buffer {arguments.buffer}", "--buffer",
-                            "`workbench show RUN memory --json` has their keys")  # fmt: skip
+            raise UserError(f"buffer {arguments.buffer} not found", "--buffer",
+                            "run `workbench show RUN memory --json` to list the ids")  # fmt: skip
         chosen["buffer"] = arguments.buffer
     if arguments.rewrite is not None:
         stage = run.stage_number(chosen.get("stage"))
         count = len(run.rewrites(stage)) if stage else 0
         if not 0 <= arguments.rewrite < count:
-            fix = "they are counted from 0" if count else "choose another --stage"
-            raise UserError(f"stage {stage} has {count} rewrites", "--rewrite", fix)
+            fix = f"choose 0 to {count - 1}" if count else "choose another --stage"
+            raise UserError(
+                f"rewrite {arguments.rewrite} not found: stage {stage} has {count} rewrites",
+                "--rewrite", fix,
+            )  # fmt: skip
         chosen["rewrite"] = arguments.rewrite
     return ViewState(run=run.path.name, panes=("overview",), **chosen)
 
@@ -141,7 +144,7 @@ def _part(name: str, arguments, runs: Runs, state: ViewState) -> Any:
 
     if name == "search":
         if not arguments.ask:
-            raise UserError("nothing is searched for", "--ask", "give --ask TEXT")
+            raise UserError("missing search text", "--ask", "pass --ask TEXT")
         return search.hits(runs[0], state, arguments.ask)
     if name == "inspector":
         return inspector.data(runs, state)
@@ -154,14 +157,14 @@ def _answer(arguments, runs: Runs, state: ViewState) -> Any:
     from workbench import views
 
     if not hasattr(views.module(arguments.view), "answer"):
-        raise UserError(f"the view {arguments.view} asks for nothing", "--ask", "leave it out")
+        raise UserError(f"not supported by view {arguments.view}", "--ask", "leave it out")
     try:
         asked = json.loads(arguments.ask) if arguments.ask.startswith("{") else {
             "kind": arguments.ask}  # fmt: skip
         return views.answer(arguments.view, runs, state, asked)
     except (KeyError, ValueError, TypeError) as problem:
-        what = f"the view {arguments.view} does not know {arguments.ask!r} ({problem!r})"
-        raise UserError(what, "--ask", "docs/recording.md says what can be asked") from None
+        what = f"view {arguments.view} does not support {arguments.ask!r} ({problem!r})"
+        raise UserError(what, "--ask", "see docs/recording.md for what is supported") from None
 
 
 def as_lists(value: Any) -> Any:
@@ -222,7 +225,7 @@ def _findings(data: Mapping[str, Any]) -> list[str]:
 
 def _compare(data: Mapping[str, Any]) -> str:
     if data["b"] is None:
-        raise UserError("nothing is compared with", "--other", "give --other RUN")
+        raise UserError("missing second recording", "--other", "pass --other RUN")
     head = ("", printable(data["a"]["name"]), printable(data["b"]["name"]))
     facts = [(r["name"], printable(r["a"])[:WIDEST], printable(r["b"])[:WIDEST])
              for r in data["facts"] if not r["equal"]]  # fmt: skip

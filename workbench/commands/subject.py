@@ -46,7 +46,7 @@ def need_no_options(arguments) -> None:
     ]
     if given:
         raise UserError(
-            f"{given[0]} says how to compile, and this is compiled",
+            f"{given[0]} is a compile option, and a recording is already compiled",
             arguments.model,
             "leave it out, or name the model",
         )
@@ -159,8 +159,9 @@ def find_stage(opened: Recording, text: str, option: str = "--pass") -> int:
     if text.isdecimal():
         if int(text) < len(stages):
             return int(text)
-        raise UserError(f"there is no stage {text}", option, f"stages are 0 to {len(stages) - 1}")
+        raise UserError(f"stage {text} not found", option,
+                        f"choose a stage from 0 to {len(stages) - 1}")  # fmt: skip
     if text in names:
         return names.index(text)
     fix = nearest(text, names, f"passes: {', '.join(names[1:])}")
-    raise UserError(f"no pass is called {text!r} in this compile", option, fix)
+    raise UserError(f"pass {text!r} not found in this compile", option, fix)

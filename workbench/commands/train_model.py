@@ -147,14 +147,17 @@ def _run(arguments) -> int:
     from workbench.training import runs
 
     if arguments.every < 0:
-        raise UserError(f"--every {arguments.every}", "train", "give 1 or more, or leave it out")
+        raise UserError(f"expected 1 or more, got {arguments.every}", "--every",
+                        "pass 1 or more, or leave it out")  # fmt: skip
     if arguments.workers < 1:
-        raise UserError(f"--workers {arguments.workers}", "train", "give 1 or more")
+        raise UserError(
+            f"expected 1 or more, got {arguments.workers}", "--workers", "pass 1 or more"
+        )
     share_out(arguments.shards, arguments.workers)
     if arguments.against:
         return training_checks.run(arguments)
     if (arguments.every or arguments.resume) and not arguments.folder:
-        raise UserError("there is no folder for checkpoints", "train", "give --folder DIR")
+        raise UserError("missing folder for checkpoints", "train", "pass --folder DIR")
     path = output(arguments.output) if arguments.output else None
     plan = runs.plan(arguments)
     plan.check_folder(arguments.resume)  # before an older recording of the name is replaced
@@ -212,7 +215,7 @@ def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
     if arguments.output and Path(arguments.output).exists():
         said += f", its recording is {arguments.output}"
     words = [w for w in arguments.command_line if w != "--resume"]
-    fix = f"go on with: {shlex.join(['workbench', *words, '--resume'])}"
+    fix = f"resume with: {shlex.join(['workbench', *words, '--resume'])}"
     return UserError(said, arguments.folder, fix, STOPPED)
 
 

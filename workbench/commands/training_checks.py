@@ -54,10 +54,14 @@ def run(arguments: Namespace) -> int:
 
     given = [name for name in _KEEPING if getattr(arguments, name)]
     if given or arguments.workers > 1:
-        raise UserError(f"--{given[0] if given else 'workers'} does not go with --against", "train",
-                        "leave it out: nothing of the run is kept")  # fmt: skip
+        raise UserError(
+            f"--{given[0] if given else 'workers'} cannot be used with --against", "train",
+            "leave it out: the run is not saved",
+        )  # fmt: skip
     if arguments.iterations < 1:
-        raise UserError(f"--iterations {arguments.iterations}", "train", "give 1 or more")
+        raise UserError(
+            f"expected 1 or more, got {arguments.iterations}", "--iterations", "pass 1 or more"
+        )
     edit, progress = common.pipeline_edit(arguments), common.progress()
     step, model, data, notes, drawing = runs.make_beside(arguments, edit, progress)
     found = {"model": arguments.model, "target": arguments.target, "against": arguments.against,

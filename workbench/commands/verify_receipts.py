@@ -24,12 +24,12 @@ def run(arguments) -> int:
     held = runs.read(arguments.receipt, target=arguments.target)
     known = held.book.receipts
     if not known:
-        raise UserError("there is no receipt yet", str(held.folder), "train first")
+        raise UserError("no receipts found", str(held.folder), "train first")
     rows = []
     for iteration in arguments.iteration or [max(known)]:
         if iteration not in known:
-            raise UserError(f"there is no receipt of iteration {iteration}", str(held.folder),
-                            f"there are those of {min(known)} to {max(known)}")  # fmt: skip
+            raise UserError(f"receipt of iteration {iteration} not found", str(held.folder),
+                            f"choose one from {min(known)} to {max(known)}")  # fmt: skip
         wanted, why = known[iteration], ""
         try:
             found = held.receipt(iteration)

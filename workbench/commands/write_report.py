@@ -26,8 +26,8 @@ def run(arguments) -> None:
     from workbench.export import report
 
     if not 0 <= arguments.max_size * 1e6 < inf:
-        raise UserError(f"{arguments.max_size:g} MB is no size", "--max-size",
-                        "give a number of megabytes")  # fmt: skip
+        raise UserError(f"invalid size {arguments.max_size:g} MB", "--max-size",
+                        "pass a number of megabytes")  # fmt: skip
     path = output(arguments.output, ".html")
     with subject.recording(arguments, execute=True) as opened:
         made = report.write(opened.path, path, max_bytes=int(arguments.max_size * 1e6))

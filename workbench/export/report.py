@@ -76,7 +76,8 @@ def write(recording: str | Path, path: str | Path, *, max_bytes: int = 10_000_00
     try:
         with run.lock:
             if not run.version.stages:
-                raise UserError("nothing was compiled", str(recording), "give another recording")
+                raise UserError("the recording has no stages", str(recording),
+                                "choose another recording")  # fmt: skip
             made = _derive(run)
         text = _page(run, made)
         for kernel in reversed(_kernels_by_time(run)):
@@ -89,14 +90,14 @@ def write(recording: str | Path, path: str | Path, *, max_bytes: int = 10_000_00
         run.close()
     if len(text) > max_bytes:
         raise UserError(
-            f"the report would have {len(text):,} bytes", str(path),
-            f"allow more than {max_bytes:,} with --max-size",
+            f"the report takes {len(text):,} bytes, more than the limit of {max_bytes:,}",
+            str(path), "raise the limit with --max-size",
         )  # fmt: skip
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as problem:
         raise UserError(f"cannot be written: {problem.strerror}", str(path),
-                        "choose another place") from None  # fmt: skip
+                        "choose another path") from None  # fmt: skip
     return made
 
 

@@ -47,9 +47,9 @@ def find(run: Run, name: str, other: Run | None = None) -> Table:
     every = {table.name: table for family in tables(run, other).values() for table in family}
     if name not in every:
         if other is None and name.startswith("two_"):
-            raise UserError(f"{name} is a table of two recordings", "--table", "give --other RUN")
+            raise UserError(f"table {name} needs a second recording", "--table", "pass --other RUN")
         fix = nearest(name, every, f"tables: {', '.join(every)}")
-        raise UserError(f"no table is called {name!r}", "--table", fix)
+        raise UserError(f"unknown table {name!r}", "--table", fix)
     return every[name]
 
 

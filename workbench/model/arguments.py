@@ -13,9 +13,11 @@ TILINGS = {"default": "default", "alternate": "small"}
 def threads(arguments) -> int:
     """``--threads``, checked; 0 means all."""
     if arguments.threads < 0:
-        raise UserError(f"{arguments.threads} threads", "--threads", "give 0 (all) or more")
+        raise UserError(f"expected 0 or more threads, got {arguments.threads}", "--threads",
+                        "pass 0 (all) or more")  # fmt: skip
     if arguments.threads > 4096:
-        raise UserError(f"{arguments.threads} threads", "--threads", "give 4096 at most")
+        raise UserError(f"expected at most 4096 threads, got {arguments.threads}", "--threads",
+                        "pass 4096 or fewer")  # fmt: skip
     return arguments.threads
 
 
@@ -25,7 +27,7 @@ def pairs(texts: list[str], option: str) -> dict[str, Any]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise UserError(f"cannot read {text!r}", option, "write NAME=VALUE")
+            raise UserError(f"cannot parse {text!r}", option, "write NAME=VALUE")
         made[name] = int(value) if value.removeprefix("-").isdecimal() else value
     return made
 

@@ -92,13 +92,14 @@ def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _short(value: Any) -> str:
     text = str(value)
     if not isinstance(value, str | int | float) or len(text) > MAX_SHORT:
-        raise UserError(f"{text[:60]!r} is too long or no text", "edit of the pipeline",
-                        f"give at most {MAX_SHORT} characters")  # fmt: skip
+        raise UserError(f"expected a text of at most {MAX_SHORT} characters, got {text[:60]!r}",
+                        "edit of the pipeline", "shorten it")  # fmt: skip
     return text
 
 
 def _malformed(name: str) -> UserError:
-    return UserError(f"{name} makes no sense", "edit of the pipeline", "undo the edit, edit anew")
+    return UserError(f"invalid value for {name}", "edit of the pipeline",
+                     "undo the edit and edit again")  # fmt: skip
 
 
 # -- as words --------------------------------------------------------------------------------------
@@ -138,8 +139,8 @@ def read_cuts(text: str, where: str) -> tuple[int, ...]:
         found = _CUTS.fullmatch(part)
         times = int(found["times"] or 1) if found else 0
         if found is None or len(made) + times > MAX_PARTS:
-            fix = f"give numbers of rewrites, as 1,1,5 or 20x1 (at most {MAX_PARTS:,})"
-            raise UserError(f"{text[:40]!r} are no parts of a pass", where, fix)
+            fix = f"write numbers of rewrites, as in 1,1,5 or 20x1 (at most {MAX_PARTS:,})"
+            raise UserError(f"cannot parse {text[:40]!r} as parts of a pass", where, fix)
         made += times * [int(found["count"])]
     return tuple(made)
 

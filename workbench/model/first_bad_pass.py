@@ -51,9 +51,11 @@ def tolerance(value: Any, where: str = "--tolerance") -> float:
     try:
         found = float(value)
     except (TypeError, ValueError):
-        raise UserError(f"{str(value)[:40]!r} is no number", where, "write 1e-3") from None
+        raise UserError(f"expected a number, got {str(value)[:40]!r}", where,
+                        "pass a number like 1e-3") from None  # fmt: skip
     if not 0 < found < float("inf"):
-        raise UserError(f"{found:g} is no error", where, "give a number above 0")
+        raise UserError(f"expected a finite number above 0, got {found:g}", where,
+                        "pass a number like 1e-3")  # fmt: skip
     return found
 
 
@@ -68,10 +70,10 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
         with np.load(path, allow_pickle=False) as held:
             arrays = {name: held[name] for name in held.files}
     except OSError as error:
-        why = error.strerror or "it is no .npz"
-        raise UserError(f"cannot be read: {why}", str(path), "check the path") from None
+        why = error.strerror or "not an .npz file"
+        raise UserError(f"cannot read the file: {why}", str(path), "check the path") from None
     except (ValueError, zipfile.BadZipFile, KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"this is no .npz of plain arrays ({str(error)[:120]})", str(path),
+        raise UserError(f"not an .npz of plain arrays ({str(error)[:120]})", str(path),
                         "write it with numpy.savez") from None  # fmt: skip
     own = len(model.inputs) - len(model.imported.state)
     needed = recorded_model.batch_of(model) or range(own)
@@ -84,11 +86,12 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
             made.append(wanted)
             continue
         if given is None:
-            raise UserError(f"has no array {' or '.join(names)}", str(path),
-                            f"add it: {kind}; there are {', '.join(arrays) or 'none'}")  # fmt: skip
+            raise UserError(f"missing array {' or '.join(names)}", str(path), f"add it: {kind}; "
+                            f"the file has {', '.join(arrays) or 'no arrays'}")  # fmt: skip
         if given.shape != wanted.shape or given.dtype != wanted.dtype:
-            raise UserError(f"{names[0]} is {given.dtype} of shape {list(given.shape)}", str(path),
-                            f"the model takes {kind}")  # fmt: skip
+            raise UserError(f"expected {names[0]} to be {kind}, got {given.dtype} of shape "
+                            f"{list(given.shape)}", str(path),
+                            "pass an array as the model takes it")  # fmt: skip
         made.append(np.ascontiguousarray(given).reshape(given.shape))  # it gives rank 0 an axis
     return (*made, *model.inputs[own:])
 
@@ -136,8 +139,8 @@ class Search:
     def suspect(self, made: Compilation, found: Finding) -> reducing.Suspect:
         """What to reduce; UserError where no pass is wrong but the import."""
         if not found.stage:
-            raise UserError(f"no pass shows it: {found.note}", self.model.name,
-                            "a model of that node alone is the program that shows it")  # fmt: skip
+            raise UserError(f"the import is wrong, not a pass: {found.note}", self.model.name,
+                            "compile a model of that node alone to reproduce it")  # fmt: skip
         modules = [stage.module for stage in made.stages]
         return reducing.suspect(
             modules, made.steps, found.seen, self.model.name, self.inputs, made.target,

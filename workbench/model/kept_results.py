@@ -62,9 +62,9 @@ class Results:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
             raise UserError(
-                f"{self.words(result)}, but that cannot be kept beside the recording: "
+                f"{self.words(result)}, but the result cannot be saved next to the recording: "
                 f"{error.strerror}", str(path),
-                "make the folder writable, or copy the recording to one that is",
+                "make the folder writable, or copy the recording to a writable one",
             ) from None  # fmt: skip
 
 

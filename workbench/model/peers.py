@@ -48,12 +48,12 @@ def values(model: Model, framework: str) -> Callable[..., Compared]:
     """
     home = HOME.get(model.spec.frontend)
     if framework not in PEERS:
-        raise UserError(f"no peer is called {framework!r}", "--against",
+        raise UserError(f"unknown framework {framework!r}", "--against",
                         f"choose one of {', '.join(PEERS)}")  # fmt: skip
     if framework != home:
-        only = f"use --against {home}" if home else "compare the outputs: workbench run --against"
-        raise UserError(f"{framework} does not know the nodes of a model that was read by "
-                        f"{model.spec.frontend}", model.spec.text, only)  # fmt: skip
+        only = f"use --against {home}" if home else "compare outputs with workbench run --against"
+        raise UserError(f"comparing each value with {framework} is not supported for models "
+                        f"imported by {model.spec.frontend}", model.spec.text, only)  # fmt: skip
     need(framework, "peers" if framework == "onnxruntime" else framework)
 
     def run(progress: Callable[[int, int], None]) -> Compared:
@@ -76,7 +76,7 @@ def _peer(model: Model, framework: str, threads: int) -> Callable[..., tuple[np.
         return _onnxruntime_peer(model, threads)
     if framework in ("jax", "keras", "tensorflow"):
         return _telling(_own_peer(model, framework), framework, model.spec.text)
-    raise UserError(f"no peer is called {framework!r}", "--against",
+    raise UserError(f"unknown framework {framework!r}", "--against",
                     f"choose one of {', '.join(PEERS)}")  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def _own_peer(model: Model, framework: str):
         from core_compiler.frontends.keras import on_arrays, read_file
 
         return on_arrays(read_file(Path(model.spec.text), trust=model.spec.trust))
-    raise UserError(f"{framework} can run its own models only", model.spec.text,
+    raise UserError(f"{framework} can only run its own models", model.spec.text,
                     "compare with torch or onnxruntime")  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
         module = read_pt2(Path(wanted.text), trust=wanted.trust).module()
     else:
         fix = f"use --against {'onnxruntime' if wanted.kind == 'onnx' else wanted.frontend}"
-        raise UserError("torch cannot run it", wanted.text, fix)
+        raise UserError("torch cannot run this model", wanted.text, fix)
     state = _state(module) if model.imported.state else {}
     begin = {name: tensor.detach().clone() for name, tensor in state.items()}
     if compiled:
@@ -187,11 +187,13 @@ def _telling(function: Callable, framework: str, where: str) -> Callable:
             ours = raised_inside(error, *_PACKAGES)
             if ours:
                 raise UserError(
-                    f"our own ops raised {raised_at(error)} ({ours}) beside {framework}, on the "
-                    "values that it computes", where, "report it with the model", 1,
+                    f"the compiler's ops raised {raised_at(error)} ({ours}) on values computed by "
+                    f"{framework}", where, "report it with the model", 1,
                 ) from error  # fmt: skip
             raise UserError(
-                f"{framework} cannot run it: {raised_at(error)}", where, "compare with another"
+                f"{framework} cannot run this model: {raised_at(error)}",
+                where,
+                "compare with another framework",
             ) from error
 
     return told

@@ -260,9 +260,9 @@ def change(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
         changed = _OF_ROWS[kind](on, rows, at, done)
         moved = kept and kind == "move" and rows[at].label == draft["start"]
         if changed[:kept] != rows[:kept] or (kind == "insert" and at < kept) or moved:
-            raise UserError("what stands before the pass to begin with stays as it was",
-                            "edit of the pipeline",
-                            f"the compile begins with {draft['start']}: begin earlier")  # fmt: skip
+            raise UserError(f"passes before {draft['start']} cannot change: the compile begins "
+                            "with it", "edit of the pipeline",
+                            "begin with an earlier pass")  # fmt: skip
         made = {**draft, "edit": on.edit(changed, draft)}
     else:
         return draft
@@ -273,7 +273,7 @@ def change(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
 def _at(rows: Sequence[Row], label: str) -> int:
     found = next((i for i, row in enumerate(rows) if row.label == label), None)
     if found is None:
-        raise UserError(f"no pass is called {label!r}", "edit of the pipeline", "reload the page")
+        raise UserError(f"unknown pass {label!r}", "edit of the pipeline", "reload the page")
     return found
 
 
@@ -292,8 +292,9 @@ def _repeat(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
 def _limit(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
     text = str(done.get("text", "")).strip()
     if text and not (text.isascii() and text.isdigit() and int(text) <= MOST):
-        raise UserError(f"{text[:40]!r} is no number of rewrites", f"limit of {rows[at].label}",
-                        "give a whole number, or nothing for no limit")  # fmt: skip
+        raise UserError(f"expected a number of rewrites, got {text[:40]!r}",
+                        f"limit of {rows[at].label}",
+                        "enter a whole number, or nothing for no limit")  # fmt: skip
     return _with(rows, at, limit=int(text) if text else None)
 
 
@@ -320,8 +321,8 @@ def _move(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list
     else:
         to = at + (-1 if done.get("by") == -1 else 1)
     if not 0 <= to <= len(rest):
-        raise UserError(f"{row.label} is the {'first' if to < 0 else 'last'} pass",
-                        "edit of the pipeline", "there is no further place")  # fmt: skip
+        raise UserError(f"{row.label} is already the {'first' if to < 0 else 'last'} pass",
+                        "edit of the pipeline", "move it the other way")  # fmt: skip
     crossed = rest[min(at, to) : max(at, to)]
     if not row.own and any(not r.own and r.half != row.half for r in crossed):
         raise _other_half(row)
@@ -349,7 +350,7 @@ def _insert(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
     """A pass after row ``at``: one of ours (``pass``), else one's own with the template's text."""
     name = str(done.get("pass") or "")
     if name and name not in OPTIONAL:
-        raise UserError(f"no pass is called {name[:60]!r}", "edit of the pipeline",
+        raise UserError(f"unknown pass {name[:60]!r}", "edit of the pipeline",
                         f"insert one of {', '.join(OPTIONAL)}")  # fmt: skip
     item = {"source": name} if name else {"code": user_pass.TEMPLATE}
     made = Row("", user_pass.stand_in(item), item=item)
@@ -360,7 +361,7 @@ def _code(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list
     """Another text (``code``) or another ``source`` of an inserted pass."""
     row = rows[at]
     if row.item is None:
-        raise UserError(f"{row.label} is not your own", "edit of the pipeline",
+        raise UserError(f"cannot edit built-in pass {row.label}", "edit of the pipeline",
                         "insert a pass of your own")  # fmt: skip
     if "code" in done:
         item: dict[str, Any] = {"code": str(done["code"])[: MAX_TEXT + 1]}
@@ -402,8 +403,8 @@ def _set(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
         except ValueError:
             seconds = -1.0
         if seconds is not None and not 0 < seconds <= MOST:
-            raise UserError(f"{text[:40]!r} is no time", "time limit of a pass",
-                            "give seconds above 0, or nothing for no limit")  # fmt: skip
+            raise UserError(f"expected seconds above 0, got {text[:40]!r}", "time limit of a pass",
+                            "enter a number, or nothing for no limit")  # fmt: skip
         made["timeout"] = seconds
     return made
 
@@ -421,17 +422,17 @@ def _start(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
         return {**draft, "start": ""}
     base, rows = on.rows(on.base), on.rows(draft)
     if label not in [row.label for row in base]:
-        raise UserError(f"{label} is no pass of this recording", "edit of the pipeline",
-                        "begin with a pass that it has")  # fmt: skip
+        raise UserError(f"pass {label} not found in this recording", "edit of the pipeline",
+                        "begin with one of its passes")  # fmt: skip
     if draft["target"] != on.base["target"]:
-        raise UserError("an option of the target is changed", "edit of the pipeline",
-                        "it reaches every pass: begin with the first")  # fmt: skip
+        raise UserError("a changed option of the target affects every pass", "edit of the pipeline",
+                        "begin with the first pass")  # fmt: skip
     kept = base[: _at(base, label)]
     labels = {row.label for row in kept}
     early = [r for r in rows[: _at(rows, label)] if r.own and r.label not in labels]
     if early:
         raise UserError(f"{early[0].label} is inserted before {label}", "edit of the pipeline",
-                        "move it behind, or begin earlier")  # fmt: skip
+                        "move it after that pass, or begin earlier")  # fmt: skip
     edit = on.edit([*kept, *(row for row in rows if row.label not in labels)], draft)
     return {**draft, "edit": edit, "start": label}
 

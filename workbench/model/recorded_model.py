@@ -78,7 +78,7 @@ def for_search(meta: Mapping[str, Any], path: str | Path, stages: int) -> Spec:
     found = spec_of(meta, path)
     training(meta)
     if found.kind == RECORDED and not stages:
-        raise UserError("the recording has no stage", Path(path).name, "compile the model again")
+        raise UserError("the recording has no stages", Path(path).name, "compile the model again")
     return found
 
 
@@ -169,5 +169,5 @@ def check_pipeline(path: str | Path, steps: list[Step]) -> None:
 
 def another_pipeline(path: str | Path) -> UserError:
     """The recording was made by passes that are not those at hand."""
-    return UserError("the recording was made by another pipeline", str(path),
-                     "give the same --insert as when it was made, or compile again")  # fmt: skip
+    return UserError("the recording was made with another pipeline", str(path),
+                     "pass the same --insert as when it was made, or compile again")  # fmt: skip

@@ -48,9 +48,9 @@ def suspect(
     plain = [n for n in range(stage) if is_plain(modules[n])]
     if not plain:
         raise UserError(
-            f"pass {steps[stage - 1].label} works on the model's own graph, before there are "
-            "tensor ops, and only those are made smaller", model,
-            "read it as tensor ops (without --frontend onnx-passes), or cut the graph by hand",
+            f"pass {steps[stage - 1].label} works on the model's own graph, and only programs of "
+            "tensor ops can be reduced", model,
+            "import it as tensor ops (without --frontend onnx-passes), or cut the graph by hand",
         )  # fmt: skip
 
     def since(start: int, whole: Suspect | None) -> Suspect:

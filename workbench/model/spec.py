@@ -56,7 +56,7 @@ def read_spec(text: str, frontend: str | None = None, trust: bool = False, **siz
     sizes = {k: v for k, v in sizes.items() if v is not None}
     if frontend is not None and frontend not in FRONTENDS:
         raise UserError(
-            f"no frontend is called {frontend!r}", "--frontend", f"choose {' or '.join(FRONTENDS)}"
+            f"unknown frontend {frontend!r}", "--frontend", f"choose {' or '.join(FRONTENDS)}"
         )
     path = Path(text)
     if path.suffix.lower() in (*FILES, RECORDING):
@@ -77,22 +77,20 @@ def read_spec(text: str, frontend: str | None = None, trust: bool = False, **siz
     if _FUNCTION.match(text):
         if frontend not in (None, *OF_FUNCTIONS):
             raise UserError(
-                "a Python function is read as what it returns, of torch or of JAX", text,
-                f"drop --frontend {frontend}",
+                "a Python function is read by the frontend of what it returns "
+                f"({', '.join(OF_FUNCTIONS)})", text, f"drop --frontend {frontend}",
             )  # fmt: skip
         return Spec(text, "function", frontend or OF_FUNCTIONS[0], sizes, trust)
     from sample_models.catalogue import CATALOGUE
 
     if text in CATALOGUE:
         if frontend not in (None, "torch", "onnx", AS_GRAPH):
-            raise UserError(f"the samples are no programs of {frontend}", text,
+            raise UserError(f"sample models do not support frontend {frontend}", text,
                             "choose --frontend torch, onnx or onnx-passes")  # fmt: skip
         return Spec(text, "sample", frontend or "torch", sizes, trust)
     files = ".onnx, .pt2, .keras or .mlir file"
     if path.exists():
-        raise UserError("this is no model file", text, f"give a {files}, or a .run to open")
+        raise UserError("not a supported model file", text, f"pass a {files}, or a .run")
     listed = f"a sample ({', '.join(CATALOGUE)}), a {files}, a SavedModel's folder, or "
     listed += "package.module:function"
-    raise UserError(
-        f"no model is called {text!r}", "MODEL", nearest(text, CATALOGUE, f"give {listed}")
-    )
+    raise UserError(f"unknown model {text!r}", "MODEL", nearest(text, CATALOGUE, f"pass {listed}"))

@@ -19,7 +19,7 @@ from core_compiler.support.errors import UserError, nearest, raised_at
 if TYPE_CHECKING:
     from core_compiler.passes.base import Pass
 
-_WHOLE = "call it in Python to see the whole traceback"
+_WHOLE = "call it in Python to see the full traceback"
 
 
 def returned(text: str, sizes: Mapping[str, Any]) -> Any:
@@ -131,8 +131,8 @@ def load_pass(text: str) -> Pass:
         )  # fmt: skip
     found = getattr(module, name, None) if name else next(iter(own.values()))
     if not isinstance(found, type) or not issubclass(found, Pass):
-        what = f"has no pass {name!r}" if found is None else f"{name} is no pass"
-        listed = f"it has {', '.join(own)}" if own else "derive a class from Pass"
+        what = f"pass {name!r} not found" if found is None else f"{name} is not a pass"
+        listed = f"choose one of {', '.join(own)}" if own else "derive a class from Pass"
         raise UserError(f"{place}: {what}", "--insert", nearest(name, own, listed))
     with _told(text):
         return found()
@@ -141,7 +141,7 @@ def load_pass(text: str) -> Pass:
 def _from_file(path: Path, text: str):
     """The module of a file; it is entered under its own name unless that is taken."""
     if not path.is_file():
-        raise UserError("there is no such file", str(path), "check the path")
+        raise UserError("file not found", str(path), "check the path")
     name = path.stem if path.stem.isidentifier() else "own_pass"
     held = getattr(sys.modules.get(name), "__file__", None)
     if name in sys.stdlib_module_names or (name in sys.modules and held != str(path.resolve())):
@@ -171,9 +171,9 @@ def _function(module_name: str, name: str, text: str):
     module = _module(module_name, text)
     if not hasattr(module, name):
         known = [k for k, v in vars(module).items() if inspect.isfunction(v)]
-        listed = f"it has {', '.join(known[:8])}" if known else "check the function's name"
+        listed = f"choose one of {', '.join(known[:8])}" if known else "check the function's name"
         fix = nearest(name, known, listed)
-        raise UserError(f"module {module_name} has no {name!r}", text, fix)
+        raise UserError(f"{name!r} not found in module {module_name}", text, fix)
     return getattr(module, name)
 
 
@@ -186,14 +186,14 @@ def _module(module_name: str, text: str):
         if module_name != missing and not module_name.startswith(f"{missing}."):
             raise _error(error, text) from None  # what it imports in its turn
         raise UserError(
-            f"there is no module {missing!r}", text,
-            "check the module path, and start where it can be imported from",
+            f"module {missing!r} not found", text,
+            "check the module path, and run from a folder where it can be imported",
         ) from None  # fmt: skip
 
 
 def _check_call(function, sizes: Mapping[str, Any], text: str) -> None:
     if not callable(function):
-        raise UserError(f"it is no function but of type {type(function).__name__}", text,
+        raise UserError(f"expected a function, got {type(function).__name__}", text,
                         "name a function that returns (module, example inputs)")  # fmt: skip
     try:
         signature = inspect.signature(function)
@@ -202,8 +202,8 @@ def _check_call(function, sizes: Mapping[str, Any], text: str) -> None:
     try:
         signature.bind(**sizes)
     except TypeError as error:
-        fix = "--width, --size... are passed as its keyword arguments"
-        raise UserError(f"the function {error}", text, fix) from None
+        fix = "match its parameters to --width, --size..., which are passed as keyword arguments"
+        raise UserError(f"cannot call the function: {error}", text, fix) from None
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ class Outline:
 def outline(code: str, wanted: str = "") -> Outline:
     """The class in ``code`` that derives from Pass (``wanted``: the one of that name)."""
     if len(code) > MAX_TEXT:
-        return Outline(problem=f"{len(code):,} characters are too many", line=0)
+        return Outline(problem=f"{len(code):,} characters exceed the limit of {MAX_TEXT:,}", line=0)
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -83,7 +83,7 @@ def outline(code: str, wanted: str = "") -> Outline:
     if len(found) != 1:
         listed = ", ".join(node.name for node in passes)
         if wanted:
-            return Outline(problem=f"there is no class {wanted}")
+            return Outline(problem=f"class {wanted} not found")
         several = f"{len(found)} classes derive from Pass ({listed}): keep one"
         return Outline(problem=several if found else "no class derives from Pass")
     return _read(found[0])
@@ -172,8 +172,8 @@ def load(item: Mapping[str, Any]) -> Pass:
 
         source = str(item.get("source") or "").strip()
         if not source:
-            raise UserError("nothing says which pass it is", "insert",
-                            "give its code, FILE.py:CLASS or package.module:CLASS")  # fmt: skip
+            raise UserError("missing pass", "insert",
+                            "write its code, FILE.py:CLASS or package.module:CLASS")  # fmt: skip
         pass_ = load_pass(source)
     return with_options(pass_, _options(item))
 
@@ -189,7 +189,7 @@ def _load_text(code: str, wanted: str, file: str) -> Pass:
     if found.problem:
         place = f"{name}:{found.line}" if found.line else name
         said = found.problem.partition(": ")[2] if found.line else found.problem
-        raise UserError(said, place, "fix the text of the pass")
+        raise UserError(said, place, "fix the code of the pass")
     digest = hashlib.sha256(f"{wanted}:{code}".encode()).hexdigest()[:12]
     module = types.ModuleType(f"own_pass_{digest}")
     module.__file__ = name
@@ -199,10 +199,10 @@ def _load_text(code: str, wanted: str, file: str) -> Pass:
         exec(compile(code, name, "exec"), module.__dict__)
         made = getattr(module, found.name)()
     except (Exception, SystemExit) as error:
-        raise UserError(f"the text of the pass raised {raised_at(error)}", name,
-                        "fix it; every option needs a default") from error  # fmt: skip
+        raise UserError(f"the code of the pass raised {raised_at(error)}", name,
+                        "fix it, and give every option a default") from error  # fmt: skip
     if not isinstance(made, Pass):
-        raise UserError(f"{found.name} is no pass", name, "derive it from Pass")
+        raise UserError(f"{found.name} is not a pass", name, "derive it from Pass")
     TEXTS[module.__name__] = code
     return made
 

@@ -53,7 +53,7 @@ class WorkbenchMagics(Magics):
         """Run the cell, compile the model that it defines, and show the compilation."""
         chosen = parse_argstring(self.workbench, line)
         if chosen.view is not None and chosen.view not in VIEWS:
-            raise UserError(f"no view is called {chosen.view!r}", _WHERE,
+            raise UserError(f"unknown view {chosen.view!r}", _WHERE,
                             nearest(chosen.view, VIEWS, f"views: {', '.join(VIEWS)}"))  # fmt: skip
         last, defined = self._run(cell)
         if isinstance(last, cc.Compilation):
@@ -89,11 +89,11 @@ class WorkbenchMagics(Magics):
         if isinstance(last, tuple) and len(last) == 2 and isinstance(last[1], tuple | list):
             return _of_torch(*last)
         if last is not None and not callable(last):
-            raise UserError(f"the last line is {type(last).__name__}, no model", _WHERE,
+            raise UserError(f"expected a model on the last line, got {type(last).__name__}", _WHERE,
                             "end the cell with: model, (input, ...)")  # fmt: skip
         model = names.get(defined) if last is None else last
         if model is None:
-            raise UserError("the cell defines no function and no module", _WHERE,
+            raise UserError("the cell defines neither a function nor a module", _WHERE,
                             "end it with: model, (input, ...)")  # fmt: skip
         if isinstance(model, type):
             model = model()
@@ -101,8 +101,8 @@ class WorkbenchMagics(Magics):
         wanted = list(inspect.signature(called).parameters)
         missing = [name for name in wanted if name not in names]
         if missing:
-            raise UserError(f"no variable is called {', '.join(missing)}", _WHERE,
-                            "make an example input of that name, or end the cell with: model, "
+            raise UserError(f"missing example input {', '.join(missing)}", _WHERE,
+                            "define a variable of that name, or end the cell with: model, "
                             "(input, ...)")  # fmt: skip
         return _of_torch(model, [names[name] for name in wanted])
 

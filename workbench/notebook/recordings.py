@@ -43,5 +43,5 @@ def find(name: str | Path) -> Path:
             return each
     folders = (library.folder, library.imported)
     known = [library.name(run).removesuffix(".run") for f in folders for run in f.glob("*.run")]
-    fix = nearest(str(name), known, "give a path, or a name that `workbench runs` lists")
-    raise UserError("no recording is called that", str(name)[:300], fix)
+    fix = nearest(str(name), known, "pass a path, or a name that `workbench runs` lists")
+    raise UserError("recording not found", str(name)[:300], fix)

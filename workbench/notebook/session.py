@@ -104,7 +104,8 @@ class Workbench:
         or a pass of it is wrong: what was shown then stays."""
         old = self._compilation
         if old is None:
-            raise UserError("this is a recording", "rerun", "compile the model in this notebook")
+            raise UserError("a recording cannot be rerun", "rerun",
+                            "compile the model in this notebook")  # fmt: skip
         options = replace(
             old.options, edit=edit, check=old.options.check if check is None else check,
             target=dict(old.options.target if target is None else target),
@@ -146,8 +147,8 @@ class Workbench:
         elif isinstance(other, str | Path):
             found = Run(recordings.find(other))
         elif other is not None:
-            raise UserError(f"{type(other).__name__} is no compilation", "compare",
-                            "give one, or the path or name of a recording")  # fmt: skip
+            raise UserError(f"expected a compilation or a recording, got {type(other).__name__}",
+                            "compare", "pass one, or the path or name of a recording")  # fmt: skip
         old, self.other = self.other, found
         if old is not None:
             old.close()
@@ -213,15 +214,15 @@ class Workbench:
         try:
             return self._op_ids[op] if self._compilation is not None else self.run.op_id(op)
         except KeyError:
-            raise UserError("this op is in no shown stage", "select",
-                            "give one of the shown stages") from None  # fmt: skip
+            raise UserError("the op is not in a shown stage", "select",
+                            "pass an op of a shown stage") from None  # fmt: skip
 
     def _kernel_id(self, kernel: str | int | None) -> int | None:
         if kernel is None or isinstance(kernel, int):
             return kernel
         names = {k.name: k.id for k in self.run.kernels()}
         if kernel not in names:
-            raise UserError(f"no kernel is called {kernel!r}", "select",
+            raise UserError(f"unknown kernel {kernel!r}", "select",
                             nearest(kernel, list(names), "see c.kernels"))  # fmt: skip
         return names[kernel]
 
@@ -244,7 +245,7 @@ class Workbench:
     def check(name: str) -> None:
         """UserError where no view is called that."""
         if name not in VIEWS and name not in FRAME:
-            raise UserError(f"no view is called {name!r}", "show",
+            raise UserError(f"unknown view {name!r}", "show",
                             nearest(name, list(VIEWS), f"views: {', '.join(VIEWS)}"))  # fmt: skip
 
     @property

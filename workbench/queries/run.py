@@ -117,7 +117,7 @@ class Run:
             self._stamp = self.recording.stamp
             version, status = self._read_version(), self.recording.status
             if self.identity not in (None, version.id):
-                raise UserError("another recording lies there by now", self.path.name,
+                raise UserError("the file now contains another recording", self.path.name,
                                 "open it again")  # fmt: skip
             if version == self.version and status == self.status:
                 return False

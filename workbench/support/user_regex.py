@@ -35,10 +35,10 @@ def places(expression: str, texts: Sequence[str]) -> list[int]:
         done = subprocess.run(command, input=json.dumps([expression, list(texts)]), text=True,
                               capture_output=True, timeout=PATIENCE, check=True)  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise UserError("this expression takes too long", f"/{expression}/",
+        raise UserError("the regular expression takes too long", f"/{expression}/",
                         "leave out nested repeats such as (a+)+") from None  # fmt: skip
     answer = json.loads(done.stdout)
     if "problem" in answer:
-        raise UserError(f"no expression: {answer['problem']}", f"/{expression}/",
-                        "a \\ before . ( [ * + ? takes them as they are")  # fmt: skip
+        raise UserError(f"invalid regular expression: {answer['problem']}", f"/{expression}/",
+                        "escape . ( [ * + ? with \\ to match them literally")  # fmt: skip
     return answer["found"]

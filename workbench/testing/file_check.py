@@ -42,6 +42,6 @@ def text_of(what: Any) -> str:
         return what
     module = getattr(what, "module", what)
     if not isinstance(module, Module):
-        raise UserError(f"{type(what).__name__} has no text", "workbench.testing",
-                        "give a text, a module, a stage or a compilation")  # fmt: skip
+        raise UserError(f"{type(what).__name__} has no IR text", "workbench.testing",
+                        "pass a text, a module, a stage or a compilation")  # fmt: skip
     return print_module(module)

@@ -61,7 +61,7 @@ class Golden:
         from workbench.testing.file_check import text_of
 
         if not _NAME.fullmatch(name):
-            raise UserError(f"{name!r} cannot be part of a file's name", "golden_ir",
+            raise UserError(f"{name!r} cannot be part of a file name", "golden_ir",
                             "use letters, digits, _ and -")  # fmt: skip
         text = text_of(what)
         kind = TEXT if isinstance(what, str) else IR

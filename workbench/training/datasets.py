@@ -62,12 +62,12 @@ def read(files: Sequence[str], inputs: Sequence[Input], loss: str | None, batch:
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{n} for {name}" for name, n in counts.items())
             raise UserError(f"columns of different lengths: {said}", where,
-                            "give as many examples in each") from None  # fmt: skip
+                            "pass the same number of examples in each") from None  # fmt: skip
         raise UserError(error.what, where, error.fix) from None
     assert isinstance(data, Data)
     if batch > len(data):
-        raise UserError(f"{len(data)} examples are no batch of {batch}", where,
-                        f"give --batch {len(data)} or less, or more examples")  # fmt: skip
+        raise UserError(f"batch size {batch} exceeds the dataset size {len(data)}", where,
+                        f"pass --batch {len(data)} or less, or more examples")  # fmt: skip
     called = {id(array): name for name, array in held.items()}
     for one, array in zip(inputs, data.arrays, strict=False):
         _check(one, array, called.get(id(array), one.name), batch, where)
@@ -76,9 +76,9 @@ def read(files: Sequence[str], inputs: Sequence[Input], loss: str | None, batch:
 
 def _check(one: Input, array: np.ndarray, column: str, batch: int, where: str) -> None:
     """UserError where a column is not what an input of the model takes."""
-    given = f"column {column} is {array.dtype} {_shape(array.shape)}"
+    given = f"column {column} of {array.dtype} {_shape(array.shape)}"
     if one.dtype is not None and array.dtype != one.dtype:
-        raise UserError(f"{given}, the model takes {one}", where,
+        raise UserError(f"expected {one}, got {given}", where,
                         f'convert it: {column}.astype("{one.dtype}")')  # fmt: skip
     if one.shape is None:
         return
@@ -86,12 +86,12 @@ def _check(one: Input, array: np.ndarray, column: str, batch: int, where: str) -
     if array.ndim != len(one.shape) or any(
         size not in (None, had) for size, had in zip(sizes, own, strict=True)
     ):  # fmt: skip
-        raise UserError(f"{given}, the model takes {one}", where,
-                        "give the examples first, each as the model takes it")  # fmt: skip
+        raise UserError(f"expected {one}, got {given}", where,
+                        "put the examples on axis 0, each as the model takes it")  # fmt: skip
     if one.shape and one.shape[0] not in (None, batch):
         raise UserError(
-            f"the model takes batches of {one.shape[0]}, not of {batch}", column,
-            f"give --batch {one.shape[0]}, or export it for batches of any size",
+            f"expected batches of {one.shape[0]}, got {batch}", column,
+            f"pass --batch {one.shape[0]}, or export the model for batches of any size",
         )  # fmt: skip
 
 
@@ -106,13 +106,13 @@ def _columns(path: Path) -> Mapping[str, np.ndarray]:
     """The columns of one file by name; an array of its own is called as its file is."""
     reader = {".npz": _npz, ".npy": _npy, ".safetensors": _safetensors}.get(path.suffix.lower())
     if reader is None:
-        raise UserError("this is no file of data", str(path), f"give a {KINDS} file")
+        raise UserError("not a supported data file", str(path), f"pass a {KINDS} file")
     need_regular(path)
     try:
         return reader(path)
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         why = " ".join(str(error).split())[:120] or type(error).__name__
-        raise UserError(f"no columns of numbers can be read from it ({why})", str(path),
+        raise UserError(f"cannot read columns of numbers from the file ({why})", str(path),
                         _DAMAGED) from None  # fmt: skip
 
 

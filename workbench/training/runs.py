@@ -146,18 +146,18 @@ def save(arguments: Namespace, edit: PipelineEdit) -> None:
 def check_resumed(arguments: Namespace) -> None:
     """UserError where a run would go on with other files or first parameters than it was begun
     with: neither is in the numerics identity."""
-    fix = "resume with what it was begun with, or begin another run in another folder"
+    fix = "resume with the arguments it was started with, or start another run in another folder"
     begun = arguments_of(Path(arguments.folder))
     held, here = begun.get(_FILES), input_files.listed(arguments.model, arguments.data)
     if isinstance(held, list):
-        for ours, others, said in ((here, held, "with another file"), (held, here, "with a file")):
+        for ours, others, said in ((here, held, "another"), (held, here, "this")):
             known = {digest for _, digest in others}
             if path := next((path for path, digest in ours if digest not in known), None):
-                raise UserError(f"the run was begun {said}", path, fix)
+                raise UserError(f"the run was started with {said} file", path, fix)
     first = begun.get("initialize", arguments.initialize)
     if first != arguments.initialize:
         was, given = (" ".join(words) or "none" for words in (first, arguments.initialize))
-        raise UserError(f"the run was begun with --initialize {was}, given {given}",
+        raise UserError(f"expected the run's --initialize {was}, got {given}",
                         arguments.folder, fix)  # fmt: skip
 
 
@@ -187,8 +187,8 @@ def read(folder: str | Path, observer: Observer | None = None, target: str | Non
     if not (folder / FILE).exists():
         if not (folder / receipts.FILE).exists():
             why = "No such file or directory" if not folder.is_dir() else "no receipts"
-            raise UserError(f"there is no training run here ({why})", str(folder),
-                            "give the --folder of `workbench train`, with --receipts")  # fmt: skip
+            raise UserError(f"training run not found ({why})", str(folder),
+                            "pass the --folder of `workbench train`, with --receipts")  # fmt: skip
         return _only_receipts(folder, Plan(0, 1, folder=folder), f"its folder has no {FILE}")
     try:
         held = _LATER | dict(run_file.read(folder))
@@ -205,9 +205,9 @@ def read(folder: str | Path, observer: Observer | None = None, target: str | Non
     watching = observer or Observer()
     if made_in_python:
         if target not in (None, on):
-            raise UserError("its task chooses the target", str(folder), "leave --target out")
+            raise UserError("the run's task chooses the target", str(folder), "leave --target out")
         if not task:
-            return _only_receipts(folder, plan_of, "Python made it without a task")
+            return _only_receipts(folder, plan_of, "Python started it without a task")
         what = {"task": task, "batch": plan_of.batch, "seed": plan_of.seed}
         return Run(folder, plan_of, lambda new: _of_task(task, on, edit, new), edit, what,
                    watching.progress)  # fmt: skip
@@ -224,7 +224,7 @@ def read(folder: str | Path, observer: Observer | None = None, target: str | Non
 def _only_receipts(folder: Path, plan: Plan, why: str) -> Run:
     """A run of which nothing can be done again."""
 
-    refused = UserError(f"nothing says how it is done again: {why}", str(folder),
+    refused = UserError(f"the run cannot be repeated: {why}", str(folder),
                         "train with fit(..., task='package.module:function')",
                         CANNOT_HERE)  # fmt: skip
 
@@ -284,7 +284,7 @@ def _of_task(
     require_execution(target)
     taken = inspect.signature(user_code.found(text)).parameters
     if "edit" not in taken and edit_facts(edit) != edit_facts(own):
-        raise UserError("the task compiles one pipeline only", text,
+        raise UserError("the task compiles only one pipeline", text,
                         "let it take edit: cc.compile(..., edit=edit)")  # fmt: skip
     made = user_code.returned(text, {"edit": edit} if "edit" in taken else {})
     if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], TrainingStep):
@@ -326,11 +326,11 @@ def _task(arguments) -> tuple[Any, str, Data | Stream]:
     if is_model(name):
         return _from_file(arguments)
     if Path(name).suffix.lower() in _FIXED:
-        raise UserError("a program of StableHLO or of our IR holds no parameters", name,
+        raise UserError("a StableHLO or IR program has no parameters to train", name,
                         f"train a {', '.join(MODEL_FILES)} file or a Python function")  # fmt: skip
     if ":" not in name:
-        fix = nearest(name, CATALOGUE, f"there are {', '.join(CATALOGUE)}")
-        raise UserError(f"no sample model is called {name!r}", "train", fix)
+        fix = nearest(name, CATALOGUE, f"choose {', '.join(CATALOGUE)}")
+        raise UserError(f"unknown sample model {name!r}", "train", fix)
     from workbench.model import user_code
 
     made = user_code.returned(name, {})
@@ -339,7 +339,7 @@ def _task(arguments) -> tuple[Any, str, Data | Stream]:
     owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if not (pair or arguments.data) or not (callable(model) or "onnx" in owners):
         raise UserError("the function did not return (model, data)", name,
-                        "return a torch, Keras or ONNX model and what it is trained on; with "
+                        "return a torch, Keras or ONNX model and its training data; with "
                         "--data the model alone is enough")  # fmt: skip
     return model, "cross_entropy", _data(arguments, model, made[1] if pair else None)
 
@@ -367,8 +367,8 @@ def _from_file(arguments: Namespace) -> tuple[Any, str, Data | Stream]:
         inputs = inputs_of(read_pt2(path))
     if not arguments.data:
         wanted = datasets.columns(inputs, arguments.loss)
-        raise UserError("a model file brings no data to train on", str(path),
-                        f"give --data FILE ({datasets.KINDS}) with the columns "
+        raise UserError("a model file contains no training data", str(path),
+                        f"pass --data FILE ({datasets.KINDS}) with the columns "
                         f"{', '.join(column.name for column in wanted)}")  # fmt: skip
     return model, "cross_entropy", _read(arguments, inputs)
 

@@ -164,33 +164,33 @@ def _book(run: Run) -> Book:
     """The receipts of a run, from its folder; UserError says why they cannot be had."""
     plan, name = training.facts(run), run.path.name
     if not plan.get("folder"):
-        raise UserError(f"{name} kept no folder", "its receipts would be there",
+        raise UserError("the run has no folder with receipts", name,
                         "train with --folder DIR --receipts gradients")  # fmt: skip
     if not run.folders:
-        raise UserError("folders of runs are not read on this address", name,
+        raise UserError("reading folders of runs is disabled on this address", name,
                         "start the server with --allow-code, or on localhost")  # fmt: skip
     path = _receipts(run)
     if path is None:
-        raise UserError(f"{name} names no whole path", str(plan["folder"]),
+        raise UserError(f"expected an absolute path of the folder of {name}", str(plan["folder"]),
                         "record it again: workbench train -o FILE.run --folder DIR")  # fmt: skip
     stamp = _stamp(path)
     if not path.parent.is_dir():
-        raise UserError(f"the folder of {name} is gone", str(path.parent),
-                        "it was moved or deleted: bring it back, or train again")  # fmt: skip
+        raise UserError(f"folder of {name} not found", str(path.parent),
+                        "restore it if it was moved or deleted, or train again")  # fmt: skip
     if stamp is None:
         raise UserError(f"{name} has no receipts", str(path.parent),
                         "train with --receipts state or gradients")  # fmt: skip
     if stamp[1] > MOST:
-        raise UserError(f"the receipts of {name} are {stamp[1] >> 20} MiB", str(path),
-                        "they would hold up the page: the command below reads them")  # fmt: skip
+        raise UserError(f"the receipts of {name} are too large for the page "
+                        f"({stamp[1] >> 20} MiB)", str(path),
+                        "read them with the command below")  # fmt: skip
     book: Book = run.kept(("book", stamp), lambda: Book.read(path))
     for number, row in run.iterations().items():
         receipt = book.receipts.get(number)
         if receipt is not None and row.root and receipt.root != row.root:
             raise UserError(
-                f"the receipts in its folder are not those of {name}", str(path),
-                f"another run has used the folder since (iteration {number} differs): train "
-                "each run in a folder of its own",
+                f"the receipts do not match {name} (iteration {number} differs): another run has "
+                "used the folder since", str(path), "train each run in its own folder",
             )  # fmt: skip
     return book
 

@@ -32,7 +32,7 @@ def missing() -> str | None:
         return f"not installed: {', '.join(absent)}"
     if len({_release(p) for p in PACKAGES}) > 1:
         listed = ", ".join(f"{p} {_version(p)}" for p in PACKAGES)
-        return f"NVIDIA's compiler parts are of different CUDA releases: {listed}"
+        return f"NVIDIA's compiler packages are from different CUDA releases: {listed}"
     return None
 
 
@@ -77,7 +77,7 @@ def tool(name: str) -> str:
             return str(found)
     on_path = shutil.which(name)
     if on_path is None:
-        raise UserError(f"there is no {name}", "-t cuda", _INSTALL, CANNOT_HERE)
+        raise UserError(f"{name} not found", "-t cuda", _INSTALL, CANNOT_HERE)
     return on_path
 
 
@@ -134,7 +134,7 @@ def _run(name: str, words: Sequence[str], where: str) -> str:
         lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit {done.returncode}"]
         if "Unsupported .version" in lines[0]:  # PTX of a newer release than ptxas
             nvvm, ptxas = (_version(p) for p in ("nvidia-nvvm", "nvidia-cuda-nvcc"))
-            said = f"ptxas {ptxas} refuses the PTX of nvvm {nvvm}: {lines[0]}"
+            said = f"ptxas {ptxas} rejects PTX from nvvm {nvvm}: {lines[0]}"
             raise UserError(said, where, pin(), CANNOT_HERE)
         fix = "choose another compute capability"
         raise UserError(f"{name}: {lines[0]}", where, fix, CANNOT_HERE)

@@ -78,11 +78,11 @@ class _File:
         weights: str,
     ):  # fmt: skip
         if dialect not in DIALECTS:
-            fix = nearest(dialect, DIALECTS, f"there are {', '.join(DIALECTS)}")
-            raise UserError(f"no dialect is called {dialect!r}", "export to MLIR", fix)
+            fix = nearest(dialect, DIALECTS, f"choose one of {', '.join(DIALECTS)}")
+            raise UserError(f"unknown dialect {dialect!r}", "export to MLIR", fix)
         if weights not in WEIGHTS:
-            raise UserError(f"weights cannot be {weights!r}", "export to MLIR",
-                            f"they are {' or '.join(WEIGHTS)}")  # fmt: skip
+            raise UserError(f"invalid value {weights!r} for weights", "export to MLIR",
+                            f"choose {' or '.join(WEIGHTS)}")  # fmt: skip
         _need_tensors(module)
         self.parameters: dict[str, np.ndarray] | None = {} if weights == "arguments" else None
         self._shared = Shared(module.weights, self.parameters)
@@ -166,17 +166,18 @@ def _need_names(function: Function, inputs: Sequence[str], outputs: Sequence[str
         ("inputs", inputs, function.arguments), ("outputs", outputs, function.outputs)
     ):  # fmt: skip
         if len(names) != len(values):
-            raise UserError(f"{len(names)} names for {len(values)} {what}",
-                            f"function {function.name}", "name each once, in order")  # fmt: skip
+            raise UserError(f"expected {len(values)} names for the {what}, got {len(names)}",
+                            f"function {function.name}",
+                            "pass one name for each, in order")  # fmt: skip
 
 
 def _need_tensors(module: Module) -> None:
     """There is a function of tensors, and all sizes are numbers."""
     levels = {f.name: f.level for f in module.functions.values()}
     if levels.get("main", "tensor") != "tensor" or "tensor" not in levels.values():
-        level = levels.get("main", "no")
-        raise UserError(f"the module is at the {level} level, after its ops became launches on "
-                        "buffers", "export to MLIR", "export an earlier stage")  # fmt: skip
+        level = levels.get("main", "unknown")
+        raise UserError(f"expected a module at the tensor level, got the {level} level (launches "
+                        "on buffers)", "export to MLIR", "export an earlier stage")  # fmt: skip
     symbols: dict[str, None] = {}
     for function in module.functions.values():
         if function.level == "tensor":
@@ -187,5 +188,5 @@ def _need_tensors(module: Module) -> None:
                 if isinstance(size, str)
             )  # fmt: skip
     if symbols:
-        raise UserError(f"the sizes {', '.join(symbols)} are symbolic", "export to MLIR",
+        raise UserError(f"symbolic sizes are not supported: {', '.join(symbols)}", "export to MLIR",
                         "bind them to numbers first (--size name=number)")  # fmt: skip

@@ -250,9 +250,7 @@ def refusal(missing: Sequence[Missing], dialect: str, fix: str) -> UserError:
         times = f"{len(origins)} times" if len(origins) > 1 else "once"
         parts.append(f"{kind} ({'; '.join(filter(None, (reason, times, shown)))})")
     number = len(groups)
-    what = (
-        f"{number} op{'s have' if number > 1 else ' has'} no word in {dialect}: {', '.join(parts)}"
-    )
+    what = f"{number} op{'s' if number > 1 else ''} not supported by {dialect}: {', '.join(parts)}"
     return UserError(what, "export to MLIR", fix)
 
 

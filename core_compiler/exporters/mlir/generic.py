@@ -26,8 +26,8 @@ def write(
     """
     path = Path(path)
     if weights not in WEIGHTS:
-        raise UserError(f"weights cannot be {weights!r}", "export to MLIR",
-                        f"they are {' or '.join(WEIGHTS)}")  # fmt: skip
+        raise UserError(f"invalid value {weights!r} for weights", "export to MLIR",
+                        f"choose {' or '.join(WEIGHTS)}")  # fmt: skip
     embed = weights == "embedded"
     write_text(path, module_pieces(module, locations=locations, embed_weights=embed))
     return [path]

@@ -60,7 +60,9 @@ def write(
     The files that were written; they appear when both are complete."""
     path = Path(path)
     if path.suffix != ".py" or not path.stem:
-        raise UserError(f"{path.name!r} is no name of a Python file", str(path), "call it x.py")
+        raise UserError(
+            f"{path.name!r} is not the name of a Python file", str(path), "use a name like x.py"
+        )
     made = export(module, inputs=inputs, outputs=outputs, name=name)
     files = [path]
     with replacing(path) as stream:

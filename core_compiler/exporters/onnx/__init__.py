@@ -52,8 +52,8 @@ def export(
 
     made = _made(module, inputs, outputs, opset, name, guards)
     if files.size(made) > files.LARGEST:
-        raise UserError(f"the model has {files.size(made):,} bytes, more than protobuf holds",
-                        "export", "write it to a file, with its weights beside it")  # fmt: skip
+        raise UserError(f"the model has {files.size(made):,} bytes, too many for protobuf",
+                        "export", "write it to a file, with its weights next to it")  # fmt: skip
     files.fill(made.weights)
     return made.model
 
@@ -96,6 +96,6 @@ def _opset(wanted: int | None) -> int:
     if wanted is None:
         return min(OPSET, newest)
     if not isinstance(wanted, int) or not OLDEST <= wanted <= newest:
-        raise UserError(f"opset {wanted!r} cannot be written", "export",
-                        f"choose one of {OLDEST} to {newest}")  # fmt: skip
+        raise UserError(f"unsupported opset {wanted!r}", "export",
+                        f"choose an opset from {OLDEST} to {newest}")  # fmt: skip
     return wanted

@@ -52,9 +52,9 @@ def number(kind: DType) -> int:
 def missing(kind: DType, opset: int) -> str:
     """Why ``opset`` has no tensors of ``kind``; "" where it has."""
     if kind.name not in ONNX:
-        return f"{kind.name} is no dtype of ONNX"
+        return f"{kind.name} is not an ONNX dtype"
     since = ONNX[kind.name][2]
-    return f"{kind.name} is a dtype of opset {since} and newer" if opset < since else ""
+    return f"{kind.name} requires opset {since} or newer" if opset < since else ""
 
 
 @dataclass(frozen=True)

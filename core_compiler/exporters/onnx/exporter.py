@@ -27,7 +27,7 @@ from core_compiler.ops.builder import broadcast_shape
 
 #: Why ops have no translation.
 _NO_WORD = dict.fromkeys(
-    ("random_bits", "random_uniform", "random_normal"), "ONNX names no generator of random numbers"
+    ("random_bits", "random_uniform", "random_normal"), "ONNX specifies no random number generator"
 )
 
 

@@ -66,8 +66,8 @@ def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
             _refer(held, beside.name, offset, data.tell() - offset)
         if made.model.ByteSize() > LARGEST:
             raise UserError(
-                f"the model has {made.model.ByteSize():,} bytes without its weights", str(path),
-                "protobuf writes no more than 2 GiB",
+                f"the model without its weights has {made.model.ByteSize():,} bytes, more than the "
+                "2 GiB of protobuf", str(path), "export a smaller model",
             )  # fmt: skip
         stream.write(made.model.SerializeToString(deterministic=True))
         stream.flush()

@@ -113,7 +113,7 @@ class Emitter:
         for variable, own in given.items():
             found = dtypes.carrier(kind, own, held.allowed[variable])
             if found is None:
-                raise NotInOnnx(f"{kind} of opset {self.opset} takes no {own.name}")
+                raise NotInOnnx(f"{kind} of opset {self.opset} does not support {own.name}")
             chosen[variable] = found
         operands = tuple(
             None if x is None else self.cast(x, chosen[held.variable(i)])

@@ -34,7 +34,7 @@ def read_file(path: Path, trust: bool = False) -> Any:
                         "pip install 'compiler-workbench[keras]'", 3)  # fmt: skip
     need_regular(path)
     if not zipfile.is_zipfile(path):  # keras would say that there is no such file
-        what = "keras cannot read it: it is no zip archive, as .keras files are"
+        what = "keras cannot read it: expected a zip archive"
         raise UserError(what, str(path), "save it again with model.save(path)")
     backends.choose()
     import keras
@@ -44,8 +44,8 @@ def read_file(path: Path, trust: bool = False) -> Any:
     except Exception as problem:  # zip, json, h5, layers that nobody knows: keras raises them all
         text = str(problem)
         unsafe = "unsafe" in text.lower() or "safe_mode" in text
-        fix = ("--trust lets the file run its code" if unsafe
-               else "save it again with model.save(path), of built-in layers")  # fmt: skip
+        fix = ("pass --trust to let the file run its code" if unsafe
+               else "save it again with model.save(path), with built-in layers only")  # fmt: skip
         said = " ".join(text.split())[:300] or type(problem).__name__
         raise UserError(f"keras cannot read it: {said}", str(path), fix) from None
 
@@ -55,8 +55,8 @@ def example_shapes(model: Any) -> list[tuple[tuple[int, ...], str]]:
     built."""
     inputs = getattr(model, "inputs", None)
     if not inputs:
-        raise UserError(f"{model.name} does not say what its inputs are", "keras",
-                        "give example inputs, or call the model once")  # fmt: skip
+        raise UserError(f"the inputs of {model.name} are unknown", "keras",
+                        "pass example inputs, or call the model once")  # fmt: skip
     return [(tuple(size or 1 for size in one.shape), str(one.dtype)) for one in inputs]
 
 
@@ -77,8 +77,8 @@ def import_model(
     backend = keras.config.backend()
     if training and backend != "jax":
         how = "set KERAS_BACKEND to jax" if "jax" in backends.installed() else "install jax"
-        raise UserError(f"models on the backend {backend} are not trained", name,
-                        f"{how}: a .keras file loads on any")  # fmt: skip
+        raise UserError(f"training is not supported on the backend {backend}", name,
+                        f"{how}: a .keras file loads on any backend")  # fmt: skip
     if backend == "torch":
         made = _by_torch(model, inputs, name)
     elif backend == "tensorflow":
@@ -86,7 +86,7 @@ def import_model(
     elif backend == "jax":
         made = _by_jax(model, inputs, name, training)
     else:
-        raise UserError(f"models on the backend {backend} are not read", name, backends.fix())
+        raise UserError(f"the backend {backend} is not supported", name, backends.fix())
     nodes = with_results(made.nodes, "keras", on_arrays(model))
     return replace(made, facts=_facts(made.facts), nodes=nodes)
 
@@ -148,7 +148,7 @@ def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str, training: bool)
         raise
     except Exception as problem:  # the model's own layers
         raise UserError(f"keras cannot call it: {raised_at(problem)}", name,
-                        "see that model(inputs) runs") from None  # fmt: skip
+                        "make sure that model(inputs) runs") from None  # fmt: skip
 
 
 class _Stateless:
@@ -188,8 +188,8 @@ class _Stateless:
         )
         if losses:
             raise UserError(
-                f"its layers add {len(losses)} losses of their own", self.model.name,
-                "leave the regularisers out: an optimiser's weight_decay does what L2 does",
+                f"its layers add {len(losses)} losses, which are not supported", self.model.name,
+                "remove the regularisers: an optimiser's weight_decay does the same as L2",
             )  # fmt: skip
         made = dict(zip(map(id, self.others), after, strict=True))
         return outputs, [made[id(v)] for v in self.moving]

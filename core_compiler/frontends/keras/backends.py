@@ -28,7 +28,8 @@ def installed() -> list[str]:
 
 def fix() -> str:
     """What to do where a model's backend is not read."""
-    return f"set {_CHOICE} to {' or '.join(installed() or BACKENDS)}: a .keras file loads on any"
+    choices = " or ".join(installed() or BACKENDS)
+    return f"set {_CHOICE} to {choices}: a .keras file loads on any backend"
 
 
 def backend() -> str:

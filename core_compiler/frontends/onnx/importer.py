@@ -157,10 +157,10 @@ def import_proto(
         raise UserError(error.what[:400], where, error.fix, error.exit_code) from None
     except RecursionError:
         raise UserError("functions or subgraphs are nested too deep", name,
-                        "inline the functions, and export it again") from None  # fmt: skip
+                        "inline the functions, and export the model again") from None  # fmt: skip
     except MemoryError:
-        raise UserError("importing it takes more memory than there is", name,
-                        "check the sizes that it declares", CANNOT_HERE) from None  # fmt: skip
+        raise UserError("the import needs more memory than this machine has", name,
+                        "check the sizes in the model", CANNOT_HERE) from None  # fmt: skip
     if importer.unsupported:
         raise refuse(importer.unsupported, name)
     if tensors is not None:
@@ -200,8 +200,8 @@ def _by_name(model, inputs: Mapping[str, Example] | Sequence[Example], name: str
     held = {t.name for t in model.graph.initializer}
     names = [i.name for i in model.graph.input if i.name not in held]
     if len(names) != len(inputs):
-        raise UserError(f"{len(inputs)} inputs given, the model takes {len(names)}", name,
-                        f"give {', '.join(names)[:200] or 'none'}")  # fmt: skip
+        raise UserError(f"expected {len(names)} inputs, got {len(inputs)}", name,
+                        f"pass {', '.join(names)[:200] or 'none'}")  # fmt: skip
     return dict(zip(names, inputs, strict=True))
 
 
@@ -255,7 +255,8 @@ class Importer:
         """The main graph: inputs, initializers, nodes, outputs."""
         stored = {t.name for t in graph.initializer}
         if graph.sparse_initializer:
-            raise UserError("sparse weights are not supported", self.name, "store them dense")
+            raise UserError("sparse weights are not supported", self.name,
+                            "store them as dense tensors")  # fmt: skip
         for info in graph.input:
             if info.name not in stored:
                 self._input(info)
@@ -274,8 +275,9 @@ class Importer:
                 self.unsupported.append(self.lacking.pop(info.name))
             if value is None and not self.unsupported:
                 raise UserError(
-                    f"output {info.name!r} is made by no node", self.name, "the file is damaged"
-                )
+                    f"no node produces output {info.name!r}", self.name,
+                    "the file is damaged; export it again",
+                )  # fmt: skip
             if value is not None:
                 self._result(info.name, value)
 
@@ -313,19 +315,21 @@ class Importer:
             kind = kind.optional_type.elem_type
         if kind.HasField("sequence_type"):
             if not isinstance(example, list | tuple):
-                raise UserError(f"input {info.name!r} is a sequence", self.name,
-                                "give an example input: a list of tensors")  # fmt: skip
+                raise UserError(
+                    f"input {info.name!r} is a sequence and needs an example", self.name,
+                    "pass a list of tensors as its example input",
+                )  # fmt: skip
             kind = kind.sequence_type.elem_type.tensor_type  # its shape: what they have in common
             held = [self._argument(f"{info.name}[{i}]", kind, each.shape, each)
                     for i, each in enumerate(example)]  # fmt: skip
             self.define(info.name, TensorSequence(tuple(held)))
             return
         if not kind.HasField("tensor_type"):
-            raise UserError(f"input {info.name!r} is no tensor", self.name,
-                            "maps and sparse tensors are not supported")  # fmt: skip
+            raise UserError(f"input {info.name!r} is not a dense tensor", self.name,
+                            "replace it: maps and sparse tensors are not supported")  # fmt: skip
         if isinstance(example, list | tuple):
-            raise UserError(f"input {info.name!r} is a tensor, its example a sequence", self.name,
-                            "give an array")  # fmt: skip
+            raise UserError(f"input {info.name!r} takes a tensor, got a sequence", self.name,
+                            "pass an array")  # fmt: skip
         shape = self._shape(info.name, kind.tensor_type, example)
         self.define(info.name, self._argument(info.name, kind.tensor_type, shape, example))
 
@@ -335,8 +339,9 @@ class Importer:
         if example is not None:
             if example.dtype != element.numpy:
                 raise UserError(
-                    f"input {name!r} is {example.dtype}, the model wants {element}", self.name
-                )
+                    f"input {name!r} is {example.dtype}, expected {element}", self.name,
+                    "pass an array of the expected type",
+                )  # fmt: skip
             self.given[value] = example
         self.arguments.append(value)
         return value
@@ -346,14 +351,15 @@ class Importer:
         one."""
         if not kind.HasField("shape"):
             if example is None:
-                raise UserError(f"input {name!r} has no shape", self.name, "give example inputs")
+                raise UserError(f"input {name!r} has no shape", self.name, "pass example inputs")
             return list(example.shape)
         declared = list(kind.shape.dim)
         need_rank(len(declared), f"input {name!r}")
         if example is not None and example.ndim != len(declared):
             raise UserError(
-                f"input {name!r} has rank {example.ndim}, the model wants {len(declared)}",
+                f"input {name!r} has rank {example.ndim}, expected {len(declared)}",
                 self.name,
+                "pass an array of the expected rank",
             )
         shape = []
         for axis, d in enumerate(declared):
@@ -367,13 +373,13 @@ class Importer:
                 )
                 self.bound[symbol] = size = int(size)
             if size < 0:
-                raise UserError(f"input {name!r} has size {size} on axis {axis}", self.name,
-                                "the file is damaged")  # fmt: skip
+                raise UserError(f"input {name!r} has invalid size {size} on axis {axis}", self.name,
+                                "the file is damaged; export it again")  # fmt: skip
             if here is not None and here != size:
                 raise UserError(
-                    f"input {name!r} has {here} on axis {axis}, the model wants {size}",
+                    f"input {name!r} has size {here} on axis {axis}, expected {size}",
                     self.name,
-                    "give inputs of the model's sizes",
+                    "pass inputs of the model's sizes",
                 )
             shape.append(size)
         return shape
@@ -398,7 +404,8 @@ class Importer:
     def define(self, name: str, value: Value | TensorSequence | EmptyOptional) -> None:
         """Give ``value`` its name in the model; a name is given once."""
         if self.env.get(name) is not None:
-            raise UserError(f"tensor {name!r} is made twice", self.name, "the file is damaged")
+            raise UserError(f"tensor {name!r} is defined twice", self.name,
+                            "the file is damaged; export it again")  # fmt: skip
         self.env[name] = value
 
     def take(self, builder: Context) -> None:
@@ -415,7 +422,7 @@ class Importer:
         self._nodes += 1
         if self._nodes > NODES:
             raise UserError(f"the model has more than {NODES} nodes", self.name,
-                            "unrolled loops and functions count")  # fmt: skip
+                            "make it smaller: unrolled loops and functions count too")  # fmt: skip
         function = self.functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
             self._call(function, node)
@@ -434,9 +441,9 @@ class Importer:
                 return
             inputs = [self._read(name) for name in node.input]
             if node.op_type not in TAKE_SEQUENCES and _holds_sequence(inputs):
-                raise NotSupported("it is given a sequence of tensors")
+                raise NotSupported("an input is a sequence of tensors")
             if node.op_type not in TAKE_SIZES and self._sized(inputs):
-                raise NotSupported("it is given a tensor whose size depends on data")
+                raise NotSupported("an input's size depends on data")
             made = handler(context, *inputs)
         except _Missing:
             return
@@ -447,7 +454,7 @@ class Importer:
             self.unsupported.append(Unsupported(key, line, described, misfit))
             return
         except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
-            text = f"it does not fit the op's definition: {type(error).__name__} {error}"
+            text = f"it does not match the op's definition: {type(error).__name__} {error}"
             self.unsupported.append(Unsupported(key, text[:200], described))
             return
         self.take(context)
@@ -457,7 +464,7 @@ class Importer:
                 self.define(name, value)
             elif name:
                 self.lacking[name] = Unsupported(
-                    key, f"its output {name!r} has no translation", described
+                    key, f"its output {name!r} is not supported", described
                 )
 
     def _sized(self, values) -> bool:
@@ -469,8 +476,8 @@ class Importer:
                 self.unsupported.append(self.lacking.pop(name))
             if self.unsupported:
                 raise _Missing
-            raise UserError(f"tensor {name!r} is made by no node before it is used", self.name,
-                            "the file is damaged or its nodes are not sorted")  # fmt: skip
+            raise UserError(f"tensor {name!r} is used before it is defined", self.name,
+                            "sort the nodes; if the file is damaged, export it again")  # fmt: skip
         return self.env[name]
 
     def _defined(self, node):
@@ -484,22 +491,21 @@ class Importer:
                  if not isinstance(v, EmptyOptional)]  # fmt: skip
         made = definition(schema, node, kinds) if len(kinds) == len(given) else None
         if made is None:
-            raise NotSupported("ONNX defines it by other ops, but not for what it is given")
+            raise NotSupported("its ONNX function body does not cover these inputs")
         return made
 
     def _call(self, function, node) -> None:
         """A function: its body with the call's tensors and attributes, in place."""
         key = (node.domain, node.op_type, node.overload)
         if key in self.calls:
-            raise UserError(
-                f"function {node.op_type} calls itself", self.name, "the file is damaged"
-            )
+            raise UserError(f"function {node.op_type} calls itself", self.name,
+                            "the file is damaged; export it again")  # fmt: skip
         for what, given, own in (("takes", node.input, function.input),
-                                 ("makes", node.output, function.output)):  # fmt: skip
+                                 ("returns", node.output, function.output)):  # fmt: skip
             if len(given) > len(own):
                 raise UserError(
-                    f"function {node.op_type} {what} {len(own)} tensors, a call of it names "
-                    f"{len(given)}", self.name, "the file is damaged",
+                    f"function {node.op_type} {what} {len(own)} tensors, a call names {len(given)}",
+                    self.name, "the file is damaged; export it again",
                 )  # fmt: skip
         self.calls.append(key)
         outer, opset = self.env, self.opset
@@ -540,7 +546,7 @@ class Importer:
         for output in graph.output:
             value = inner.get(output.name)
             if value is None:
-                raise NotSupported(f"output {output.name!r} of a subgraph is made by no node")
+                raise NotSupported(f"no node produces output {output.name!r} of a subgraph")
             results.append(value)
         return results
 
@@ -551,9 +557,9 @@ class Importer:
         try:
             outputs = self.subgraph(graph, arguments)
             if _holds_sequence(outputs):
-                raise NotSupported("a sequence of tensors is a result of a branch or loop")
+                raise NotSupported("a branch or loop returns a sequence of tensors")
             if self._sized(outputs):
-                raise NotSupported("the size of a branch's or loop's result depends on data")
+                raise NotSupported("a branch or loop returns a tensor whose size depends on data")
             return Block(tuple(arguments), tuple(self.ops), tuple(outputs))
         finally:
             self.ops = outer

@@ -47,11 +47,11 @@ def read_model(path: Path):
     try:
         size = need_regular(path).st_size
         if size > LARGEST:
-            raise UserError(f"the file has {size} bytes, more than protobuf reads (2 GiB)", where,
+            raise UserError(f"the file has {size} bytes, protobuf reads at most 2 GiB", where,
                             "export the weights as external data")  # fmt: skip
         if size > _free_memory() // 2:
             raise UserError(
-                f"reading needs {2 * size >> 20} MiB, {_free_memory() >> 20} MiB are free",
+                f"reading needs {2 * size >> 20} MiB, only {_free_memory() >> 20} MiB are free",
                 where,
                 "export the weights as external data",
                 CANNOT_HERE,
@@ -61,11 +61,11 @@ def read_model(path: Path):
         raise UserError(
             f"not a readable ONNX model ({_short(error)})",
             where,
-            "the file is truncated or of another kind; export it again",
+            "the file is truncated or in another format; export it again",
         ) from None
     if not model.ir_version or not model.graph.output:
         raise UserError(
-            "not an ONNX model: it has no graph with outputs", where, "give a .onnx file"
+            "not an ONNX model: it has no graph with outputs", where, "pass a .onnx file"
         )
     return model
 
@@ -84,7 +84,7 @@ def need_sound(model, where: str) -> None:
             _need_text("name", (part.name,), where)
             continue
         if isinstance(part, OperatorSetIdProto) and not 0 < part.version < 1 << 31:
-            raise UserError(f"version {part.version} of domain {part.domain!r}", where,
+            raise UserError(f"invalid version {part.version} of domain {part.domain!r}", where,
                             "the file is damaged; export it again")  # fmt: skip
         for field, held in part.ListFields():
             if field.type == field.TYPE_STRING:
@@ -100,10 +100,11 @@ _LONG = frozenset({"doc_string", "value"})
 def _need_text(field: str, held: Iterable[str | bytes], where: str) -> None:
     for text in held:
         if isinstance(text, bytes):
-            raise UserError("a name in the model is no text (UTF-8)", where, "the file is damaged")
+            raise UserError("a name in the model is not valid UTF-8", where,
+                            "the file is damaged; export it again")  # fmt: skip
         if len(text) > LONGEST_NAME and field not in _LONG:
-            raise UserError(f"a name of {len(text)} characters", where,
-                            f"names have at most {LONGEST_NAME}: shorten it")  # fmt: skip
+            raise UserError(f"a name has {len(text)} characters, expected at most {LONGEST_NAME}",
+                            where, "shorten it")  # fmt: skip
 
 
 def _free_memory() -> int:
@@ -149,15 +150,16 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
     shape = tuple(tensor.dims)
     need_rank(len(shape), where)
     if any(d < 0 for d in shape):
-        raise UserError(f"negative dimension in {shape}", where, "the file is damaged")
+        raise UserError(f"negative dimension in {shape}", where,
+                        "the file is damaged; export it again")  # fmt: skip
     if tensor.HasField("segment"):
-        raise UserError("a tensor in segments", where, "export the model again")
+        raise UserError("tensors in segments are not supported", where, "export the model again")
     if tensor.data_location == 1:
         return _external(tensor, kind, shape, folder)
     if tensor.HasField("raw_data"):
         need = _stored_bytes(kind, shape)
         if len(tensor.raw_data) != need:
-            raise UserError(f"has {len(tensor.raw_data)} bytes of data, {need} expected", where,
+            raise UserError(f"expected {need} bytes of data, got {len(tensor.raw_data)}", where,
                             "the file is damaged; export it again")  # fmt: skip
     from onnx import numpy_helper
 
@@ -172,7 +174,8 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
 def need_rank(rank: int, where: str) -> None:
     """UserError where a tensor has more axes than an array can have."""
     if rank > MOST_AXES:
-        raise UserError(f"{rank} axes", where, f"tensors have at most {MOST_AXES} axes")
+        raise UserError(f"rank {rank} is not supported, expected at most {MOST_AXES}", where,
+                        "reshape it to fewer axes")  # fmt: skip
 
 
 def external_files(model) -> list[str]:
@@ -214,22 +217,24 @@ def _external(tensor, kind: DType, shape, folder: Path | WeightStore | None) -> 
     if isinstance(folder, WeightStore):
         return folder[location.removeprefix(STORED)]
     if folder is None:
-        raise UserError("the model is not in a folder", where, "import it from a file")
+        raise UserError("the model was not read from a file", where, "import it from a file")
     path = inside(folder, location, where)
     try:
         offset, length = int(facts.get("offset", 0)), int(facts.get("length", 0))
     except ValueError:
-        raise UserError("offset or length is no number", where, "export the model again") from None
+        raise UserError("offset or length is not a number", where,
+                        "export the model again") from None  # fmt: skip
     need = _stored_bytes(kind, shape)
     length = length or need
     size = path.stat().st_size
     if offset < 0 or length != need or offset + need > size:
         raise UserError(
-            f"{need} bytes are needed, {length} at {offset} are named in a file of {size}", where,
+            f"expected {need} bytes, got {length} at offset {offset} in a file of {size}", where,
             "the data file is truncated or belongs to another model",
         )  # fmt: skip
     if kind.bits < 8 and kind.kind != "bool":
-        raise UserError(f"external data of type {kind}", where, "store it in the model file")
+        raise UserError(f"data of type {kind} are not supported", where,
+                        "store them in the model file")  # fmt: skip
     try:
         if need == 0:
             return np.zeros(shape, kind.numpy)
@@ -250,7 +255,7 @@ def need_unchanged(model, opset: int, oldest: int, name: str) -> None:
     other = [kind for kind in kinds if not _means_the_same(kind, opset, oldest)]
     if other:
         raise UserError(
-            f"opset {opset} is too old: it means something else by {', '.join(other[:5])}", name,
+            f"opset {opset} is too old: it defines {', '.join(other[:5])} differently", name,
             f"convert it to opset {oldest} or newer",
         )  # fmt: skip
 

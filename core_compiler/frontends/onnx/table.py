@@ -183,7 +183,7 @@ def work_of(op) -> int:
 def axis_of(axis: int, rank: int) -> int:
     """A non-negative axis; NotSupported where it is out of range."""
     if not -rank <= axis < max(rank, 1):
-        raise NotSupported(f"axis {axis} of a tensor of rank {rank}")
+        raise NotSupported(f"axis {axis} is out of range for rank {rank}")
     return axis + rank if axis < 0 else axis
 
 

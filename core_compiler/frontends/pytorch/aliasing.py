@@ -88,7 +88,7 @@ def functional(program, training: bool = False):
                     return program.run_decompositions({})
                 except Exception as error:  # torch's own passes raise what they like
                     raise UserError(
-                        f"torch cannot resolve what the model writes: {raised_at(error)}",
+                        f"torch cannot resolve the model's in-place writes: {raised_at(error)}",
                         failed_at(program, error), "compute new tensors instead",
                     ) from error  # fmt: skip
     return program
@@ -116,7 +116,7 @@ def _keep_what_is_written(program) -> None:
                 raise UserError(
                     f"the model writes into {target}, which shares memory with "
                     f"{specs[node.name].target}", f"{place.file}:{place.line}",
-                    "give one of them memory of its own (tensor.clone())",
+                    "copy one of them (tensor.clone())",
                 )  # fmt: skip
         same = [n for n in given if memory_of(given[n]) == memory_of(written) and n.users]
         for node in same[1:]:

@@ -20,8 +20,8 @@ from core_compiler.frontends.pytorch.program_json import Unsafe, checked
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import need_regular
 
-TRUST = "if you trust the file's author, read it with torch's own loader: --trust"
-DAMAGED = "the file is damaged or of another kind; export it again"
+TRUST = "if you trust the file's author, pass --trust to read it with torch's own loader"
+DAMAGED = "the file is damaged or in another format; export it again"
 
 #: Entries an archive may have, and bytes of its JSON parts.
 ENTRIES = 100_000
@@ -57,7 +57,7 @@ def read_pt2(path: Path | str, trust: bool = False):
     ) as error:
         raise UserError(f"not a readable .pt2 archive ({_short(error)})", where, DAMAGED) from None
     except Unsafe as reason:
-        raise UserError(f"reading it safely is not possible: {reason}", where, TRUST) from None
+        raise UserError(f"the file cannot be read safely: {reason}", where, TRUST) from None
 
 
 def _trusted(path: Path):
@@ -81,26 +81,26 @@ class _Archive:
         if self.bytes("archive_format", 16) != b"pt2":
             raise UserError("archive_format is not pt2", where, DAMAGED)
         if "byteorder" in self.entries and self.bytes("byteorder", 16) != b"little":
-            raise UserError(
-                "the archive was written on a big-endian machine", where, "export it anew"
-            )
+            raise UserError("the archive was written on a big-endian machine", where,
+                            "export it on a little-endian machine")  # fmt: skip
 
     def _entries(self, infos, size: int) -> dict[str, zipfile.ZipInfo]:
         """Entries by name; UserError for names that leave the archive, bombs and repeats."""
         if not 0 < len(infos) <= ENTRIES:
-            raise UserError(f"the archive has {len(infos)} entries", self.where, DAMAGED)
+            raise UserError(f"the archive has {len(infos)} entries, expected 1 to {ENTRIES}",
+                            self.where, DAMAGED)  # fmt: skip
         found: dict[str, zipfile.ZipInfo] = {}
         for info in infos:
             parts = PurePosixPath(info.filename).parts
             if not parts or info.filename.startswith("/") or ".." in parts or "\\" in info.filename:
                 raise UserError(
-                    f"entry {info.filename[:80]!r} leaves the archive", self.where, DAMAGED
+                    f"entry {info.filename[:80]!r} points outside the archive", self.where, DAMAGED
                 )
             if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
                 raise UserError(
                     f"entry {info.filename[:80]!r} is compressed or encrypted",
                     self.where,
-                    "torch.export.save stores entries plainly; export it again",
+                    "export it again with torch.export.save, which stores entries uncompressed",
                 )
             if info.file_size != info.compress_size or info.header_offset + info.file_size > size:
                 raise UserError(
@@ -108,7 +108,7 @@ class _Archive:
                 )
             name = "/".join(parts[1:])
             if name in found:
-                raise UserError(f"entry {name[:80]!r} is there twice", self.where, DAMAGED)
+                raise UserError(f"duplicate entry {name[:80]!r}", self.where, DAMAGED)
             found[name] = info
         if sum(i.file_size for i in found.values()) > size:
             raise UserError("the entries are longer than the file", self.where, DAMAGED)
@@ -117,16 +117,18 @@ class _Archive:
     def bytes(self, name: str, limit: int) -> bytes:
         info = self.entries.get(name)
         if info is None:
-            raise UserError(f"the archive has no {name}", self.where, DAMAGED)
+            raise UserError(f"{name} not found in the archive", self.where, DAMAGED)
         if info.file_size > limit:
-            raise UserError(f"{name} has {info.file_size} bytes", self.where, DAMAGED)
+            raise UserError(f"{name} has {info.file_size} bytes, expected at most {limit}",
+                            self.where, DAMAGED)  # fmt: skip
         return self.archive.read(info)
 
     def json(self, name: str) -> Any:
         try:
             return json.loads(self.bytes(name, JSON_BYTES))
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{name} is not JSON ({_short(error)})", self.where, DAMAGED) from None
+            raise UserError(f"{name} is not valid JSON ({_short(error)})", self.where,
+                            DAMAGED) from None  # fmt: skip
 
     # -- the program -------------------------------------------------------------------------------
 
@@ -145,16 +147,16 @@ class _Archive:
             return ExportedProgramDeserializer().deserialize(typed, weights, constants, examples)
         except Exception as error:
             raise UserError(
-                f"torch cannot rebuild the program ({_short(error)})", self.where,
-                "the file is damaged, or written by another version of torch",
+                f"torch cannot deserialise the program ({_short(error)})", self.where,
+                "the file is damaged or from another version of torch; export it again",
             ) from None  # fmt: skip
 
     def _model(self) -> str:
         names = [n[len("models/") : -len(".json")] for n in self.entries
                  if n.startswith("models/") and n.endswith(".json")]  # fmt: skip
         if len(names) != 1:
-            raise UserError(f"the archive holds {len(names)} programs, wanted one", self.where,
-                            "save one ExportedProgram a file")  # fmt: skip
+            raise UserError(f"expected one program in the archive, got {len(names)}", self.where,
+                            "save one ExportedProgram per file")  # fmt: skip
         return names[0]
 
     def _examples(self, model: str):
@@ -196,7 +198,7 @@ class _Archive:
             RuntimeError,
             OverflowError,
         ) as error:
-            raise UserError(f"the description of the {kind} is wrong ({_short(error)})", self.where,
+            raise UserError(f"invalid description of the {kind} ({_short(error)})", self.where,
                             DAMAGED) from None  # fmt: skip
 
     def _tensor(self, kind: str, name: str, payload, storages: dict[str, Any]):
@@ -234,12 +236,12 @@ class _Archive:
     def _storage(self, name: str) -> bytearray:
         info = self.entries.get(name)
         if info is None:
-            raise UserError(f"the archive has no {name}", self.where, DAMAGED)
+            raise UserError(f"{name} not found in the archive", self.where, DAMAGED)
         raw = bytearray(info.file_size)
         with self.archive.open(info) as opened:
             stream: Any = opened  # a ZipExtFile, whose stubs lack readinto
             if stream.readinto(raw) != len(raw):
-                raise UserError(f"{name} is shorter than it says", self.where, DAMAGED)
+                raise UserError(f"{name} is truncated", self.where, DAMAGED)
             stream.read(1)  # the checksum is compared at the end of the entry
         return raw
 
@@ -265,7 +267,7 @@ def _dtype(number: int):
 def _number(held) -> int:
     value = held["as_int"]
     if type(value) is not int or not 0 <= value < 1 << 62:
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError(f"invalid size {value!r}")
     return value
 
 

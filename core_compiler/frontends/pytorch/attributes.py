@@ -31,8 +31,9 @@ def told(module: Any) -> Iterator[None]:
     if changed:
         names = sorted(changed)
         said = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-        warnings.warn(f"forward changes {said}: compiled in is what the first call makes of it; "
-                      "make it a buffer where it counts", stacklevel=4)  # fmt: skip
+        warnings.warn(f"forward changes {said}: the compiled model keeps the value after the first "
+                      "call; register it as a buffer if it must change",
+                      stacklevel=4)  # fmt: skip
 
 
 def _differ(first: Any, now: Any) -> bool:

@@ -22,12 +22,12 @@ _FIX = "make the module exportable (see torch.export's documentation), or export
 #: What torch's messages on exports say of its own parts -> what the user can do about it.
 _KNOWN = {
     "fake tensor in the exported program": (
-        "forward computes a tensor in a way that it cannot follow, such as torch.func",
+        "forward computes a tensor in a way that it cannot trace, such as torch.func",
         "compute it with plain tensor operations",
     ),
     "not a known type": ("", "return tensors, or tuples, lists and dictionaries of them"),
     "This pytree flattening function should be applied to DynamicCache": (
-        "forward returns a cache of a kind that transformers cannot export",
+        "forward returns a cache that transformers cannot export",
         "set use_cache=False",
     ),
 }
@@ -74,7 +74,7 @@ def _refusal(error: Exception, module: Any, name: str) -> UserError:
     if _INTERNAL.search(text):
         place = re.search(r" at (\S+:\d+): ", text)
         return UserError(
-            "torch.export cannot follow this line", place[1] if place else where,
+            "torch.export cannot trace this line", place[1] if place else where,
             "write it with plain tensor operations, or export the model to ONNX",
         )  # fmt: skip
     return UserError(f"torch.export failed: {text}", where, _FIX)
@@ -108,9 +108,9 @@ def _followed() -> Iterator[None]:
         frame = sys._getframe(1)
         if not is_library(frame.f_code.co_filename):
             raise UserError(
-                "forward gives a tensor other memory (tensor.data = ...), which an export cannot "
-                "say", f"{frame.f_code.co_filename}:{frame.f_lineno}",
-                "write into it: tensor.data.copy_(value)",
+                "forward replaces a tensor's memory (tensor.data = ...), which torch.export "
+                "cannot represent", f"{frame.f_code.co_filename}:{frame.f_lineno}",
+                "write into the tensor instead: tensor.data.copy_(value)",
             )  # fmt: skip
         inherited.__set__(tensor, value)
 

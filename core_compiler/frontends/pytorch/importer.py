@@ -186,6 +186,7 @@ def _refuse_mutation(program, name: str) -> None:
         place = next((told for _, told in changed if told.file), None)
         raise UserError(
             f"the model writes into {', '.join(what for what, _ in changed[:3])}{more}, which a "
-            "training step does not do", name if place is None else f"{place.file}:{place.line}",
+            "training step does not support",
+            name if place is None else f"{place.file}:{place.line}",
             "compute a new tensor, or make it a buffer",
         )  # fmt: skip

@@ -11,8 +11,8 @@ from core_compiler.frontends.pytorch.origins import is_library
 from core_compiler.support.errors import UserError
 
 _FIX = (
-    "write the forward pass so that its own derivative is meant: x + (new - x).detach() is new, "
-    "and has the gradient of x"
+    "write the forward pass so that its derivative is the one you need: x + (new - x).detach() "
+    "has the value of new and the gradient of x"
 )
 
 
@@ -21,11 +21,11 @@ def refuse_hooks(module: Any, where: str) -> None:
     for name, part in module.named_modules():
         if part._backward_hooks or part._backward_pre_hooks:
             raise UserError(f"module {name or '(the model)'} has a backward hook, which a training "
-                            "step does not run", where, "remove it before the compile")  # fmt: skip
+                            "step does not run", where, "remove it before compiling")  # fmt: skip
     for name, held in module.named_parameters():
         if held._backward_hooks or getattr(held, "_post_accumulate_grad_hooks", None):
             raise UserError(f"parameter {name} has a hook on its gradient, which a training step "
-                            "does not run", where, "remove it before the compile")  # fmt: skip
+                            "does not run", where, "remove it before compiling")  # fmt: skip
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def refused() -> Iterator[None]:
 
     def applied(cls, *args, **kwargs):
         if cls.__module__.partition(".")[0] != "torch":
-            seen.append((f"{cls.__name__} has a backward pass of its own", _caller()))
+            seen.append((f"{cls.__name__} defines its own backward pass", _caller()))
         return apply.__get__(None, cls)(*args, **kwargs)
 
     def hooked(self, *args, **kwargs):

@@ -95,7 +95,7 @@ def checked(described: Any) -> dict[str, Any]:
     """The same description with nothing in it that torch would execute; :class:`Unsafe`
     otherwise."""
     if not isinstance(described, dict) or not isinstance(described.get("graph_module"), dict):
-        raise Unsafe("it holds no program that this version knows")
+        raise Unsafe("it has no program in a known format")
     module = dict(described["graph_module"])
     module["module_call_graph"] = [
         _root_call(e)
@@ -105,7 +105,7 @@ def checked(described: Any) -> dict[str, Any]:
     module["metadata"], module["treespec_namedtuple_fields"] = {}, {}
     graph = module.get("graph")
     if not isinstance(graph, dict):
-        raise Unsafe("it holds no graph")
+        raise Unsafe("it has no graph")
     graph = {**graph, "nodes": [_node(n) for n in _list(graph.get("nodes"))]}
     found = {**described, "graph_module": {**module, "graph": graph}, "guards_code": []}
     return _walk(found, "")
@@ -113,7 +113,7 @@ def checked(described: Any) -> dict[str, Any]:
 
 def _list(held: Any) -> list:
     if not isinstance(held, list):
-        raise Unsafe("its graph is not in the form of this version")
+        raise Unsafe("its graph is not in a known format")
     return held
 
 
@@ -133,13 +133,13 @@ def _check_target(target: str) -> None:
         return
     match = _OPERATOR.match(target)
     if match is None:
-        raise Unsafe(f"it calls {target[:80]!r}, which is no operator")
+        raise Unsafe(f"it calls {target[:80]!r}, which is not an operator")
     import torch
 
     space, packet, overload = match.groups()
     found = getattr(getattr(getattr(torch.ops, space), packet, None), overload, None)
     if not isinstance(found, torch._ops.OpOverload):
-        raise Unsafe(f"it calls {target[:80]!r}, which this torch does not have")
+        raise Unsafe(f"it calls {target[:80]!r}, which is not in this version of torch")
 
 
 def _root_call(entry: Mapping) -> dict:
@@ -156,7 +156,7 @@ def _check_tree(text: Any) -> None:
     try:
         _, root = json.loads(text)
     except (TypeError, ValueError, RecursionError):
-        raise Unsafe("a tree specification is not readable") from None
+        raise Unsafe("a tree specification cannot be parsed") from None
     stack = [root]
     while stack:
         node = stack.pop()
@@ -171,7 +171,7 @@ def _walk(held: Any, place: str) -> Any:
     if isinstance(held, dict):
         refused = _REFUSED & held.keys()
         if refused:
-            raise Unsafe(f"it holds {sorted(refused)[0].removeprefix('as_')} values")
+            raise Unsafe(f"it has {sorted(refused)[0].removeprefix('as_')} values")
         if place in ("device", "as_device"):
             return {"type": "cpu", "index": None}
         return {_key(k, place): _walk(v, k) for k, v in held.items()}
@@ -185,7 +185,7 @@ def _walk(held: Any, place: str) -> Any:
 def _key(key: str, place: str) -> str:
     pattern = _NAME if place == "tensor_values" else _WORD
     if not pattern.match(key):
-        raise Unsafe(f"it has a name {key[:80]!r}")
+        raise Unsafe(f"it has an invalid name {key[:80]!r}")
     return key
 
 
@@ -198,9 +198,9 @@ def _check_string(text: str, place: str) -> None:
         return
     elif place in _NAMES:
         if text and (not _NAME.match(text) or keyword.iskeyword(text)):
-            raise Unsafe(f"it has a name {text[:80]!r}")
+            raise Unsafe(f"it has an invalid name {text[:80]!r}")
     elif not _WORD.match(text):
-        raise Unsafe(f"it has a text {text[:80]!r} as its {place}")
+        raise Unsafe(f"it has an invalid {place} {text[:80]!r}")
 
 
 _SYNTAX = (
@@ -231,7 +231,7 @@ def _check_expression(text: str) -> None:
         with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
             tree = ast.parse(text, mode="eval").body
     if tree is None or not _harmless(tree):
-        raise Unsafe(f"a size is given as {text[:80]!r}")
+        raise Unsafe(f"it has an invalid size {text[:80]!r}")
 
 
 def _harmless(node: ast.AST) -> bool:

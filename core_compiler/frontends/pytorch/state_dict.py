@@ -61,8 +61,8 @@ def refuse_shared(states: Mapping[str, Any], where: str, *, one: bool = True) ->
             continue
         if not (one and memory_of(held) == memory_of(beside)):
             raise UserError(
-                f"{name} and {other} are two tensors in the same memory, which training changes",
-                where, "make them one (module.b = module.a), or give one memory of its own "
+                f"{name} and {other} are two tensors that share memory, which training changes",
+                where, "make them one tensor (module.b = module.a), or copy one "
                 "(tensor.detach().clone())",
             )  # fmt: skip
 

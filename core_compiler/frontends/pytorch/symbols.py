@@ -42,20 +42,20 @@ class Symbols:
         ranges = {str(s): _bounds(r) for s, r in program.range_constraints.items()}
         unknown = [s for s in sizes if s not in hints]
         if unknown:
-            raise UserError(f"no size is called {unknown[0]!r}", where,
-                            f"the program has {', '.join(hints) or 'none'}")  # fmt: skip
+            raise UserError(f"unknown size {unknown[0]!r}", where,
+                            f"sizes of the program: {', '.join(hints) or 'none'}")  # fmt: skip
         bound = {}
         for name, hint in hints.items():
             size = sizes.get(name, hint)
             if size is None:
                 raise UserError(
-                    f"size {name} is not known", where, "give it, or export with example inputs"
+                    f"size {name} is unknown", where, "pass it, or export with example inputs"
                 )
             low, high = ranges.get(name, (0, -1))
             if size < low or (high >= 0 and size > high):
                 limit = high if high >= 0 else "infinity"
                 raise UserError(
-                    f"size {name} = {size} is not in {low}..{limit}", where, "give another size"
+                    f"size {name} = {size} is not in {low}..{limit}", where, "pass a size in range"
                 )
             bound[name] = int(size)
         return Symbols(bound, {name: ranges.get(name, (0, -1)) for name in bound},

@@ -75,8 +75,8 @@ def lent(name: str, held) -> tuple[np.ndarray, Callable[[str], None] | None]:
                 f"{name} was changed in place after the model was imported; its memory is shared, "
                 "not copied",
                 name,
-                "compile the model again, or compile a copy of one that goes on training "
-                "(copy.deepcopy)",
+                "compile the model again, or compile a copy (copy.deepcopy) if its training "
+                "continues",
             )
         version = now
 

@@ -49,7 +49,7 @@ def spoken(node: Any, target: str) -> str:
     module = str(getattr(node.target, "__module__", "") or "")
     internal = target.startswith("_") or "higher_order" in str(node.target)
     if internal or module.startswith("torch._"):
-        return "a part of torch that its export does not resolve"
+        return "a part of torch that torch.export does not resolve"
     return target
 
 
@@ -73,12 +73,12 @@ def refuse_without_values(program: Any, name: str) -> None:
             continue
         if str(targets[node.name]).startswith("lifted"):
             raise UserError(
-                "torch.export does not follow a derivative that is part of forward "
+                "torch.export does not trace a derivative inside forward "
                 "(torch.func.grad, vjp, jacrev)", _line_of_reader(program, node) or name,
                 "write the derivative out, or compute it with torch.autograd.grad",
             )  # fmt: skip
         raise UserError(f"{targets[node.name]} has no values (device meta)", name,
-                        "load the model's weights before the compile")  # fmt: skip
+                        "load the model's weights before compiling")  # fmt: skip
 
 
 def _has_values(held: Any) -> bool:

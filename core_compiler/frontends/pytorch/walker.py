@@ -163,9 +163,9 @@ class Walker:
             argument = Value(self._type(value), node.name)
         except NotSupported:
             raise UserError(
-                f"input {node.name} is of type {value.dtype}",
+                f"input {node.name} has unsupported type {value.dtype}",
                 node.name,
-                "complex and quantised tensors are not supported",
+                "pass real numbers: complex and quantised tensors are not supported",
             ) from None
         self.arguments.append(argument)
         self.env[node] = argument
@@ -181,8 +181,8 @@ class Walker:
             return to_numpy(held).copy()
         except (KeyError, RuntimeError, TypeError):
             raise UserError(
-                f"the model writes into {target}, a tensor of type {held.dtype}, layout "
-                f"{held.layout}", target, "keep it as a dense tensor of real numbers",
+                f"the model writes into {target}, a tensor of unsupported type {held.dtype} or "
+                f"layout {held.layout}", target, "store it as a dense tensor of real numbers",
             ) from None  # fmt: skip
 
     def _constant(self, node, target: str, held, kind: str = "constant") -> None:
@@ -208,7 +208,7 @@ class Walker:
             array, check = lent(target, held)
         except (KeyError, RuntimeError, TypeError):
             raise UserError(
-                f"{target} is a tensor of type {held.dtype}, layout {held.layout}",
+                f"{target} has unsupported type {held.dtype} or layout {held.layout}",
                 target,
                 "store it as a dense tensor of real numbers",
             ) from None
@@ -256,7 +256,7 @@ class Walker:
             AttributeError,
             ArithmeticError,
         ) as error:
-            text = f"this form of it has no translation: {type(error).__name__} {error}"
+            text = f"its arguments are not supported: {type(error).__name__} {error}"
             made = self._otherwise(node, Unsupported(called, text[:160], described))
         self.env[node] = made
         if is_in_place(node):
@@ -292,14 +292,14 @@ class Walker:
                 return self._read(node.args[0])
             else:
                 self._inner(node, graph_module)
-        raise NotSupported("its graph has no end")
+        raise NotSupported("its graph has no output")
 
     def _translate(self, target: str, context, arguments, keywords, node):
         if target.startswith("<built-in function getitem"):
             return arguments[0][arguments[1]]
         if target in CONTROL_FLOW:
             if any(map(self._sized, leaves((arguments, keywords)))):
-                raise NotSupported("it is given a tensor or a number whose size depends on data")
+                raise NotSupported("an input has or is a size that depends on data")
             made = getattr(self, f"_{target}")(context, *arguments, **keywords)
             self._compare(made, node.meta.get("val"), target)
             return made
@@ -319,7 +319,7 @@ class Walker:
             if is_symbolic(part):
                 self.symbols.number(part)  # raises: a size in the graph was bound when it was read
         if handler not in TAKE_SIZES and any(map(self._sized, leaves((arguments, keywords)))):
-            raise NotSupported("it is given a tensor or a number whose size depends on data")
+            raise NotSupported("an input has or is a size that depends on data")
         made = handler(context, *arguments, **keywords)
         self._bind(made, node.meta.get("val"))
         self._compare(made, node.meta.get("val"), target)
@@ -336,7 +336,7 @@ class Walker:
     def _while_loop(self, context, condition, body, carried, more=()):
         """``torch.while_loop``: carries tensors; what it is given besides is read where it is."""
         if not all(isinstance(x, Value) for x in carried):
-            raise NotSupported("it carries a Python number; make it a tensor")
+            raise NotSupported("it carries a Python number; use a tensor")
         regions = []
         for graph in (condition, body):
             arguments = tuple(Value(x.type) for x in carried)
@@ -362,9 +362,9 @@ class Walker:
             made = self._walked(graph_module, given)
             outputs = tuple(made) if isinstance(made, list | tuple) else (made,)
             if not all(isinstance(v, Value) for v in outputs):
-                raise NotSupported("a branch or loop gives what is no tensor")
+                raise NotSupported("a branch or loop returns a value that is not a tensor")
             if any(map(self._sized, outputs)):
-                raise NotSupported("a branch or loop gives a tensor whose size depends on data")
+                raise NotSupported("a branch or loop returns a tensor whose size depends on data")
             return Block((), tuple(self.ops), outputs)
         finally:
             self.ops = around
@@ -400,9 +400,9 @@ class Walker:
             else:
                 continue
             if isinstance(value, Complex):
-                raise Misfit(f"our form gives complex numbers, torch {wanted}")
+                raise Misfit(f"expected a result of {wanted}, got complex numbers")
             if value.type.shape != wanted.shape or value.type.dtype is not wanted.dtype:
-                raise Misfit(f"our form gives {value.type}, torch {wanted}")
+                raise Misfit(f"expected a result of {wanted}, got {value.type}")
 
     def _stand_in(self, node):
         """A placeholder result, so that the walk goes on and finds every unsupported op: a value of
@@ -460,7 +460,7 @@ class Walker:
                 continue
             if not isinstance(value, bool | int | float | Value):
                 if not self.unsupported:
-                    reason = "it is no tensor, or a result that its op's translation leaves out"
+                    reason = "not a tensor, or a result that the op's translation omits"
                     if isinstance(value, Complex):
                         reason = "complex numbers; return torch.view_as_real of them"
                     gap = Unsupported(f"result {source}", reason, describe(source))

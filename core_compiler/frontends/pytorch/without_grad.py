@@ -67,9 +67,9 @@ def _refuse_unseen_writes(program, where: str) -> None:
 def _unseen(node, where: str) -> UserError:
     told = describe(node)
     return UserError(
-        f"{packet(node)} writes, where no gradients are recorded, into a tensor that gradients go "
-        "through", f"{told.file}:{told.line}" if told.file else where,
-        "write x = x + (new - x).detach(), which lets gradients pass as torch does, or compute a "
+        f"{packet(node)} writes under no_grad into a tensor that gradients flow through",
+        f"{told.file}:{told.line}" if told.file else where,
+        "write x = x + (new - x).detach(), which propagates gradients as torch does, or compute a "
         "new tensor",
     )  # fmt: skip
 

@@ -76,7 +76,7 @@ def import_program(
             importer.main(inputs_named, outputs_named, weights or {})
         except NotSupported as problem:
             if not importer.unsupported:
-                raise UserError(str(problem), name, "the program is damaged") from None
+                raise UserError(str(problem), name, "the program is damaged; " + AGAIN) from None
     if importer.unsupported:
         raise refuse(importer.unsupported, name)
     body = Block(tuple(importer.arguments), tuple(importer.ops), tuple(importer.results))
@@ -105,11 +105,11 @@ def _telling(name: str) -> Iterator[None]:
         yield
     except RecursionError:
         raise UserError("regions or calls are nested too deep", name,
-                        "write it again with its functions inlined") from None  # fmt: skip
+                        "inline the functions, and write the program again") from None  # fmt: skip
     except (RuntimeError, UnicodeDecodeError) as problem:
         if isinstance(problem, RuntimeError) and "conversion error" not in str(problem):
             raise  # nobody but the bindings says so, of text in bytecode
-        raise UserError("a name in it is no text (UTF-8)", name, AGAIN) from None
+        raise UserError("a name in the program is not valid UTF-8", name, AGAIN) from None
 
 
 class Importer:
@@ -162,8 +162,8 @@ class Importer:
             try:
                 value = Value(type_of(argument.type), name)
             except NotSupported as problem:
-                fix = "give it a type of known sizes and real numbers"
-                raise UserError(f"input {name!r} is {problem}", self.name, fix) from None
+                fix = "use real numbers and known sizes"
+                raise UserError(f"unsupported input {name!r}: {problem}", self.name, fix) from None
             self.arguments.append(value)
             self.env[argument] = value
         self.results = self._block(block)
@@ -184,14 +184,14 @@ class Importer:
     def _entry(self, function: Any) -> Any:
         blocks = list(function.regions[0].blocks)
         if len(blocks) != 1:
-            raise NotSupported(f"function {symbol(function)} has {len(blocks)} blocks")
+            raise NotSupported(f"expected one block in {symbol(function)}, got {len(blocks)}")
         return blocks[0]
 
     def call(self, name: str, operands: Sequence[Value], node: FrontendNode) -> list[Value]:
         """The body of a function in place of the call at ``node``."""
         function = self.functions.get(name)
         if function is None:
-            raise NotSupported(f"there is no function {name!r}")
+            raise NotSupported(f"unknown function {name!r}")
         if name in self.calls:
             raise NotSupported(f"function {name!r} calls itself")
         self.calls.append(name)
@@ -273,16 +273,17 @@ class Importer:
             if operation.name in RETURNS:
                 missing = [v for v in operation.operands if v not in self.env]
                 if missing and not self.unsupported:
-                    raise UserError("a result is made by no op", self.name, "write it again")
+                    raise UserError("no op produces a result of the program", self.name, AGAIN)
                 if missing:
                     raise _Missing
                 return [self.env[v] for v in operation.operands]
             self._operation(operation)
-        raise NotSupported("a block that returns nothing")
+        raise NotSupported("a block without a return")
 
     def _operation(self, operation: Any) -> None:
         if len(self.lines) >= OPS:
-            raise UserError(f"the program has more than {OPS} ops", self.name, "calls count")
+            raise UserError(f"the program has more than {OPS} ops", self.name,
+                            "make it smaller: calls count too")  # fmt: skip
         kind = operation.name
         self.lines.append(_line(operation))
         line = 0 if self._text else len(self.lines)
@@ -311,7 +312,7 @@ class Importer:
             self.unsupported.append(Unsupported(kind, text, node, misfit))
             return
         except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as problem:
-            told = f"it does not fit the op's definition: {type(problem).__name__} {problem}"
+            told = f"it does not match the op's definition: {type(problem).__name__} {problem}"
             text = self._narrow(operation) or told
             self.unsupported.append(Unsupported(kind, " ".join(text.split())[:200], node))
             return
@@ -351,7 +352,7 @@ def _agree(made: Sequence[Value], operation: Any, lifted: tuple | None) -> None:
         if lifted is not None and value.type.dtype is wanted.dtype:
             continue
         if (value.type.shape, value.type.dtype) != (wanted.shape, wanted.dtype):
-            raise NotSupported(f"its result is {wanted}, the translation makes {value.type}")
+            raise NotSupported(f"expected a result of {wanted}, got {value.type}")
 
 
 def _line(operation: Any) -> str:

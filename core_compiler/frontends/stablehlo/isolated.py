@@ -76,10 +76,10 @@ def ended(code: int, path: Path, told: str) -> Exception:
     name = signal.Signals(-code).name
     if name == "SIGXCPU":
         seconds = _seconds(path.stat().st_size)
-        return UserError(f"reading it takes more than {seconds} s of processor time", str(path),
+        return UserError(f"reading takes more than {seconds} s of CPU time", str(path),
                          "the file is damaged; " + AGAIN)  # fmt: skip
-    return UserError(f"reading it brings MLIR's parser down ({name})", str(path),
-                     "the file is damaged, or nested too deep; " + AGAIN)  # fmt: skip
+    return UserError(f"MLIR's parser crashed ({name})", str(path),
+                     "the file is damaged or nested too deep; " + AGAIN)  # fmt: skip
 
 
 def _read_only(found: Imported) -> Imported:
@@ -143,7 +143,7 @@ def answer(
     except UserError as error:
         return error
     except MemoryError:
-        return UserError("importing it takes more memory than a file of its size may", str(path),
+        return UserError("the import exceeds the memory limit for a file of this size", str(path),
                          "pass weights as arguments", CANNOT_HERE)  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def import_function(
         program = _lowered(jax.jit(function, keep_unused=True), arguments, jax)
     except Exception as problem:  # a person's own code
         raise UserError(f"jax cannot trace it: {raised_at(problem)}", name,
-                        "see that jax.jit(function)(*arguments) runs") from None  # fmt: skip
+                        "make sure that jax.jit(function)(*arguments) runs") from None  # fmt: skip
     held = dict(enumerate((weights or {}).items()))
     parts = dict(state or {})
     every = _names(function, arguments, jax)

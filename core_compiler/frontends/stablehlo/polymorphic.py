@@ -30,8 +30,8 @@ def bind(
 
     arguments = list(function.regions[0].blocks[0].arguments)
     if inputs and len(inputs) != len(arguments):
-        raise UserError(f"{len(inputs)} example inputs are given, the program takes "
-                        f"{len(arguments)}", where, "give one for each argument")  # fmt: skip
+        raise UserError(f"expected {len(arguments)} example inputs, got {len(inputs)}", where,
+                        "pass one for each argument")  # fmt: skip
     bound: dict[str, dict[str, int]] = {}
     types = []
     for position, argument in enumerate(arguments):
@@ -41,8 +41,8 @@ def bind(
             continue
         given = inputs[position].shape if inputs else None
         if given is not None and len(given) != kind.rank:
-            raise UserError(f"input {position} has rank {len(given)}, the program wants "
-                            f"{kind.rank}", where)  # fmt: skip
+            raise UserError(f"input {position} has rank {len(given)}, expected {kind.rank}", where,
+                            "pass an array of the expected rank")  # fmt: skip
         shape = []
         for axis in range(kind.rank):
             if not kind.is_dynamic_dim(axis):
@@ -56,8 +56,8 @@ def bind(
         try:
             dtype_of(kind.element_type)
         except NotSupported as problem:
-            fix = "give it real numbers: complex ones as two tensors"
-            raise UserError(f"input {position} has {problem}", where, fix) from None
+            fix = "use real numbers: pass complex ones as two tensors"
+            raise UserError(f"unsupported input {position}: {problem}", where, fix) from None
     if bound:
         _refine(module, types, where)
     return bound
@@ -72,5 +72,5 @@ def _refine(module: Any, types: Sequence[str], where: str) -> None:
         pipeline = passmanager.PassManager.parse(PIPELINE.format(types=",".join(types)))
         pipeline.run(module.operation)
     except Exception as problem:  # what the bindings raise is about these sizes
-        raise UserError(f"these sizes do not fit the program: {said(problem)}", where,
-                        "give inputs of sizes that it takes") from None  # fmt: skip
+        raise UserError(f"the program does not accept these sizes: {said(problem)}", where,
+                        "pass inputs of sizes that it accepts") from None  # fmt: skip

@@ -66,7 +66,7 @@ def _check_length(path: Path) -> None:
     data = path.read_bytes()
     if not data.startswith(MAGIC) and (count := sum(1 for _ in _LINE.finditer(data))) > OPS:
         raise UserError(f"the program has {count:,} ops, at most {OPS:,} are read", str(path),
-                        "give a part of it")  # fmt: skip
+                        "pass a part of it")  # fmt: skip
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def parsed(program: str | bytes, where: str) -> Iterator[Any]:
             else:
                 module = ir.Module.parse(program)
             if not module.operation.verify():
-                raise UserError("the program breaks a rule of its dialects", where, AGAIN)
+                raise UserError("the program fails MLIR verification", where, AGAIN)
         except UserError:
             raise
         except Exception as problem:  # whatever the bindings raise is about the text
@@ -114,12 +114,12 @@ def _deserialised(made: Any, program: bytes) -> Any:
     try:
         return stablehlo.deserialize_portable_artifact(made, program)
     except Exception:
-        raise ValueError(told[0] if told else "it is no portable artifact") from None
+        raise ValueError(told[0] if told else "not a portable artifact") from None
     finally:
         handler.detach()
 
 
-AGAIN = "write it again, with jax.export or stablehlo-translate --serialize"
+AGAIN = "write it again with jax.export or stablehlo-translate --serialize"
 
 
 def said(problem: Exception) -> str:
@@ -156,8 +156,8 @@ def array_of(attribute: Any) -> np.ndarray:
     """The array that a constant's attribute holds."""
     kind: Any = type_of(attribute.type)  # of known sizes
     if str(attribute).startswith("dense_resource"):
-        raise NotSupported("its numbers are a resource of the file (dense_resource): write them "
-                           "into it, or pass them as an argument")  # fmt: skip
+        raise NotSupported("its values are a resource of the file (dense_resource): write them "
+                           "inline, or pass them as an argument")  # fmt: skip
     if attribute.is_splat and kind.elements > 1:
         one = tensor((), kind.dtype)
         text = str(attribute).partition(">")[0] + f"> : {one}"
@@ -219,6 +219,6 @@ def public(functions: Mapping[str, Any], where: str) -> Any:
              if str(attribute_of(f, "sym_visibility")) in ("None", '"public"')]  # fmt: skip
     if len(found) != 1:
         names = ", ".join(map(symbol, found[:8])) or "none"
-        raise UserError(f"which function is the model? public are: {names}", where,
-                        "call one of them main")  # fmt: skip
+        raise UserError(f"expected a function main or one public function, got: {names}", where,
+                        "name one of them main")  # fmt: skip
     return found[0]

@@ -54,8 +54,9 @@ def read_saved_model(path: Path, signature: str = "") -> Any:
     if not wanted and len(signatures) == 1:
         (wanted,) = signatures
     if wanted not in signatures:
-        listed = f"it has {', '.join(signatures) or 'none: save it with signatures='}"
-        raise UserError(f"which signature is the model? {signature or 'several'}", str(path),
+        listed = f"choose from {', '.join(signatures)}" if signatures else "save with signatures="
+        what = f"expected signature {SERVING} or a single one, got {len(signatures)}"
+        raise UserError(f"unknown signature {signature!r}" if signature else what, str(path),
                         nearest(signature, signatures, listed))  # fmt: skip
     found = signatures[wanted]
     found.owner = held  # its variables live as long as it does
@@ -96,12 +97,12 @@ def import_function(
         graphs = [concrete.graph, *([inner(*specs).graph] if inner else [])]
     except Exception as problem:  # a person's own code
         raise UserError(f"tensorflow cannot trace it: {raised_at(problem)}", name,
-                        "see that tf.function(function)(*inputs) runs") from None  # fmt: skip
+                        "make sure that tf.function(function)(*inputs) runs") from None  # fmt: skip
     try:
         program = wrapped.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
     except Exception as problem:  # XLA's own refusals, each with the ops it cannot compile
         said = " ".join(str(problem).split())[:400]
-        fix = "replace the ops that it names; tf.function(jit_compile=True) tells the same"
+        fix = "replace the ops named here; tf.function(jit_compile=True) reports the same"
         raise UserError(f"XLA cannot compile it: {said}", name, fix) from None
     weights = _captured(concrete, len(specs))
     made = import_program(
@@ -155,8 +156,8 @@ def _captured(concrete: Any, first: int) -> dict[int, tuple[str, np.ndarray]]:
         if variable is not None:
             made[first + number] = (variable.name.partition(":")[0], variable.numpy())
         elif held.dtype.name == "resource":
-            raise UserError("it reads a table, an iterator or another resource", "tensorflow",
-                            "pass what it reads as an argument")  # fmt: skip
+            raise UserError("reading a table, an iterator or another resource is not supported",
+                            "tensorflow", "pass the values as an argument")  # fmt: skip
         else:
             made[first + number] = (f"captured_{number}", held.numpy())
     return made

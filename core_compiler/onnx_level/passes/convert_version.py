@@ -47,9 +47,9 @@ class ConvertVersion(Pass):
         for version in (self.to, old):
             if not OLDEST <= version <= newest():
                 raise UserError(
-                    f"version {version} of ONNX cannot be converted", "convert_version.to",
+                    f"unsupported ONNX version {version}", "convert_version.to",
                     f"choose {OLDEST} to {newest()}" if version == self.to
-                    else f"models of version {OLDEST} and newer can be",
+                    else f"convert models of version {OLDEST} or newer",
                 )  # fmt: skip
 
     def _refuse(self, refused) -> UserError:
@@ -69,7 +69,7 @@ class ConvertVersion(Pass):
         ]
         count = len(refused)
         return UserError(
-            f"{count} node{'s have' if count > 1 else ' has'} no word in version {self.to}: "
+            f"{count} node{'s' if count > 1 else ''} not supported by version {self.to}: "
             + "; ".join(parts), "convert_version", "choose a newer version",
         )  # fmt: skip
 

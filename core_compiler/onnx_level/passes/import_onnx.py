@@ -89,6 +89,7 @@ def _sizes(text: str) -> dict[str, int]:
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, sign, number = part.partition("=")
         if not sign or not number.strip().isdigit():
-            raise UserError(f"{part!r} binds no size", "import_onnx.sizes", "write batch=4,seq=64")
+            raise UserError(f"expected name=number, got {part!r}", "import_onnx.sizes",
+                            "use the form batch=4,seq=64")  # fmt: skip
         sizes[name.strip()] = int(number)
     return sizes

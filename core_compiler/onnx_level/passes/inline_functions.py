@@ -51,8 +51,8 @@ class InlineFunctions(Pass):
                 _check_body(call, ops, values)
                 made += len(ops)
                 if made > NODES:
-                    raise UserError(f"the functions make more than {NODES} nodes", "inline",
-                                    "the model is damaged")  # fmt: skip
+                    raise UserError(f"the functions expand to more than {NODES} nodes", "inline",
+                                    "the model is damaged; export it again")  # fmt: skip
                 ops, mapping = settled(call, values, ops)
                 work += rewriter.replace(call, ops, mapping, rule=f"inline {function.name}")
                 own = dict(function.attributes["opsets"])
@@ -69,7 +69,7 @@ class InlineFunctions(Pass):
             main, refused = converted(main, opsets[""], context)
             if refused:
                 op, reason = refused[0]
-                raise UserError(f"{spelled(op)[1]} of a function: {reason}", sorted(foreign)[0],
+                raise UserError(f"{spelled(op)[1]} in a function: {reason}", sorted(foreign)[0],
                                 "export the model with one version of ONNX")  # fmt: skip
         facts = {**main.main.attributes, "opsets": tuple(sorted(opsets.items()))}
         left = {called(op) for op in main.walk()} & functions.keys()
@@ -82,11 +82,11 @@ class InlineFunctions(Pass):
 def _check_call(call: Op, function: Function) -> None:
     """UserError where a call names more tensors than its function has."""
     for what, given, own in (("takes", call.operands, function.arguments),
-                             ("makes", call.results, function.outputs)):  # fmt: skip
+                             ("returns", call.results, function.outputs)):  # fmt: skip
         if len(given) > len(own):
-            raise UserError(f"function {function.name} {what} {len(own)} tensors, a call of it "
-                            f"names {len(given)}", where_of(call) or "inline_functions",
-                            "the file is damaged")  # fmt: skip
+            raise UserError(f"function {function.name} {what} {len(own)} tensors, a call names "
+                            f"{len(given)}", where_of(call) or "inline_functions",
+                            "the file is damaged; export it again")  # fmt: skip
 
 
 def _check_body(call: Op, body: Sequence[Op], values: Sequence[Value]) -> None:
@@ -95,10 +95,11 @@ def _check_body(call: Op, body: Sequence[Op], values: Sequence[Value]) -> None:
     inner = (op for each in body for op in each.walk())
     problem = next((found for op in inner if (found := complaint(op))), None)
     if problem is None and any(v.type is NOTHING for v in values[: len(call.results)]):
-        problem = "a result is an input that is left out"
+        problem = "a result is an omitted input"
     if problem:
-        raise UserError(f"{problem}, as {called(call)} is called",
-                        where_of(call) or "inline_functions", "the file is damaged")  # fmt: skip
+        raise UserError(f"{problem}, in a call of {called(call)}",
+                        where_of(call) or "inline_functions",
+                        "the file is damaged; export it again")  # fmt: skip
 
 
 def called(op: Op) -> str:
@@ -115,7 +116,7 @@ def _check_recursion(functions: Mapping[str, Function]) -> None:
     def visit(name: str, above: tuple[str, ...]) -> None:
         if name in above:
             raise UserError(f"function {name} calls itself", "inline_functions",
-                            "the file is damaged")  # fmt: skip
+                            "the file is damaged; export it again")  # fmt: skip
         if name in done:
             return
         for op in functions[name].body.walk():

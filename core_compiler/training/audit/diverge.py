@@ -96,7 +96,7 @@ def diverge(
         raise UserError(
             f"the runs compute different things (numerics identities {a.book.identity[:12]} and "
             f"{b.book.identity[:12]})", "diverge",
-            "compare runs of one model and configuration; of two pipelines which_pass says more",
+            "compare runs of the same model and configuration; for two pipelines use which_pass",
         )  # fmt: skip
     found = part(a.book, b.book)
     if found is None:
@@ -177,7 +177,7 @@ def parted(a: Book, b: Book) -> int | None:
     speak of the same things: each root covers all before it."""
     shared = sorted(a.receipts.keys() & b.receipts.keys())
     if a.leaves != b.leaves:
-        raise UserError(f"the receipts of one hash by {a.leaves}, of the other by {b.leaves}",
+        raise UserError(f"the runs hash their receipts differently: {a.leaves} and {b.leaves}",
                         "diverge", "train both with the same --leaves")  # fmt: skip
     if not shared:
         raise UserError("the runs have no iteration in common", "diverge",
@@ -192,8 +192,8 @@ def parted(a: Book, b: Book) -> int | None:
     held = [set(book[shared[0]].state) for book in receipts]
     if held[0] != held[1]:
         name = min(held[0] ^ held[1])
-        raise UserError(f"the runs train different things: only one has {name}", "diverge",
-                        "compare runs of one model and optimiser")  # fmt: skip
+        raise UserError(f"the runs have different state: only one has {name}", "diverge",
+                        "compare runs of the same model and optimiser")  # fmt: skip
     whole = (
         a.identity == b.identity
         and all(map(same_kind, shared))

@@ -33,11 +33,12 @@ class Injection:
         """``OP:ITERATION`` or ``OP:ITERATION:ELEMENT``."""
         op, *numbers = text.split(":")
         if not op or len(numbers) not in (1, 2) or not all(n.isdigit() for n in numbers):
-            raise UserError(f"{text!r} names no op and iteration", "inject",
-                            "write OP:ITERATION, for instance core.conv#2:5")  # fmt: skip
+            raise UserError(f"cannot parse {text!r} as an op and an iteration", "inject",
+                            "write OP:ITERATION, for example core.conv#2:5")  # fmt: skip
         made = Injection(op, *map(int, numbers))
         if made.iteration < 1:
-            raise UserError("iterations count from 1", "inject", "give 1 or more")
+            raise UserError(f"expected an iteration of 1 or more, got {made.iteration}", "inject",
+                            "count iterations from 1")  # fmt: skip
         return made
 
     @override
@@ -50,7 +51,7 @@ class Injection:
         wanted = self.op if "#" in self.op else f"{self.op}#1"
         numbers = [n.number for n in names if n.op == wanted]
         if not numbers:
-            raise UserError(f"no op is called {wanted}", "inject",
+            raise UserError(f"unknown op {wanted}", "inject",
                             nearest(wanted, [n.op for n in names], "see the receipts"))  # fmt: skip
         here = [p for p in probes.probes if p.number in numbers]
         free = [p for p in probes.probes if not p.inside]
@@ -59,10 +60,10 @@ class Injection:
             by_number = {n.number: n.op for n in names}
             seen = list(dict.fromkeys(by_number[p.number] for p in free))
             after = [by_number[p.number] for p in free if p.number > numbers[0]][:1]
-            hint = f"the next one that does is {after[0]}" if after else f"{seen[-1]} does"
-            why = ("its own kernel goes on with it before it lies in memory" if here
-                   else "its result never lies in memory")  # fmt: skip
-            raise UserError(f"{wanted} is computed inside a kernel, {why}", "inject", hint)
+            hint = f"choose {after[0]}, the next op that is not" if after else f"choose {seen[-1]}"
+            why = ("its kernel uses the result before writing it to memory" if here
+                   else "its result is not written to memory")  # fmt: skip
+            raise UserError(f"{wanted} is inside a kernel: {why}", "inject", hint)
         return found
 
     def watch(self, probe: Probe, iteration: int) -> Watch | None:

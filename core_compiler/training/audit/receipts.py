@@ -108,7 +108,7 @@ _LEAVES: Mapping[str, Callable[[np.ndarray], str]] = dict(
 def leaf_of(name: str) -> Callable[[np.ndarray], str]:
     """What hashes a tensor; UserError for a name that is none of ``LEAVES``."""
     if name not in _LEAVES:
-        raise UserError(f"no leaves are called {name!r}", "leaves", f"choose {', '.join(LEAVES)}")
+        raise UserError(f"unknown hash {name!r}", "leaves", f"choose {', '.join(LEAVES)}")
     return _LEAVES[name]
 
 
@@ -116,9 +116,9 @@ def need_gradients(probes: Probes) -> None:
     """UserError where receipts could not have the gradient of every parameter."""
     if probes.unseen:
         raise UserError(
-            f"the gradients of {len(probes.unseen)} parameters do not lie in memory, that of "
-            f"{probes.unseen[0]} among them", "receipts",
-            "compile the step with Training(keep_gradients=True), or take receipts of state",
+            f"the gradients of {len(probes.unseen)} parameters are not kept in memory, such as "
+            f"that of {probes.unseen[0]}", "receipts",
+            "compile the step with Training(keep_gradients=True), or use receipts of state",
         )  # fmt: skip
 
 
@@ -142,11 +142,11 @@ class Recorder:
         leaves: str = "fast",
     ):  # fmt: skip
         if level not in RECEIPTS:
-            raise UserError(f"no receipts are called {level!r}", "receipts",
+            raise UserError(f"unknown level {level!r}", "receipts",
                             f"choose {', '.join(RECEIPTS)}")  # fmt: skip
         if ops_every < 0:
-            raise UserError(f"receipts of ops every {ops_every} iterations", "receipts",
-                            "give 1 or more, or 0 for none")  # fmt: skip
+            raise UserError(f"expected ops_every to be 0 or more, got {ops_every}", "receipts",
+                            "pass 1 or more, or 0 for none")  # fmt: skip
         self.level, self.ops_every = level if leads else "off", ops_every
         self.probes = [p for p in probes.probes if leads or p.own]
         self.gradients: dict[str, str] = {}
@@ -246,11 +246,11 @@ class Book:
             identity, contract = first["identity"], first["contract"]
             leaves = str(first.get("leaves", "fast"))
         except FileNotFoundError:
-            raise UserError("there are no receipts", where,
+            raise UserError("no receipts found", where,
                             "train with --receipts state or gradients") from None  # fmt: skip
         except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-            raise UserError(f"these are no receipts ({error})", where,
-                            "give the folder of a run") from None  # fmt: skip
+            raise UserError(f"cannot read the receipts ({error})", where,
+                            "pass the folder of a run") from None  # fmt: skip
         need_current(contract, "the receipts were", where, "compare them")
         found, last = {}, ""
         for row in rows:
@@ -260,16 +260,16 @@ class Book:
                 own = made.root
             except (TypeError, ValueError, KeyError, AttributeError) as error:
                 raise UserError(f"a receipt is damaged ({error})", where,
-                                "take a copy of the file that is whole") from None  # fmt: skip
+                                "restore an intact copy of the file") from None  # fmt: skip
             if own != root:
                 raise UserError(
-                    f"the root of iteration {made.iteration} is not that of its receipt", where,
-                    "the file was changed; take a sound copy",
+                    f"the root of iteration {made.iteration} does not match its receipt", where,
+                    "the file was changed; restore an intact copy",
                 )  # fmt: skip
             if made.before != last:
                 raise UserError(
-                    f"the receipt of iteration {made.iteration} does not go on from the one before "
-                    "it", where, "the file was changed; take a sound copy",
+                    f"the receipt of iteration {made.iteration} does not continue the one before "
+                    "it", where, "the file was changed; restore an intact copy",
                 )  # fmt: skip
             found[made.iteration], last = made, own
         leaf_of(leaves)
@@ -285,7 +285,7 @@ def begin(path: Path, identity: str, names: Sequence[Named], leaves: str = "fast
     """Begin the receipts of a run."""
     rows = [[n.number, n.op, n.name, n.origin] for n in names]
     head = {"identity": identity, "contract": CONTRACT_VERSION, "leaves": leaves, "names": rows}
-    files.write(path, (json.dumps(head) + "\n").encode(), "the file of receipts")
+    files.write(path, (json.dumps(head) + "\n").encode(), "the receipts")
 
 
 def check_head(path: Path, identity: str, leaves: str) -> None:
@@ -293,15 +293,15 @@ def check_head(path: Path, identity: str, leaves: str) -> None:
     with suppress(OSError, ValueError, AttributeError):  # what is damaged is said by who reads it
         with open(path) as file:
             head = json.loads(file.readline())
-        need_current(head.get("contract", CONTRACT_VERSION), "the receipts there were", str(path),
-                     "resume")  # fmt: skip
+        need_current(head.get("contract", CONTRACT_VERSION), "the existing receipts were",
+                     str(path), "resume")  # fmt: skip
         if head.get("identity", identity) != identity:
-            raise UserError("the receipts there are of another training step", str(path),
+            raise UserError("the existing receipts belong to another training step", str(path),
                             "choose another folder")  # fmt: skip
         found = head.get("leaves", "fast")
         if found != leaves:
-            raise UserError(f"the run's receipts hash by {found}, not by {leaves}", str(path),
-                            f"go on with --leaves {found}")  # fmt: skip
+            raise UserError(f"the run's receipts are hashed with {found}, not {leaves}", str(path),
+                            f"continue with --leaves {found}")  # fmt: skip
 
 
 def keep(path: Path, last: int) -> str:
@@ -312,7 +312,7 @@ def keep(path: Path, last: int) -> str:
     wanted = "\n".join([text.partition("\n")[0], *(r.to_json() for r in kept)]) + "\n"
     if wanted != text:
         # The one time that the history is written again, once a resume: iterations only append.
-        files.write(path, wanted.encode(), "the file of receipts")
+        files.write(path, wanted.encode(), "the receipts")
     return kept[-1].root if kept else ""
 
 
@@ -323,6 +323,6 @@ def add(path: Path, receipts: Iterable[Receipt]) -> None:
         with open(path, "a") as out:
             out.writelines(r.to_json() + "\n" for r in receipts)
     except OSError as error:
-        raise UserError(f"the receipt could not be written: {error.strerror}", str(path),
-                        "make room, then go on with --resume; the receipts before it are "
+        raise UserError(f"cannot write the receipt: {error.strerror}", str(path),
+                        "free disk space, then continue with --resume; the receipts before it are "
                         "intact") from None  # fmt: skip

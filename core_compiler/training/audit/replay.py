@@ -82,9 +82,9 @@ class Run:
                 raise
             if step.identity != self.book.identity:
                 raise UserError(
-                    f"what is computed has another numerics identity ({step.identity[:12]}) than "
-                    f"the receipts ({self.book.identity[:12]})", str(self.folder),
-                    "use the version of the model and of the compiler that the run was made with",
+                    f"the step's numerics identity ({step.identity[:12]}) differs from that of the "
+                    f"receipts ({self.book.identity[:12]})", str(self.folder),
+                    "use the versions of the model and the compiler that made the run",
                 )  # fmt: skip
             self._first = step.whole_state()
             self._made = step, for_step(step, data)

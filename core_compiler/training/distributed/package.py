@@ -43,8 +43,8 @@ class Package:
         """UserError for a target whose programs no worker runs."""
         compilation = step.compilation.finish()
         if compilation.target.name != "cpu":
-            raise UserError(f"workers do not run the target {compilation.target.name}", "workers",
-                            "train on the target cpu, or without workers")  # fmt: skip
+            raise UserError(f"workers do not support the target {compilation.target.name}",
+                            "workers", "train on the target cpu, or without workers")  # fmt: skip
         program, constants, _ = compilation.facts["program"]
         cache = compilation.target.cache
         kernels = tuple(

@@ -187,7 +187,7 @@ class Seat:
             self._hub.send(self._block is not None)
         except (OSError, EOFError) as error:
             host, port = place.address
-            raise Unreached(f"{host}:{port}: {error or 'it was closed'}") from None
+            raise Unreached(f"{host}:{port}: {error or 'connection closed'}") from None
         self.index, self.near = self._receive()
 
     def tell(self, what: Any) -> None:

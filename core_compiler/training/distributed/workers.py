@@ -62,7 +62,7 @@ def _check_sent(data: Data | Stream) -> None:
         dumps(data)
     except Exception as error:
         raise UserError(f"the data cannot be sent to workers ({type(error).__name__}: {error})",
-                        "workers", "give arrays, a dataset that can be pickled, or train without "
+                        "workers", "pass arrays or a dataset that can be pickled, or train without "
                         "workers") from None  # fmt: skip
 
 
@@ -83,7 +83,7 @@ class _Crew:
         try:
             self.client = Client(self.cluster or scheduler, timeout=CONNECT, set_as_default=False)
         except (OSError, ValueError) as error:
-            raise UserError(f"no dask scheduler answers there ({error})", str(scheduler),
+            raise UserError(f"cannot reach a dask scheduler ({error})", str(scheduler),
                             "start one with: dask scheduler") from None  # fmt: skip
         #: Where workers find this process.
         comm: Any = self.client.scheduler_comm
@@ -105,7 +105,7 @@ class _Crew:
         until = time.monotonic() + PATIENCE
         while len(found := self.addresses()) < self.wanted:
             if time.monotonic() > until:
-                raise UserError(f"{len(found)} of {self.wanted} workers are there", "workers",
+                raise UserError(f"expected {self.wanted} workers, found {len(found)}", "workers",
                                 "start more with: dask worker ADDRESS")  # fmt: skip
             time.sleep(LOOK)
         return found
@@ -164,7 +164,7 @@ def _failed(error: BaseException) -> BaseException:
     if isinstance(error, UserError):
         return error
     return UserError(f"a worker failed: {type(error).__name__}: {error}", "workers",
-                     "install the same version there, or report it")  # fmt: skip
+                     "install the same version on the worker, or report it")  # fmt: skip
 
 
 @dataclass
@@ -213,12 +213,12 @@ class _Run:
             if vain == ATTEMPTS:
                 self._take(chosen)
                 if why := next((w for e in ends.values() if (w := e.get("unreached"))), ""):
-                    raise UserError(f"a worker does not reach this process at {why}", "workers",
-                                    "give --scheduler an address of this machine that all workers "
-                                    "reach")  # fmt: skip
+                    raise UserError(f"a worker cannot reach this process at {why}", "workers",
+                                    "pass --scheduler an address of this machine that all workers "
+                                    "can reach")  # fmt: skip
                 raise UserError(f"workers were lost {vain} times in iteration {reached + 1}",
-                                "workers", "see why they end (memory?); resume from a "
-                                "checkpoint with fewer")  # fmt: skip
+                                "workers", "check why they exit (out of memory?), then resume "
+                                "from a checkpoint with fewer workers")  # fmt: skip
         self._take(chosen)
         (end, *others) = ends.values()
         if end["ended"] == "not finite":

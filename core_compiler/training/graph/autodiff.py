@@ -25,8 +25,8 @@ from core_compiler.training.graph.program import BRANCH, KEEPS, LOOP, Listed, Pr
 
 #: Why a loop that does not say its trips is refused, and what helps.
 UNCOUNTED = (
-    "how often its body runs is not known when it is compiled; let it run a fixed number of times, "
-    "its body keeping the values that are done"
+    "its trip count is not known at compile time; let it run a fixed number of times, "
+    "with a body that leaves finished values as they are"
 )
 
 

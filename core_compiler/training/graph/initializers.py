@@ -114,8 +114,8 @@ class TruncatedNormal(Initializer):
         ends = np.array([self.low, self.high], F64)
         low, high = elementwise.apply("erf", (ends - self.mean) / (self.std * math.sqrt(2)))
         if not low < high:
-            raise UserError(f"nothing of {self} lies between its bounds", "initialize",
-                            "give bounds nearer to the mean, the lower one first")  # fmt: skip
+            raise UserError(f"{self} has no values between its bounds", "initialize",
+                            "pass bounds nearer to the mean, the lower one first")  # fmt: skip
         made = self.mean + self.std * math.sqrt(2) * inverse_erf(numbers.uniform(low, high))
         return np.clip(made, self.low, self.high)
 
@@ -132,8 +132,8 @@ class _Scaled(Initializer):
         """(inputs of an output, outputs of an input)."""
         rank, elements = len(shape), prod(shape)
         if not all(-rank <= a < rank for a in (self.input_axis, self.output_axis)):
-            raise UserError(f"{self} of a parameter {list(shape)}: it has no such axes",
-                            "initialize", "give axes that it has")  # fmt: skip
+            raise UserError(f"the axes of {self} are out of range for a parameter {list(shape)}",
+                            "initialize", "pass axes that the parameter has")  # fmt: skip
         return elements // shape[self.output_axis], elements // shape[self.input_axis]
 
     def std(self, shape: Sequence[int]) -> float:
@@ -197,8 +197,8 @@ class _Kaiming(_Scaled):
                 ("nonlinearity", self.nonlinearity, (*GAINS, LEAKY)))  # fmt: skip
         for what, given, known in rows:
             if given not in known:
-                raise UserError(f"no {what} is called {given!r}", "initialize",
-                                nearest(given, known, f"give {', '.join(known)}"))  # fmt: skip
+                raise UserError(f"unknown {what} {given!r}", "initialize",
+                                nearest(given, known, f"choose {', '.join(known)}"))  # fmt: skip
 
     @override
     def std(self, shape):
@@ -248,16 +248,16 @@ def initializer(what: Any) -> Initializer:
         return what
     if what not in INITIALIZERS:
         known = ", ".join(INITIALIZERS)
-        raise UserError(f"no initializer is called {what!r}", "initialize",
-                        nearest(str(what), INITIALIZERS, f"there are {known}"))  # fmt: skip
+        raise UserError(f"unknown initializer {what!r}", "initialize",
+                        nearest(str(what), INITIALIZERS, f"choose {known}"))  # fmt: skip
     return INITIALIZERS[what]
 
 
 def rows_of(given: Any) -> tuple[tuple[str, Initializer], ...]:
     """Patterns with their initializers, from a mapping or pairs."""
     if isinstance(given, str):
-        raise UserError(f"initialize = {given!r} names no parameters", "training",
-                        f"give {{'*.weight': {given!r}}}")  # fmt: skip
+        raise UserError(f"expected initialize to map names of parameters, got {given!r}",
+                        "training", f"pass {{'*.weight': {given!r}}}")  # fmt: skip
     rows = given.items() if isinstance(given, Mapping) else given
     return tuple((pattern, initializer(how)) for pattern, how in rows)
 
@@ -275,16 +275,16 @@ def chosen(
     for pattern, how in rows:
         found = [n for n in ranks if any(fnmatch(each, pattern) for each in tied.get(n, (n,)))]
         if not found:
-            raise UserError(f"no trained parameter is called {pattern!r}", "initialize",
-                            f"the parameters are {_listed(ranks)}")  # fmt: skip
+            raise UserError(f"no trained parameter matches {pattern!r}", "initialize",
+                            f"choose from the parameters {_listed(ranks)}")  # fmt: skip
         for name in found:
             made.setdefault(name, how)
     flat = [name for name, how in made.items() if ranks[name] < how.rank]
     if flat:
         raise UserError(
-            f"{type(made[flat[0]]).__name__} goes by inputs and outputs, and too few axes for that "
-            f"have {_listed(flat)}", "initialize",
-            f"name these in a row of their own before, such as {flat[0]!r}: 'ones'",
+            f"{type(made[flat[0]]).__name__} needs input and output axes, which are missing "
+            f"in {_listed(flat)}", "initialize",
+            f"put an entry for them first, such as {flat[0]!r}: 'ones'",
         )  # fmt: skip
     return made
 

@@ -83,8 +83,8 @@ def begin(
     counted = Counter(map(_name, held))
     twice = next((name for name in counted if counted[name] > 1), None)
     if twice is not None:  # a frontend's two halves of complex numbers
-        raise UserError(f"the parameter {twice} is complex, and complex parameters are not trained",
-                        "training", "train its real and imaginary part as two parameters, or "
+        raise UserError(f"the parameter {twice} is complex, which is not supported in training",
+                        "training", "train its real and imaginary parts as two parameters, or "
                         f"freeze it: freeze=({twice!r},)")  # fmt: skip
     own = len(main.arguments) - len(buffers)
     rows: list[Argument] = [("batch", n, -1) for n in inputs[:own]]
@@ -187,7 +187,7 @@ def parameters(
         if not found:
             shown = ", ".join(_name(op) for op in every[:8]) + (" ..." if len(every) > 8 else "")
             raise UserError(
-                f"no parameter is called {pattern!r}", "freeze", f"the parameters are {shown}"
+                f"no parameter matches {pattern!r}", "freeze", f"choose from the parameters {shown}"
             )
     return [op for op in every if op not in frozen]
 
@@ -200,8 +200,8 @@ def _loss(b: Builder, training: Training, output: Value) -> tuple[Value, list[Va
     """The mean loss (rank 0), and the arguments that it adds."""
     spec = training.loss
     if not output.type.dtype.is_float:
-        raise UserError(f"the model's first result is {output.type}, of no float dtype", "loss",
-                        "let the model return what is trained first")  # fmt: skip
+        raise UserError(f"expected a float dtype of the model's first result, got {output.type}",
+                        "loss", "let the model return the output to train on first")  # fmt: skip
     targets = [] if isinstance(spec, Own) else [Value(spec.target(output.type), "targets")]
     total, count = spec.totals(b, output, *targets)
     return b.div(total, count), targets
@@ -222,7 +222,7 @@ def names(roles: Roles) -> Mapping[str, int]:
             continue
         own = f"{roles.arguments[of][1]}.{name}" if role == "slot" else name
         if own in made:
-            raise UserError(f"two parts of the state are called {own}", "training",
+            raise UserError(f"duplicate name {own} in the state", "training",
                             "rename the model's parameter or buffer")  # fmt: skip
         made[own] = place
     return made

@@ -35,18 +35,18 @@ class Classes:
         if targets.min() >= 0 and targets.max() < self.count:
             return
         if (targets == self.ignored).all():
-            raise UserError(f"all targets of the batch are {self.ignored}, which is ignored: there "
-                            "is no loss", "loss", "leave such batches out; the state is that of "
-                            "before the iteration")  # fmt: skip
+            raise UserError(f"all targets of the batch are {self.ignored}, which is ignored: the "
+                            "loss is undefined", "loss", "leave such batches out; the iteration "
+                            "did not change the state")  # fmt: skip
         wrong = ((targets < 0) | (targets >= self.count)) & (targets != self.ignored)
         if wrong.any():
             at = np.unravel_index(int(wrong.argmax()), wrong.shape)
             row, *inside = map(int, at) if at else (0,)
             place = f"row {row}" + (f", at {inside}" if inside else "")
             raise UserError(
-                f"the target {targets[at]} in {place} of the batch is none of {self.count} classes",
-                "loss", f"give targets from 0 to {self.count - 1}, or {self.ignored}, which is "
-                "ignored; the state is that of before the iteration",
+                f"target {targets[at]} in {place} of the batch is out of range for {self.count} "
+                "classes", "loss", f"pass targets from 0 to {self.count - 1}, or {self.ignored}, "
+                "which is ignored; the iteration did not change the state",
             )  # fmt: skip
 
 
@@ -84,20 +84,20 @@ class CrossEntropy(Loss):
 
     def __post_init__(self) -> None:
         smoothing = number("loss", "label_smoothing", self.label_smoothing, lambda v: 0 <= v <= 1,
-                           "give a number from 0 to 1")  # fmt: skip
+                           "pass a number from 0 to 1")  # fmt: skip
         object.__setattr__(self, "label_smoothing", smoothing)
         for name in ("axis", "ignore_index"):
             held = whole("loss", name, getattr(self, name), -(2**63), 2**63 - 1,
-                         "give a whole number")  # fmt: skip
+                         "pass a whole number")  # fmt: skip
             object.__setattr__(self, name, held)
 
     def _axis(self, output: TensorType) -> int:
         axis = self.axis + output.rank if self.axis < 0 else self.axis
         if not 0 <= axis < output.rank or output.rank < 2:
             raise UserError(
-                f"the output {output} has no axis {self.axis} of classes",
+                f"the output {output} has no class axis {self.axis}",
                 "loss",
-                "give the axis of the classes, of an output [batch, .., classes]",
+                "pass the axis of the classes in an output [batch, .., classes]",
             )
         return axis
 
@@ -145,8 +145,8 @@ class _Pointwise(Loss):
     @override
     def totals(self, b, output, target):
         if output.type.shape != target.type.shape:
-            raise UserError(f"the output is {output.type} but the target {target.type}", "loss",
-                            "give targets of the output's shape")  # fmt: skip
+            raise UserError(f"the output is {output.type} but the target is {target.type}", "loss",
+                            "pass targets of the output's shape")  # fmt: skip
         x, y = widened(b, output), widened(b, target)
         total = _all(b, self.each(Term(b, x), Term(b, y)).value)
         return total, b.constant(self.count(output.type), total.type.dtype)
@@ -179,7 +179,7 @@ class Huber(_Pointwise):
 
     def __post_init__(self) -> None:
         delta = number("loss", "delta", self.delta, lambda v: 0 < v < inf,
-                       "give a finite number above 0")  # fmt: skip
+                       "pass a finite number above 0")  # fmt: skip
         object.__setattr__(self, "delta", delta)
 
     @override
@@ -226,13 +226,13 @@ class Own(Loss):
 
     @override
     def target(self, output: TensorType) -> TensorType:
-        raise UserError("the model's own loss has no target", "loss", "give no targets")
+        raise UserError("the model's own loss takes no targets", "loss", "leave the targets out")
 
     @override
     def totals(self, b, output, target=None):
         if output.type.elements != 1 or not output.type.dtype.is_float:
-            raise UserError(f"the model's first result is {output.type}, which is no loss", "loss",
-                            "give a loss, or let the model return one number")  # fmt: skip
+            raise UserError(f"expected a loss as the model's first result, got {output.type}",
+                            "loss", "pass a loss, or let the model return one float")  # fmt: skip
         total = widened(b, output)
         if total.type.rank:
             total = b.reshape(total, shape=())
@@ -254,5 +254,5 @@ def loss(what: str | Loss | None) -> Loss:
         return Own()
     if what not in LOSSES:
         fix = nearest(str(what), LOSSES, f"choose {', '.join(LOSSES)}")
-        raise UserError(f"no loss is called {what!r}", "loss", fix)
+        raise UserError(f"unknown loss {what!r}", "loss", fix)
     return LOSSES[what]()

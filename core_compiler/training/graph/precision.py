@@ -19,5 +19,5 @@ def narrow_dtype(precision: str) -> DType:
     """The dtype that ``precision`` names; UserError for another name."""
     if precision not in PRECISIONS:
         fix = nearest(str(precision), PRECISIONS, f"choose {', '.join(PRECISIONS)}")
-        raise UserError(f"no precision is called {precision!r}", "precision", fix)
+        raise UserError(f"unknown precision {precision!r}", "precision", fix)
     return PRECISIONS[precision]

@@ -41,8 +41,8 @@ class Stop:
         if self.on_purpose:
             return "it stops gradients on purpose"
         if self.after.type.dtype.is_float:
-            return "its derivative is 0 wherever it has one"
-        return f"its result is {self.after.type.dtype.name}, of which there are no gradients"
+            return "its derivative is 0 wherever it exists"
+        return f"its result is {self.after.type.dtype.name}, which has no gradient"
 
     @override
     def __str__(self) -> str:

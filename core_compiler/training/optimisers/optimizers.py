@@ -52,10 +52,10 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         if not is_schedule(self.rate):
-            fix = "give a finite number of 0 or more, or a schedule"
+            fix = "pass a finite number of 0 or more, or a schedule"
             self._take("rate", number("optimizer", "rate", self.rate, from_zero, fix))
         for name in self.counts:
-            fix = "give a finite number of 0 or more"
+            fix = "pass a finite number of 0 or more"
             self._take(name, number("optimizer", name, getattr(self, name), from_zero, fix))
         for name in self.switches:
             self._take(name, flag("optimizer", name, getattr(self, name)))
@@ -64,9 +64,9 @@ class Optimizer:
         object.__setattr__(self, name, value)
 
     def _take_betas(self, given: Any) -> None:
-        fix = "give two numbers from 0 to below 1"
+        fix = "pass two numbers of 0 or more and below 1"
         if not isinstance(given, tuple | list) or len(given) != 2:
-            raise UserError(f"betas = {given!r}", "optimizer", fix)
+            raise UserError(f"invalid value {given!r} for betas", "optimizer", fix)
         names = ("betas[0]", "betas[1]")
         self._take("betas", tuple(number("optimizer", name, beta, below_one, fix)
                                   for name, beta in zip(names, given, strict=True)))  # fmt: skip
@@ -129,10 +129,10 @@ class SGD(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._take("dampening", number("optimizer", "dampening", self.dampening, math.isfinite,
-                                       "give a finite number"))  # fmt: skip
+                                       "pass a finite number"))  # fmt: skip
         if self.nesterov and (self.momentum <= 0 or self.dampening):
-            raise UserError("nesterov without momentum, or with dampening", "optimizer",
-                            "give a momentum above 0 and no dampening")  # fmt: skip
+            raise UserError("nesterov needs momentum and no dampening", "optimizer",
+                            "pass a momentum above 0 and no dampening")  # fmt: skip
 
     @property
     @override
@@ -361,5 +361,5 @@ def optimizer(what: str | Optimizer) -> Optimizer:
         return what
     if what not in OPTIMIZERS:
         fix = nearest(str(what), OPTIMIZERS, f"choose {', '.join(OPTIMIZERS)}")
-        raise UserError(f"no optimiser is called {what!r}", "optimizer", fix)
+        raise UserError(f"unknown optimiser {what!r}", "optimizer", fix)
     return OPTIMIZERS[what]()

@@ -127,8 +127,8 @@ class Warmup:
     def __post_init__(self) -> None:
         _check(self)
         if not is_schedule(self.after):
-            raise UserError(f"after = {self.after!r}", "learning rate",
-                            "give a schedule, such as Constant(0.1)")  # fmt: skip
+            raise UserError(f"expected after to be a schedule, got {self.after!r}", "learning rate",
+                            "pass a schedule, such as Constant(0.1)")  # fmt: skip
 
     def rate(self, b: Builder, iteration: Value) -> Value:
         count = _count(b, iteration)
@@ -178,11 +178,11 @@ def read(texts: Sequence[str], value: float) -> Schedule:
         elif name in SCHEDULES and after is None:
             after = SCHEDULES[name](value, **_read_fields(SCHEDULES[name], text, said))
         elif name == "warmup" or name in SCHEDULES:
-            raise UserError(f"{text!r} is one schedule too many", "--schedule",
-                            "give one, and a warmup that comes before it")  # fmt: skip
+            raise UserError(f"too many schedules: {text!r}", "--schedule",
+                            "pass one, and at most one warmup before it")  # fmt: skip
         else:
             known = ["warmup", *SCHEDULES]
-            raise UserError(f"no schedule is called {name!r}", "--schedule",
+            raise UserError(f"unknown schedule {name!r}", "--schedule",
                             nearest(name, known, f"choose {', '.join(known)}"))  # fmt: skip
     after = after or Constant(value)
     return after if warmup is None else Warmup(after=after, **warmup)
@@ -198,10 +198,10 @@ def _read_fields(kind: Any, text: str, said: str) -> dict[str, Any]:
         try:
             found[name] = (int if taken[name].type == "int" else float)(number)
         except (KeyError, ValueError):
-            raise UserError(f"cannot read {part!r} of {text!r}", "--schedule", form) from None
+            raise UserError(f"cannot parse {part!r} in {text!r}", "--schedule", form) from None
     lacks = [name for name, f in taken.items() if f.default is MISSING and name not in found]
     if lacks:
-        raise UserError(f"{text!r} does not say {' and '.join(lacks)}", "--schedule", form)
+        raise UserError(f"missing {' and '.join(lacks)} in {text!r}", "--schedule", form)
     return found
 
 
@@ -209,11 +209,11 @@ def _check(made: Any) -> None:
     """UserError for a number of a schedule that is none, or would make a rate below 0."""
     for f in fields(made):
         holds: Callable[[float], bool] = math.isfinite
-        fix = "give a finite number"
+        fix = "pass a finite number"
         if f.type == "int":
-            holds, fix = _from_one, "give 1 or more iterations"
+            holds, fix = _from_one, "pass 1 or more iterations"
         elif f.name in ("value", "last"):
-            holds, fix = from_zero, "give a finite number of 0 or more"
+            holds, fix = from_zero, "pass a finite number of 0 or more"
         elif f.type != "float":
             continue
         value = number("learning rate", f.name, getattr(made, f.name), holds, fix)

@@ -77,15 +77,15 @@ def load(
 ) -> None:  # fmt: skip
     """Set the optimiser's state; see :meth:`TrainingStep.load_optimizer_state_dict`."""
     if not isinstance(given, Mapping) or not {"state", "param_groups"} <= given.keys():
-        raise UserError("it has no state and param_groups", _WHERE,
-                        "give what torch.optim.Optimizer.state_dict() returns")  # fmt: skip
+        raise UserError("expected a mapping with state and param_groups", _WHERE,
+                        "pass what torch.optim.Optimizer.state_dict() returns")  # fmt: skip
     told = [n for group in given["param_groups"] for n in group.get("param_names") or ()]
     order, own = _order(step, names if names is not None else told or None), _parameters(step)
     optimizer = step.compilation.options.training.optimizer
     numbers = [n for group in given["param_groups"] for n in group["params"]]
     if len(numbers) != len(order):
-        raise UserError(f"it is of {len(numbers)} parameters, the model has {len(order)}", _WHERE,
-                        "give names: those of torch's parameters, in their order")  # fmt: skip
+        raise UserError(f"expected {len(order)} parameters, got {len(numbers)}", _WHERE,
+                        "pass names: those of torch's parameters, in their order")  # fmt: skip
     fresh: dict[str, Any] = {}
     counts: dict[int, str] = {}
     for number, name in zip(numbers, order, strict=True):
@@ -94,8 +94,8 @@ def load(
             continue
         for slot in own[called]:
             if row and slot not in row:
-                raise UserError(f"the state of {name} has no {slot}", _WHERE,
-                                f"give that of a torch.optim.{type(optimizer).__name__} with the "
+                raise UserError(f"missing {slot} in the state of {name}", _WHERE,
+                                f"pass that of a torch.optim.{type(optimizer).__name__} with the "
                                 "same options")  # fmt: skip
             fresh[f"{called}.{slot}"] = _array(row.get(slot), step, f"{called}.{slot}",
                                                optimizer.slots[slot])  # fmt: skip
@@ -103,8 +103,8 @@ def load(
             counts.setdefault(int(row[STEP]), name)
     if len(counts) > 1:
         said = " and ".join(f"{name} {n} times" for n, name in list(counts.items())[:2])
-        raise UserError(f"its parameters were not updated together: {said}", _WHERE,
-                        "a step counts once for all: train them together")  # fmt: skip
+        raise UserError(f"the parameters were not updated together: {said}", _WHERE,
+                        "train them together: all parameters share one step count")  # fmt: skip
     skipped = int(step.number(SKIPPED) or 0)
     known = next(iter(counts), None)
     if iteration is None:
@@ -112,8 +112,8 @@ def load(
     done = iteration - skipped if known is None else known
     moved = isinstance(optimizer, SGD) and any(row for row in given["state"].values())
     if moved and not done and getattr(optimizer, "dampening", False):
-        raise UserError("torch's SGD does not say how many iterations were done", _WHERE,
-                        "give iteration: with dampening the first one is another")  # fmt: skip
+        raise UserError("torch's SGD does not store how many iterations were done", _WHERE,
+                        "pass iteration: with dampening the first one differs")  # fmt: skip
     for group in given["param_groups"]:
         _compare(optimizer, group, rates(optimizer.schedule)(iteration), iteration)
     fresh |= {n: np.array(v, np.float64) for n, v in scalars_after(optimizer, done).items()}
@@ -125,13 +125,13 @@ def _order(step: TrainingStep, names: Sequence[str] | None) -> Sequence[str]:
     optimizer = step.compilation.options.training.optimizer
     if type(optimizer) not in _FIELDS:
         raise UserError(f"torch has no optimiser {type(optimizer).__name__}", _WHERE,
-                        "its state is in whole_state(), which load_state_dict takes")  # fmt: skip
+                        "use whole_state() and load_state_dict() instead")  # fmt: skip
     if names is None:
         return step.order
     unknown = [n for n in _parameters(step) if n not in {step.called(m) for m in names}]
     if unknown:
-        raise UserError(f"its parameters' names lack {unknown[0]}", _WHERE,
-                        "give names: [name for name, _ in model.named_parameters()], in the order "
+        raise UserError(f"missing {unknown[0]} in the names of the parameters", _WHERE,
+                        "pass names=[name for name, _ in model.named_parameters()], in the order "
                         "of the optimiser's parameters")  # fmt: skip
     return list(names)
 
@@ -170,18 +170,18 @@ def _compare(
         if name in _HOW:
             continue
         if name in own and name not in group:
-            raise UserError(f"it has no {name}", _WHERE,
-                            f"give the state of a torch.optim.{kind}")  # fmt: skip
+            raise UserError(f"missing {name}", _WHERE,
+                            f"pass the state of a torch.optim.{kind}")  # fmt: skip
         found = group.get(name, value)
         found = tuple(found) if isinstance(found, list) else found
         if found != value:
             fix = f"compile with {kind}({own[name]}={found})" if name in own else "train without it"
-            raise UserError(f"its {name} is {found}, the step's {value}", _WHERE, fix)
+            raise UserError(f"expected the step's {name} {value}, got {found}", _WHERE, fix)
     found = float(group.get("lr", rate))
     if not isclose(found, rate, rel_tol=_SAME_RATE, abs_tol=1e-30):
-        raise UserError(f"its lr is {found:g}, the step's rate in iteration {iteration + 1} is "
-                        f"{rate:g}", _WHERE, f"compile with {kind}({found:g}), or give iteration "
-                        "where a schedule stands elsewhere")  # fmt: skip
+        raise UserError(f"expected the step's rate {rate:g} in iteration {iteration + 1}, got lr "
+                        f"{found:g}", _WHERE, f"compile with {kind}({found:g}), or pass the "
+                        "iteration that the schedule is at")  # fmt: skip
 
 
 def _array(held: Any, step: TrainingStep, name: str, start: float) -> np.ndarray:

@@ -102,16 +102,17 @@ def _nothing_moves(left: Sequence[Unmoved]) -> UserError:
     blocked = [g for g in left if g.stops and not g.on_purpose]
     stops = {str(s): s for g in blocked or left for s in g.told}
     if not stops:
-        return UserError("the loss depends on none of the parameters that are trained", "training",
-                         "let the model return first what they make, or freeze fewer")  # fmt: skip
+        return UserError("the loss does not depend on any trained parameter", "training",
+                         "let the model return an output that depends on them first, or freeze "
+                         "fewer parameters")  # fmt: skip
     fix = (
-        "train with a loss of what comes before it (of the scores that argmax reads), or put an op "
-        "that has a derivative in its place"
+        "compute the loss from its input (such as the scores that argmax reads), or replace it "
+        "with a differentiable op"
     )
     return UserError(
-        "no parameter gets a gradient from the loss, it comes no further than "
+        "no parameter gets a gradient: the gradient of the loss stops at "
         f"{_stops(list(stops.values()))}", "training",
-        fix if blocked else "let gradients through there (detach and no_grad stop them)",
+        fix if blocked else "let gradients pass there (detach and no_grad stop them)",
     )  # fmt: skip
 
 

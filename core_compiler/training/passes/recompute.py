@@ -40,9 +40,9 @@ class Recompute(Pass):
     @override
     def run(self, module: Module, context: PassContext) -> Module:
         if not 0 < self.budget <= 1:
-            raise UserError(f"a budget of {self.budget}", f"pass {self.name()}",
-                            "give the part of the saved bytes that may be held, "
-                            "above 0, up to 1")  # fmt: skip
+            raise UserError(f"invalid budget {self.budget}", f"pass {self.name()}",
+                            "pass the fraction of the saved bytes to keep, "
+                            "above 0 and up to 1")  # fmt: skip
         launches, problem = problem_of(module.main)
         choice = choose(problem, self.budget)
         context.facts[FACT] = choice

@@ -97,8 +97,8 @@ class _Work:
                     nodes = inner.origin.nodes() if inner.origin is not None else ()
                     place = next((f" ({n.file}:{n.line})" for n in nodes if n.file), "")
                     raise UserError(
-                        f"{inner.kind} inside {op.kind}{place} would be each shard's own", "shards",
-                        "move it out of the loop or branch, or train with one shard",
+                        f"{inner.kind} inside {op.kind}{place} would differ between shards",
+                        "shards", "move it out of the loop or branch, or train with one shard",
                     )  # fmt: skip
 
     def loss(self, place: int | None) -> None:
@@ -193,8 +193,8 @@ class _Work:
             nodes = [n for op in left if op.origin is not None for n in op.origin.nodes()]
             places = dict.fromkeys(f"{n.file}:{n.line}" if n.file else n.name for n in nodes)
             raise UserError(
-                f"the statistics of {len(left)} batch normalisations are not of a form that can be "
-                f"taken over all shards ({', '.join(list(places)[:3])})", "shards",
+                f"the statistics of {len(left)} batch normalisations cannot be computed over all "
+                f"shards ({', '.join(list(places)[:3])})", "shards",
                 "train with sync_batch_norm=False, or with one shard",
             )  # fmt: skip
 
@@ -272,8 +272,8 @@ class _Work:
             return
         if not value.type.dtype.is_float:
             raise UserError(
-                f"the buffer {name} is computed from the examples and holds {value.type.dtype}: "
-                "each shard would have another", "shards", "train with one shard",
+                f"the {value.type.dtype} buffer {name} is computed from the examples and would "
+                "differ between shards", "shards", "train with one shard",
             )  # fmt: skip
         b = self.builder()
         total = b.all_reduce(value, shards=self.shards)

@@ -22,7 +22,7 @@ from core_compiler.training.run import files
 
 RECEIPT = "receipt"
 #: What helps where a checkpoint cannot be gone on from.
-OLDER = "move it out of the folder: --resume (resume=True) takes the one before"
+OLDER = "move it out of the folder, and --resume (resume=True) uses the one before"
 #: The format's names of dtypes -> the contract's.
 _DTYPES = {
     "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "F8_E5M2": "f8e5m2",
@@ -39,8 +39,8 @@ def encoded(state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> byte
     own = _DTYPES.values()
     for name, array in state.items():
         if dtype_name(array.dtype) not in own:
-            raise UserError(f"a checkpoint cannot hold {name}: it is {dtype_name(array.dtype)}",
-                            "checkpoint", "train without a folder and workers")  # fmt: skip
+            raise UserError(f"unsupported dtype {dtype_name(array.dtype)} of {name}", "checkpoint",
+                            "train without a folder and workers")  # fmt: skip
     held = {n: np.ascontiguousarray(a).reshape(a.shape) for n, a in state.items()}
     return save(held, {RECEIPT: json.dumps(dict(receipt))})
 
@@ -57,10 +57,10 @@ def decoded(data: bytes, where: str) -> tuple[dict[str, np.ndarray], dict[str, A
     except (SafetensorError, ValueError, RecursionError) as error:
         raise _damaged(str(error), where) from None
     if RECEIPT not in found:
-        raise UserError("this is no checkpoint of a training run", where,
-                        "give a file that `workbench train` wrote")  # fmt: skip
+        raise UserError("not a checkpoint of a training run", where,
+                        "pass a file that `workbench train` wrote")  # fmt: skip
     if not isinstance(receipt, dict):
-        raise _damaged("its receipt is no table", where)
+        raise _damaged("its receipt is not a JSON object", where)
     return state, receipt
 
 
@@ -73,7 +73,7 @@ def tensors(data: bytes) -> dict[str, np.ndarray]:
     for name, held in deserialize(data):
         kind = _DTYPES.get(held["dtype"])
         if kind is None:
-            raise ValueError(f"{name} is of the dtype {held['dtype']}")
+            raise ValueError(f"unsupported dtype {held['dtype']} of {name}")
         made[name] = np.frombuffer(held["data"], DTYPES[kind]).reshape(held["shape"])
     return made
 
@@ -93,7 +93,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
         return decoded(read_regular(path), str(path))
     except OSError as error:
-        raise UserError(f"the checkpoint cannot be read: {error.strerror}", str(path),
+        raise UserError(f"cannot read the checkpoint: {error.strerror}", str(path),
                         "check the disk") from None  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from core_compiler.training.run.stream import Stream
 STREAM = 0xFFFF_0000
 
 _KINDS = (
-    "give arrays (inputs, targets), columns by name, a dataset with __len__ and __getitem__, or "
+    "pass arrays (inputs, targets), columns by name, a dataset with __len__ and __getitem__, or "
     "an iterable of rows"
 )
 
@@ -48,10 +48,10 @@ class Data:
         if isinstance(what, Data | Stream):
             return what
         if isinstance(what, str | bytes) or what is None:
-            raise UserError(f"{type(what).__name__} is no data", "data", _KINDS)
+            raise UserError(f"unsupported type {type(what).__name__}", "data", _KINDS)
         if hasattr(what, "dataset") and getattr(what, "batch_size", None) is not None:
-            raise UserError(f"a {type(what).__name__} gives batches, not rows", "data",
-                            "give its .dataset: fit makes the batches")  # fmt: skip
+            raise UserError(f"expected rows, got batches from a {type(what).__name__}", "data",
+                            "pass its .dataset: fit makes the batches")  # fmt: skip
         if hasattr(what, "shape") and hasattr(what, "dtype"):  # a table has a shape alone
             arrays = examples.columns([what], wanted)
         elif isinstance(what, tuple | list) and any(hasattr(a, "shape") for a in what):
@@ -67,11 +67,11 @@ class Data:
         elif hasattr(what, "__iter__"):
             return Stream(what, wanted)
         else:
-            raise UserError(f"a {type(what).__name__} is no data", "data", _KINDS)
+            raise UserError(f"unsupported type {type(what).__name__}", "data", _KINDS)
         lengths = {len(a) if a.ndim else 0 for a in arrays}
         if len(lengths) != 1 or lengths == {0}:
-            raise UserError(f"arrays of {sorted(lengths)} examples", "data",
-                            "give as many examples in each, at least one")  # fmt: skip
+            raise UserError(f"expected arrays of one length above 0, got {sorted(lengths)}", "data",
+                            "pass the same number of examples in each, at least one")  # fmt: skip
         return Data(arrays)
 
     def __len__(self) -> int:
@@ -88,8 +88,8 @@ class Data:
     def check(self, number: int, size: int) -> None:
         """UserError where there can be no batch ``number`` of ``size`` examples."""
         if size > len(self):
-            raise UserError(f"{len(self)} examples are no batch of {size}", "data",
-                            "give more examples or a smaller batch")  # fmt: skip
+            raise UserError(f"batch size {size} exceeds the dataset size {len(self)}", "data",
+                            "pass more examples or a smaller batch")  # fmt: skip
 
     def begin_at(self, place: Any) -> None:
         """Where a checkpoint says that the data stand (see :class:`Stream`): nothing to find."""

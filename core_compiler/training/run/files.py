@@ -24,14 +24,14 @@ def alone(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise UserError(f"the folder cannot be used: {error.strerror}", str(folder),
+        raise UserError(f"cannot use the folder: {error.strerror}", str(folder),
                         "choose another folder") from None  # fmt: skip
     try:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError("another run is writing into the folder", str(folder),
-                            "wait for its end, or choose another folder") from None  # fmt: skip
+            raise UserError("another run is writing to the folder", str(folder),
+                            "wait until it ends, or choose another folder") from None  # fmt: skip
         except OSError as error:  # some file systems of networks know no locks
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL):
                 raise
@@ -59,8 +59,8 @@ def write(path: Path, data: bytes, what: str) -> None:
         os.replace(draft, path)
     except OSError as error:
         raise UserError(
-            f"{what} could not be written: {error.strerror}", str(path),
-            "make room or choose another folder; the older one is intact",
+            f"cannot write {what}: {error.strerror}", str(path),
+            "free disk space or choose another folder; the previous version is intact",
         ) from None  # fmt: skip
     finally:
         with suppress(OSError):

@@ -79,11 +79,11 @@ class Plan:
     def __post_init__(self) -> None:
         for name, low in (("iterations", 0), ("batch", 1), ("every", 0), ("ops_every", 0)):
             held = whole("fit", name, getattr(self, name), low, 2**63 - 1,
-                         f"give a whole number of {low} or more")  # fmt: skip
+                         f"pass a whole number of {low} or more")  # fmt: skip
             object.__setattr__(self, name, held)
         object.__setattr__(self, "seed", whole("fit", "seed", self.seed, *SEEDS))
         if self.has_receipts and self.folder is None:
-            raise UserError("there is no folder for receipts", "receipts", "give a folder")
+            raise UserError("missing folder for the receipts", "receipts", "pass a folder")
         receipts.leaf_of(self.leaves)
 
     @property
@@ -113,11 +113,11 @@ class Plan:
     def check_folder(self, resume: bool) -> None:
         """UserError where the folder cannot be begun in, or resumed from."""
         if resume and self.folder is None:
-            raise UserError("there is no folder to resume from", "resume", "give the folder")
+            raise UserError("missing folder to resume from", "resume", "pass the folder of the run")
         if not resume and self.folder is not None and checkpoint.newest(self.folder) is not None:
             raise UserError(
-                "there are checkpoints of a run in the folder", str(self.folder),
-                "go on with --resume (resume=True), or choose another folder",
+                "the folder already contains checkpoints of a run", str(self.folder),
+                "continue with --resume (resume=True), or choose another folder",
             )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def share_out(shards: int, workers: int) -> None:
     """UserError where some workers would have no shard."""
     if workers > shards:
         raise UserError(
-            f"{workers} workers for {shards} shard{'s' if shards > 1 else ''}", "workers",
-            f"cut the batch with --shards {workers} or Training(shards={workers}): shards are part "
-            "of what is computed, workers are not",
+            f"more workers ({workers}) than shards ({shards})", "workers",
+            f"split the batch with --shards {workers} or Training(shards={workers}): the number of "
+            "shards is part of what is computed, the number of workers is not",
         )  # fmt: skip

@@ -48,7 +48,7 @@ def training_of(facts: Any) -> Training:
              if isinstance(held.get(name), kinds)}  # fmt: skip
     scale = held.get("loss_scale")
     return Training(
-        loss=None, optimizer=_read("optimizer", held.get("optimizer")),
+        loss=None, optimizer=_read("optimiser", held.get("optimizer")),
         loss_scale=None if scale is None else _read("loss scale", scale), **plain,
     )  # fmt: skip
 
@@ -63,9 +63,9 @@ def _read(what: str, text: Any) -> Any:
         return made
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         name = str(text).partition("(")[0][:80]
-        raise UserError(f"the {what} {name!r} is none of ours", "recorded training step",
-                        "compile the step again where its class is: cc.compile(model, batch, "
-                        "training=...)") from None  # fmt: skip
+        raise UserError(f"unknown {what} {name!r}", "recorded training step",
+                        "compile the step again where its class is defined: cc.compile(model, "
+                        "batch, training=...)") from None  # fmt: skip
 
 
 def _value(node: ast.expr) -> Any:

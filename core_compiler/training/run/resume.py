@@ -50,9 +50,9 @@ def _taken(
     step: TrainingStep, state: Mapping[str, np.ndarray], receipt: dict[str, Any], path: Path
 ) -> dict[str, Any]:
     need_current(receipt.get("contract", CONTRACT_VERSION), "the checkpoint was", str(path),
-                 "begin at it")  # fmt: skip
+                 "use it")  # fmt: skip
     if receipt.get("identity") != step.identity:
-        raise UserError("the checkpoint is of another training step", str(path),
+        raise UserError("the checkpoint belongs to another training step", str(path),
                         "resume with the model and the configuration that it was written "
                         "with")  # fmt: skip
     before = step.whole_state()
@@ -63,7 +63,7 @@ def _taken(
     step.load_state_dict(state)
     if step.digest != receipt.get("digest") or step.iteration != receipt.get(ITERATION):
         step.load_state_dict(before)
-        raise UserError("the checkpoint's tensors are not those that its receipt names", str(path),
+        raise UserError("the checkpoint's tensors do not match its receipt", str(path),
                         checkpoint.OLDER)  # fmt: skip
     return receipt
 
@@ -75,16 +75,16 @@ def _compare(
     of before do not say is not compared."""
     need_current(receipt.get("contract", CONTRACT_VERSION), "the checkpoint was", where, "resume")
     given = {
-        "seed": ("seed of the training", step.seed),
-        "data_seed": ("seed of the data's order", data_seed),
+        "seed": ("training seed", step.seed),
+        "data_seed": ("data seed", data_seed),
         "shards": ("shards", step.shards),
     }
     other = [
-        f"{what} {receipt[key]!r}, given {value}" for key, (what, value) in given.items()
+        f"{what} {receipt[key]!r}, got {value}" for key, (what, value) in given.items()
         if value is not None and key in receipt and receipt[key] != value
     ]  # fmt: skip
     if not other:
         return
-    raise UserError(f"the checkpoint has {'; '.join(other)}", where,
-                    "resume with what the run was begun with, or begin another in another "
-                    "folder")  # fmt: skip
+    raise UserError(f"expected the checkpoint's {'; '.join(other)}", where,
+                    "resume with the settings that the run was started with, or start another run "
+                    "in another folder")  # fmt: skip

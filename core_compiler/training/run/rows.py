@@ -32,7 +32,7 @@ def theirs() -> Iterator[None]:
         raise
     except Exception as error:
         raise UserError(f"the data raised {raised_at(error)}", "data",
-                        "fix what reads them") from error  # fmt: skip
+                        "fix the code that reads the data") from error  # fmt: skip
 
 
 def columns(what: Sequence[Any], wanted: Sequence[Wanted] = ()) -> tuple[np.ndarray, ...]:
@@ -55,17 +55,17 @@ def stacked(
     """Rows (tuples, mappings, or one array each), examples first; ``numbered``: the person
     counts them as they are here.  UserError where they are no rows or not of one shape."""
     if not rows:
-        raise UserError("there are no examples", "data", "give at least one row")
+        raise UserError("the dataset is empty", "data", "pass at least one row")
     made = [_parts(row, wanted, f"row {i}" if numbered else "a row") for i, row in enumerate(rows)]
     if len({len(parts) for parts in made}) != 1 or not made[0]:
         counts = sorted({len(parts) for parts in made})
-        raise UserError(f"rows of {' and '.join(map(str, counts))} values", "data",
-                        "give rows of one form: the model's inputs, then the targets")  # fmt: skip
+        raise UserError(f"expected rows of one length, got {' and '.join(map(str, counts))} values",
+                        "data", "pass the model's inputs, then the targets")  # fmt: skip
     try:
         return tuple(np.stack(column) for column in zip(*made, strict=True))
     except ValueError as error:
-        raise UserError(f"the examples do not stack: {error}", "data",
-                        "give examples of one shape each") from None  # fmt: skip
+        raise UserError(f"cannot stack the examples: {error}", "data",
+                        "pass examples of the same shape") from None  # fmt: skip
 
 
 def _parts(row: Any, wanted: Sequence[Wanted], where: str) -> list[np.ndarray]:
@@ -76,8 +76,8 @@ def _parts(row: Any, wanted: Sequence[Wanted], where: str) -> list[np.ndarray]:
         return [_array(p, _at(wanted, i), f"{where}, value {i}") for i, p in enumerate(row)]
     if hasattr(row, "shape") or isinstance(row, Number):
         return [_array(row, _at(wanted, 0), where)]
-    raise UserError(f"{where} is a {type(row).__name__}", "data",
-                    "give rows that are tuples (inputs, then targets) or mappings")  # fmt: skip
+    raise UserError(f"expected {where} to be a tuple or a mapping, got a {type(row).__name__}",
+                    "data", "pass tuples (inputs, then targets) or mappings")  # fmt: skip
 
 
 def _order(names: list[Any], wanted: Sequence[Wanted]) -> list[Any]:
@@ -88,9 +88,9 @@ def _order(names: list[Any], wanted: Sequence[Wanted]) -> list[Any]:
         return own or names
     others = iter([name for name in names if name not in own])
     if len(names) != len(own):
-        raise UserError(f"the data have the columns {', '.join(map(str, names)) or 'of nothing'}, "
-                        f"the model takes {', '.join(own)}", "data",
-                        "give columns of these names, or as many")  # fmt: skip
+        raise UserError(f"expected the columns {', '.join(own)}, got "
+                        f"{', '.join(map(str, names)) or 'none'}", "data",
+                        "pass columns with these names, or as many columns")  # fmt: skip
     return [name if name in names else next(others) for name in own]
 
 
@@ -103,7 +103,7 @@ def _array(what: Any, dtype: np.dtype | None, where: str) -> np.ndarray:
         made = numbers(what)
     except ValueError as error:
         raise UserError(f"{where}: {error}", "data",
-                        "give numbers of one shape, or leave it out") from None  # fmt: skip
+                        "pass numbers of one shape, or leave it out") from None  # fmt: skip
     if hasattr(what, "dtype"):
         return made
     if dtype is None:  # as torch.tensor has it

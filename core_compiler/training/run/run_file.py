@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE = "run.json"
 #: What a task is.
 TASK = (
-    "name package.module:function, which takes edit (a PipelineEdit) and returns the compiled step "
+    "pass package.module:function, which takes edit (a PipelineEdit) and returns the compiled step "
     "and its data"
 )
 
@@ -27,7 +27,7 @@ TASK = (
 def write(folder: Path, held: Mapping[str, Any]) -> None:
     """Keep how a run is done again in its folder."""
     text = json.dumps(dict(held), indent=1) + "\n"
-    files.write(folder / FILE, text.encode(), "how the run is done again")
+    files.write(folder / FILE, text.encode(), "the run's description")
 
 
 def read(folder: Path) -> Mapping[str, Any]:
@@ -35,18 +35,18 @@ def read(folder: Path) -> Mapping[str, Any]:
     try:
         held = json.loads((folder / FILE).read_text())
     except OSError as error:
-        raise UserError(f"nothing says how the run is done again ({error.strerror})",
-                        str(folder), "give the folder of a training run") from None  # fmt: skip
+        raise UserError(f"cannot read {FILE} ({error.strerror})",
+                        str(folder), "pass the folder of a training run") from None  # fmt: skip
     except (ValueError, RecursionError) as error:
         raise damaged(folder, error) from None
     if not isinstance(held, dict):
-        raise damaged(folder, "it is no table")
+        raise damaged(folder, "not a JSON object")
     return held
 
 
 def damaged(folder: Path, why: Any) -> UserError:
     return UserError(f"{FILE} is damaged ({why})", str(folder),
-                     "take a copy of the folder that is whole")  # fmt: skip
+                     "restore an intact copy of the folder")  # fmt: skip
 
 
 def of_python(step: TrainingStep, plan: Mapping[str, Any], task: str) -> dict[str, Any]:
@@ -61,16 +61,16 @@ def check_task(text: str) -> None:
     """UserError where a later process could not find the function; none of it runs for that."""
     module, _, name = text.partition(":")
     if not module or not name.isidentifier():
-        raise UserError(f"{text!r} names no function", "task", TASK)
+        raise UserError(f"expected package.module:function, got {text!r}", "task", TASK)
     if module == "__main__":
-        raise UserError("a later process does not find what is in __main__", "task",
-                        "put the function into a module of its own")  # fmt: skip
+        raise UserError("a later process cannot import functions from __main__", "task",
+                        "move the function into a module of its own")  # fmt: skip
     held = sys.modules.get(module)
     try:
         known = held is not None or importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         known = False
     if not known:
-        raise UserError(f"there is no module {module!r}", f"task {text}", TASK)
+        raise UserError(f"module {module!r} not found", f"task {text}", TASK)
     if held is not None and not callable(getattr(held, name, None)):
         raise UserError(f"module {module} has no function {name!r}", f"task {text}", TASK)

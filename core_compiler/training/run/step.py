@@ -35,11 +35,11 @@ def shard_of(batch: Sequence[np.ndarray], shard: int, shards: int) -> list[np.nd
     for place, array in enumerate(batch):
         if not array.ndim or array.shape[0] != rows:
             shape = "x".join(map(str, array.shape)) or "a number"
-            raise UserError(f"tensor {place} of the batch is {shape}, the first has {rows} rows",
-                            "shards", "give tensors whose first axis is the batch")  # fmt: skip
+            raise UserError(f"expected {rows} rows in tensor {place} of the batch, got {shape}",
+                            "shards", "pass tensors whose first axis is the batch")  # fmt: skip
     if not rows or rows % shards:
-        raise UserError(f"a batch of {rows} does not cut into {shards} equal shards", "shards",
-                        f"give a multiple of {shards}")  # fmt: skip
+        raise UserError(f"cannot split a batch of {rows} into {shards} equal shards", "shards",
+                        f"pass a multiple of {shards}")  # fmt: skip
     size = rows // shards
     return [array[shard * size : (shard + 1) * size] for array in batch]
 
@@ -49,7 +49,7 @@ def _read(place: int, given: Any) -> np.ndarray:
         return numbers(given)
     except ValueError as error:
         raise UserError(f"tensor {place} of the batch: {error}", "training step",
-                        "give dense tensors of numbers") from None  # fmt: skip
+                        "pass dense tensors of numbers") from None  # fmt: skip
 
 
 def _kept(array: np.ndarray) -> np.ndarray:
@@ -62,18 +62,18 @@ def _kept(array: np.ndarray) -> np.ndarray:
 def _need_like(name: str, array: np.ndarray, old: Any) -> None:
     """UserError where an array that is to be loaded is of another type than what it replaces."""
     if array.shape != old.shape or array.dtype != old.dtype:
-        raise UserError(f"{name} is {array.dtype}{list(array.shape)}, wanted "
-                        f"{old.dtype}{list(old.shape)}", "load_state_dict",
-                        "give arrays of the model's own shapes and dtypes")  # fmt: skip
+        raise UserError(f"expected {name} to be {old.dtype}{list(old.shape)}, got "
+                        f"{array.dtype}{list(array.shape)}", "load_state_dict",
+                        "pass arrays with the model's shapes and dtypes")  # fmt: skip
 
 
 def _need_same(name: str, array: np.ndarray, old: np.ndarray) -> None:
     """UserError where what stays as it is would have to change."""
     _need_like(name, array, old)
     if array.tobytes() != old.tobytes():
-        raise UserError(f"{name} is not trained, it is compiled in with another value",
-                        "load_state_dict", "compile the step from a model that has the value to "
-                        "be loaded, or leave that name out")  # fmt: skip
+        raise UserError(f"{name} is not trained: it is compiled in with another value",
+                        "load_state_dict", "compile the step from a model with the value to "
+                        "load, or leave that name out")  # fmt: skip
 
 
 class NotFinite(UserError):
@@ -86,7 +86,7 @@ class NotFinite(UserError):
         if op is not None:
             said += f": {told} is the first op to produce a non-finite value from finite inputs"
         super().__init__(said, "training step", "lower the learning rate, clip the gradients, or "
-                         "fix that op; the state is that of before the iteration")  # fmt: skip
+                         "fix that op; the iteration did not change the state")  # fmt: skip
 
     @override
     def __reduce__(self):
@@ -184,8 +184,10 @@ class TrainingStep:
     def __call__(self, *batch: Any) -> float:
         if len(batch) != self.batch:
             wanted = ", ".join(self.roles.arguments[i][1] for i in self.roles.numbers("batch"))
-            raise UserError(f"{len(batch)} tensors given, a batch is {wanted}", "training step",
-                            "give the model's inputs, then the targets")  # fmt: skip
+            raise UserError(
+                f"expected a batch of {wanted}, got {len(batch)} tensors", "training step",
+                "pass the model's inputs, then the targets",
+            )  # fmt: skip
         arrays = [_read(place, given) for place, given in enumerate(batch)]
         if self.classes is not None:
             self.classes.check(arrays[-1])
@@ -406,17 +408,18 @@ class TrainingStep:
                 unread[name] = np.array(array)
                 continue
             if own not in self._places:
-                raise UserError(f"the step has no {name!r}", "load_state_dict",
-                                "give the names of state_dict or whole_state")  # fmt: skip
+                raise UserError(f"unknown name {name!r}", "load_state_dict",
+                                "use the names of state_dict or whole_state")  # fmt: skip
             place = self._places[own]
             _need_like(name, array, self.state[place])
             if own == ITERATION and array < 0:
-                raise UserError(f"{name} is {array}", "load_state_dict", "give 0 or more")
+                raise UserError(f"expected {name} to be 0 or more, got {array}", "load_state_dict",
+                                "pass 0 or more")  # fmt: skip
             before = fresh.setdefault(place, array)
             if before is not array and before.tobytes() != array.tobytes():
                 group = [own, *(n for n, tied in self._further.items() if tied == own)]
-                raise UserError(f"{' and '.join(group)} are one, and two values are given",
-                                "load_state_dict", "give it once")  # fmt: skip
+                raise UserError(f"{' and '.join(group)} are one tensor, got two different values",
+                                "load_state_dict", "pass one value")  # fmt: skip
         self.unread = unread
         for place, array in fresh.items():
             held = self.state[place]

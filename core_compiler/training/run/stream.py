@@ -23,7 +23,7 @@ BUFFER = 1024
 #: The stream of random numbers that they are drawn by, and how many words are made together.
 STREAM, _TOGETHER = 0xFFFF_0001, 4096
 
-_ANEW = "give an object whose __iter__ begins anew, such as a dataset of torch"
+_ANEW = "pass an object whose __iter__ starts over, such as a torch dataset"
 
 
 class Stream:
@@ -67,7 +67,7 @@ class Stream:
         """UserError where batch ``number`` cannot be reached."""
         if self._once and number != self._next:
             raise UserError(
-                f"the data can be read once only, iteration {number + 1} is not found in them",
+                f"the data can be read only once, and iteration {number + 1} is out of reach",
                 "data", _ANEW,
             )  # fmt: skip
 
@@ -107,12 +107,12 @@ class Stream:
         """An epoch has no further batch."""
         if self._next == self._starts[self._epoch]:
             epoch = f" in epoch {self._epoch + 1}" if self._epoch else ""
-            fix = _ANEW if self._epoch else "give more examples or a smaller batch"
-            raise UserError(f"{rest} examples{epoch} are no batch of {size}", "data", fix)
+            fix = _ANEW if self._epoch else "pass more examples or a smaller batch"
+            raise UserError(f"batch size {size} exceeds the {rest} examples{epoch}", "data", fix)
         if self._once:
             raise UserError(
-                f"the data can be read once only, and iteration {self._next + 1} would begin epoch "
-                f"{self._epoch + 2}", "data", f"{_ANEW}, or do {self._next} iterations",
+                f"the data can be read only once, and iteration {self._next + 1} would start epoch "
+                f"{self._epoch + 2}", "data", f"{_ANEW}, or run {self._next} iterations",
             )  # fmt: skip
         self._starts[self._epoch + 1] = self._next
         self._begin(self._epoch + 1)

@@ -136,12 +136,12 @@ def _large(a: Path, b: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_moved, "the folder of b.run is gone"),
+        (_moved, "folder of b.run not found"),
         (_without_receipts, "b.run has no receipts"),
-        (_cut, "these are no receipts"),
-        (_changed, "the root of iteration 2 is not that of its receipt"),
-        (_of_another_run, "the receipts in its folder are not those of b.run"),
-        (_large, "the receipts of a.run are"),
+        (_cut, "cannot read the receipts"),
+        (_changed, "the root of iteration 2 does not match its receipt"),
+        (_of_another_run, "the receipts do not match b.run"),
+        (_large, "the receipts of a.run are too large"),
     ],
 )
 def test_what_cannot_be_compared_says_why(damage, said, copies):
@@ -159,16 +159,16 @@ def test_a_run_that_kept_no_folder_says_so(copies):
     recorder.begin({"training_run": {**facts, "folder": ""}})
     recorder.end("finished")
     data = told(copies)
-    assert "kept no folder" in data["problem"]["what"] and data["command"] == ""
+    assert "no folder with receipts" in data["problem"]["what"] and data["command"] == ""
 
 
 def test_a_public_address_reads_no_folders_and_runs_nothing(copies, tmp_path):
     """A recording is untrusted: it would name any folder."""
-    assert "not read on this address" in told(copies, folders=False)["problem"]["what"]
+    assert "disabled on this address" in told(copies, folders=False)["problem"]["what"]
     public = Workspace(local=False, root=tmp_path / "cache")
     assert not public.runs_code
     run = Run(copies[0])
-    with pytest.raises(UserError, match="is off on this address"):
+    with pytest.raises(UserError, match="is disabled on this address"):
         public.search(run, run)
     run.close()
 

@@ -98,14 +98,14 @@ def test_where_there_is_no_program_it_says_so(tmp_path, recording):
 def test_a_recording_that_cannot_be_written_is_left_alone(tmp_path, recording, monkeypatch):
     path = Path(shutil.copy(recording, tmp_path / "x.run"))
     monkeypatch.setattr("os.access", lambda *_: False)  # root may write everything
-    assert "cannot be written" in Workspace(root=tmp_path).not_executable(Run(path))
+    assert "not writable" in Workspace(root=tmp_path).not_executable(Run(path))
 
 
 def test_another_program_is_not_timed_into_the_recording(tmp_path, recording):
     path = Path(shutil.copy(recording, tmp_path / "x.run"))
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     other = models.load(read_spec("digits-mlp", None, width=0.1))
-    with pytest.raises(UserError, match="another program than the recorded one"):
+    with pytest.raises(UserError, match="program differs from the recorded one"):
         jobs.execute(other, "cpu", Options(), path)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
 

@@ -38,7 +38,7 @@ def test_the_start_page_lists_samples_and_says_what_is_wrong(server, tab):
     page.press("Enter")
     page.wait("#cw-start .error:visible")
     problem = page.text("#cw-start .error")
-    assert "no model is called that" in problem and "no-such-model" in problem
+    assert "unknown model" in problem and "no-such-model" in problem
     assert page.errors == []
 
 
@@ -327,7 +327,7 @@ def test_search_says_what_has_no_room_and_leads_to_it(opened):
     page.drawn("graph")
     page.press("/")
     page.type("kind:/(/")
-    page.wait("#cw-bar .told:has-text('no expression')")
+    page.wait("#cw-bar .told:has-text('invalid regular expression')")
     page.locate("#cw-bar input[type=search]").fill("/./")
     page.wait("#cw-bar .told:has-text('40 of')")
     more = page.text("#cw-bar .hit.more")
@@ -403,7 +403,7 @@ def test_the_button_that_cancels_stays_while_the_job_tells_of_itself(own_server,
 def test_a_recording_that_is_gone_is_said(server, tab, tmp_path):
     page = tab(f"{server.url}?run={quote(str(tmp_path / 'gone.run'))}")
     page.wait("#cw-start .error:visible")
-    assert "no such file" in page.text("#cw-start .error")
+    assert "file not found" in page.text("#cw-start .error")
 
 
 #: Panel sends what it cannot send at once in a task of its own, and forgets what it is given just

@@ -81,7 +81,7 @@ def test_a_port_in_use_is_said_in_one_line():
 def test_a_missing_recording_is_said_before_anything_is_served(tmp_path):
     from workbench.app import serve
 
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="file not found"):
         serve(tmp_path / "absent.run", port=0, open_browser=False, root=tmp_path)
 
 
@@ -236,7 +236,7 @@ def _taking(workspace: Workspace, ask) -> None:
 
 @pytest.mark.parametrize("name", ["model.exe", "", "..", "a/b.sh"])
 def test_only_models_and_recordings_are_uploaded(tmp_path, name):
-    with pytest.raises(UserError, match="cannot be opened"):
+    with pytest.raises(UserError, match="unrecognised file extension"):
         Library(tmp_path).uploads.place(name)
 
 
@@ -255,7 +255,7 @@ def test_what_can_be_no_path_is_said(tmp_path, name):
         workspace.library.remove,
         lambda n: workspace.job(n + ".onnx", {}),
     ):
-        with pytest.raises(UserError, match="no such file"):
+        with pytest.raises(UserError, match="file not found"):
             open_(name)
 
 
@@ -263,7 +263,7 @@ def test_a_store_that_takes_no_file_says_so(tmp_path):
     library = Library(tmp_path / "store")
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "uploads").touch()
-    with pytest.raises(UserError, match="cannot be stored"):
+    with pytest.raises(UserError, match="cannot store the file"):
         library.uploads.place("x.onnx")
 
 
@@ -350,7 +350,7 @@ def test_on_a_public_address_neither_trash_nor_index_nor_folders_are_opened(tmp_
             away.path(str(root / name))
     assert away.path(str(root / "recordings" / "imported" / "x.run"))
     for model in (saved, tmp_path / "absent.model", "/etc/host.conf", "a.b"):
-        with pytest.raises(UserError, match="no model is called that"):
+        with pytest.raises(UserError, match="unknown model"):
             away.job(str(model), {})
 
 
@@ -383,10 +383,10 @@ def _worker(job, **more):
 @pytest.mark.parametrize(
     ("job", "what"),
     [
-        ("{", "no JSON"),
-        ({"model": "digits-mlp"}, "not complete"),
-        ({"model": "no-such-model", "out": "x.run"}, "no model is called"),
-        ({"model": "absent.onnx", "out": "x.run"}, "no such file"),
+        ("{", "not JSON"),
+        ({"model": "digits-mlp"}, "missing or unknown fields"),
+        ({"model": "no-such-model", "out": "x.run"}, "unknown model"),
+        ({"model": "absent.onnx", "out": "x.run"}, "file not found"),
     ],
 )
 def test_a_bad_job_is_one_line_with_what_where_and_fix(job, what, tmp_path):

@@ -244,7 +244,7 @@ def test_search_takes_fields_and_expressions(run, file):
     named = search.hits(run, ViewState(stage=0), "name:/^fold_.*s$/")
     assert {hit["what"] for hit in named} == {"pass"}
     for wrong in ("/(/", "kind:/[/"):
-        with pytest.raises(UserError, match="no expression"):
+        with pytest.raises(UserError, match="invalid regular expression"):
             search.find(run, ViewState(stage=0), wrong)
 
 

@@ -152,7 +152,7 @@ def test_a_recording_without_stages_says_what_to_do(tmp_path):
 def test_on_a_public_address_a_pass_of_ones_own_needs_allow_code(tmp_path):
     draft = {"edit": inserted(user_pass.TEMPLATE)}
     public = Workspace(local=False, root=tmp_path)
-    with pytest.raises(UserError, match="own is off on this address; start the server with"):
+    with pytest.raises(UserError, match="own is disabled on this address; start the server with"):
         public.job("digits-cnn", draft)
     assert public.job("digits-cnn", {"edit": {"skip": ["recompose"]}})["edit"]["skip"]
     ours = {"insert": [{"place": "after:recompose", "source": "saturate"}]}
@@ -186,9 +186,10 @@ def test_the_code_that_a_recording_from_elsewhere_brings_runs_only_once_it_is_tr
          "pass boom: the pass raised ValueError at boom.py:8: no such thing"),
         (text("Leaves", "raise SystemExit"),
          "pass leaves: the pass raised SystemExit at leaves.py:8"),
-        (text("Nothing", "return None"), "nothing: pass nothing returned NoneType, not a module"),
-        (text("Loop", FOREVER), "pass loop: the pass has not ended after 0.5 s"),
-        (text("Halves", HALVED), "pass halves: the module after halves is not valid"),
+        (text("Nothing", "return None"),
+         "nothing: pass nothing returned NoneType, expected a module"),
+        (text("Loop", FOREVER), "pass loop: the pass did not finish in 0.5 s"),
+        (text("Halves", HALVED), "pass halves: the module after halves is invalid"),
     ],
 )  # fmt: skip
 def test_a_pass_that_goes_wrong_is_named_and_the_stages_before_it_are_kept(tmp_path, code, message):
@@ -207,11 +208,11 @@ def test_a_pass_that_goes_wrong_is_named_and_the_stages_before_it_are_kept(tmp_p
     [
         (inserted("def f(:\n"), "own_pass.py:1: "),
         (inserted("raise KeyError\n" + text("Late", "return module")), "KeyError at late.py:1"),
-        (inserted(text("Mine", "return module"), "after:nothing"), "no pass is called 'nothing'"),
-        ({"insert": [{"place": "after:recompose", "source": "nowhere.py:Mine"}]}, "no such file"),
-        ({"options": {"fold_constants": {"groth": "2"}}}, "has no option 'groth'"),
+        (inserted(text("Mine", "return module"), "after:nothing"), "unknown pass 'nothing'"),
+        ({"insert": [{"place": "after:recompose", "source": "nowhere.py:Mine"}]}, "file not found"),
+        ({"options": {"fold_constants": {"groth": "2"}}}, "unknown option 'groth'"),
         ({"skip": ["bufferize"]}, "bufferize cannot be skipped"),
-        ({"skip": 7}, "skip makes no sense"),
+        ({"skip": 7}, "invalid value for skip"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_an_edit_is_said_before_anything_is_recorded(tmp_path, edit, message):
@@ -358,7 +359,7 @@ def test_an_option_is_edited_in_place_and_a_wrong_one_is_refused(opened):
     field.fill("much")
     field.press("Enter")
     opened.wait(VIEW + ".note:not([hidden])")
-    assert "'much' is no float" in opened.text(VIEW + ".note")
+    assert "expected float, got 'much'" in opened.text(VIEW + ".note")
     opened.locate(VIEW + "[data-option=growth]").fill("2")
     opened.locate(VIEW + "[data-option=growth]").press("Enter")
     opened.wait(row("fold_constants") + " .tag")
@@ -412,7 +413,7 @@ def test_an_inserted_pass_that_gives_no_valid_module_is_named_and_the_run_stays(
     opened.locate(VIEW + "[data-do=run]").click()
     opened.wait(VIEW + "[data-do=kept]")
     note = " ".join(opened.text(VIEW + ".note").split())
-    assert "pass halves: the module after halves is not valid" in note
+    assert "pass halves: the module after halves is invalid" in note
     opened.wait(row("halves") + ".bad.on")
     assert opened.query("run") == "digits-cnn.run"
     opened.press("1")

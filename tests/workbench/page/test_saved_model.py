@@ -42,7 +42,7 @@ def test_on_a_public_address_it_is_as_if_it_were_not_there(folder):
     away, own = Workspace(local=False, root=root), Workspace(local=False, root=root)
     told = []
     for model in (folder, folder.parent / "absent"):
-        with pytest.raises(UserError, match="no model is called that") as raised:
+        with pytest.raises(UserError, match="unknown model") as raised:
             away.job(str(model), {})
         told.append((raised.value.what, raised.value.fix))
     assert told[0] == told[1]
@@ -51,7 +51,7 @@ def test_on_a_public_address_it_is_as_if_it_were_not_there(folder):
 
 @pytest.mark.parametrize("model", ["absent", "x" * 5000])
 def test_what_is_none_is_told(tmp_path, model):
-    with pytest.raises(UserError, match="no model is called that"):
+    with pytest.raises(UserError, match="unknown model"):
         Workspace(root=tmp_path).job(model, {})
 
 
@@ -61,4 +61,4 @@ def test_the_command_opens_it_and_no_other_folder(folder, command, monkeypatch):
     code, _, err = command("open", folder, "--port", "0", "--no-browser")
     assert (code, opened) == (0, [str(folder)]), err
     code, _, err = command("open", folder.parent, "--port", "0", "--no-browser")
-    assert code == 2 and "this is a folder" in err and "saved_model.pb" in err
+    assert code == 2 and "got a folder" in err and "saved_model.pb" in err

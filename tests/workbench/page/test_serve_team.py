@@ -227,7 +227,7 @@ def test_a_viewer_looks_and_changes_nothing(team, browser, recording):
                     {"name": "restore", "token": "x"}):  # fmt: skip
         page.page.evaluate(FORGE, command)
         page.wait(f"#cw-bar .toast .where:has-text('{command['name']}')")
-        page.wait("#cw-bar .toast:has-text('you may look')")
+        page.wait("#cw-bar .toast:has-text('read-only access')")
     token = page.locate("#cw-start [data-do=csv]").get_attribute("href").rpartition("token=")[2]
     cookies = "; ".join(f"{c['name']}={c['value']}" for c in context.cookies())
     assert team.handshake(cookies) == 101
@@ -342,13 +342,13 @@ def test_the_roles_of_the_users_of_a_file(words, roles, tmp_path, monkeypatch):
     [
         (("--address", "0.0.0.0"), "--no-auth"),
         (("--oauth", "github"), "--editors"),
-        (("--oauth", "nobody", "--viewers", "*"), "no OAuth provider"),
+        (("--oauth", "nobody", "--viewers", "*"), "unknown OAuth provider"),
         (("--oauth", "github", "--viewers", "*"), "PANEL_OAUTH_KEY"),
         (("--auth", "absent.json"), "absent.json"),
         (("--auth", "{users}", "--viewers", "dave"), "'dave'"),
-        (("--auth", "{bad}"), "no users"),
-        (("--viewers", "bob"), "nobody signs in"),
-        (("--no-auth", "--editors", "*"), "nobody signs in"),
+        (("--auth", "{bad}"), "user names and passwords"),
+        (("--viewers", "bob"), "named users require sign-in"),
+        (("--no-auth", "--editors", "*"), "named users require sign-in"),
         (("--address", "0.0.0.0", "--viewers", "*"), "could see every run"),
         (("--auth", "{users}", "--no-auth"), "not allowed"),
         (("--job-memory", "much"), "--job-memory"),

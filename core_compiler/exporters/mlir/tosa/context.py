@@ -66,12 +66,12 @@ class Tosa(Context):
         types = [v.type for v in (*op.operands, *op.results)]
         unknown = dict.fromkeys(t.dtype.name for t in types if t.dtype not in KNOWN)
         if unknown:
-            return f"there is no {' and no '.join(unknown)}"
+            return f"{' and '.join(unknown)} not supported"
         if op.kind == "core.concat":
             types = [v.type for v in op.results]
         joined = op.kind == "core.constant" and op.result not in self.given
         empty = not joined and any(0 in t.shape for t in types)
-        return "there are no tensors without elements" if empty else ""
+        return "tensors without elements not supported" if empty else ""
 
     # -- ops -------------------------------------------------------------------------------------
 

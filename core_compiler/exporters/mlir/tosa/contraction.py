@@ -128,7 +128,7 @@ def settled(
         sizes.append(size - max(-low, 0) - max(-high, 0))
         pads.append((max(low, 0), max(high, 0)))
     if min(sizes) < 1:
-        raise NoWord("windows of padding alone")
+        raise NoWord("windows that cover only padding")
     return b.cut(x, starts, sizes), pads
 
 

@@ -31,10 +31,10 @@ def avg_pool(b: Tosa, op: Op, x: Ref) -> Ref:
 def _pooled(b: Tosa, op: Op, x: Ref, name: str) -> Ref:
     window, strides, made = op["window"], op["strides"], op.result.type
     if len(window) > 2 or set(op["dilations"]) != {1}:
-        raise NoWord("windows of three axes, or with gaps")
+        raise NoWord("windows with three axes or dilation")
     x, pads = settled(b, x, window, op)
     if any(max(pair) >= size for pair, size in zip(pads, window, strict=True)):
-        raise NoWord("windows of padding alone")
+        raise NoWord("windows that cover only padding")
     n, channels, *spatial = x.type.shape
     lead = [1] * (2 - len(window))
     x = b.transposed(b.reshaped(x, (n, channels, *lead, *spatial)), (0, 2, 3, 1))

@@ -26,7 +26,7 @@ def _computing(g: Emitter, op: Op) -> DType:
     for wide, mantissa in ((F32, 24), (F64, 53)):
         if bits <= mantissa:
             return wide
-    raise NotInOnnx(f"convolutions of {kind.name} whose sums no float holds")
+    raise NotInOnnx(f"no float type holds the sums of {kind.name} convolutions")
 
 
 def _finished(g: Emitter, op: Op, made: Tensor) -> Tensor:

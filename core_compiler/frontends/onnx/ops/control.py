@@ -75,10 +75,10 @@ def _counted(b, body, steps: int, carried):
         known = maker is not None and maker.kind == "core.constant" and (
             bool(as_array(maker["value"], b.weights).all()))  # fmt: skip
         if go is not yes and not known:
-            raise NotSupported(f"a loop of up to {steps} steps that collects results and whose own "
-                               "condition may end it")  # fmt: skip
+            raise NotSupported(f"a loop of up to {steps} steps with scan outputs and a condition "
+                               "that may end it early")  # fmt: skip
         if [v.type for v in region.outputs[1 : 1 + len(given)]] != [v.type for v in given]:
-            raise NotSupported("a loop whose carried values change their shapes")
+            raise NotSupported("a loop whose carried values change shape")
         return region.with_(outputs=region.outputs[1:])
 
     ends, stacks = loop_over(b, steps, carried, [], step)
@@ -109,10 +109,10 @@ def _unrolled(b, body, steps: int, carried):
 
 def _stacked(b, parts: list[Value], axis: int) -> Value:
     if not parts:
-        raise NotSupported("a loop of no steps that collects results")
+        raise NotSupported("a loop of zero steps with scan outputs")
     shape = parts[0].type.shape
     if any(p.type.shape != shape for p in parts):
-        raise NotSupported("collected results of different shapes")
+        raise NotSupported("scan outputs of different shapes")
     lifted = [b.reshape(p, shape=(*shape[:axis], 1, *shape[axis:])) for p in parts]
     return b.concat(*lifted, axis=axis)
 
@@ -120,7 +120,7 @@ def _stacked(b, parts: list[Value], axis: int) -> Value:
 def _while(b, body, trips, condition, carried):
     """A loop whose end is not known: ``core.while`` over (step, go on, carried values)."""
     if body.output[1 + len(carried) :]:
-        raise NotSupported("a loop that collects results and whose number of steps is not known")
+        raise NotSupported("a loop with scan outputs and an unknown trip count")
     if b.node.output and not carried:
         raise NotSupported("a loop without carried values")
     if not all(isinstance(v, Value) for v in carried):
@@ -145,7 +145,7 @@ def _while(b, body, trips, condition, carried):
     go = tail.reshape(go, shape=()) if go.type.rank else go
     block = Block(tuple(inner), (*region.ops, *tail.ops), (step, go, *region.outputs[1:]))
     if [v.type for v in block.outputs[2:]] != [v.type for v in carried]:
-        raise NotSupported("a loop whose carried values change their shapes")
+        raise NotSupported("a loop whose carried values change shape")
     condition_block = Block(tuple(tested), tuple(test.ops), (more,))
     made = b.op("core.while", start, regions=(condition_block, block))
     return tuple(made[2:])
@@ -159,7 +159,7 @@ def _scalar(b, x: Value) -> Value:
 def scan(b, *operands):
     body, count = b.attr("body"), int(b.attr("num_scan_inputs"))
     if not 0 < count <= len(operands):
-        raise NotSupported(f"{count} scanned inputs of {len(operands)}")
+        raise NotSupported(f"expected 1 to {len(operands)} scanned inputs, got {count}")
     states, streams = list(operands[: len(operands) - count]), operands[len(operands) - count :]
     if b.opset < 9:
         raise NotSupported("Scan before opset 9")
@@ -198,7 +198,7 @@ def _long_scan(b, body, steps, states, streams, axes, backwards, out_axes, out_b
     def step(number, given, parts):
         region = b.importer.region(body, [*given, *parts])
         if [v.type for v in region.outputs[: len(given)]] != [v.type for v in given]:
-            raise NotSupported("a scan whose state changes its shape")
+            raise NotSupported("a scan whose state changes shape")
         return region
 
     given = [Stream(*row) for row in zip(streams, axes, map(bool, backwards), strict=True)]

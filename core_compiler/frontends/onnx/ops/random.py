@@ -74,7 +74,7 @@ def multinomial(b, x):
     """``sample_size`` classes a row of unnormalised log-probabilities: the number of classes whose
     summed share a uniform number reaches."""
     if x.type.rank != 2 or not x.type.shape[1]:
-        raise NotSupported(f"logits of shape {x.type.shape}, wanted rows of classes")
+        raise NotSupported(f"expected logits of shape (batch, classes), got {x.type.shape}")
     (rows, classes), count = x.type.shape, int(b.attr("sample_size", 1))
     share = b.cumsum(b.softmax(b.to(x, F32), axis=1), axis=1)
     shape = (rows, count, classes)

@@ -213,7 +213,7 @@ def _activations(b, default, directions: int) -> list[tuple[Callable, ...]]:
     reads: "the input of activations" of the standard's text is wider, onnxruntime does this."""
     names = b.attr("activations") or list(default) * directions
     if len(names) != len(default) * directions:
-        raise NotSupported(f"{len(names)} activations, wanted {len(default) * directions}")
+        raise NotSupported(f"expected {len(default) * directions} activations, got {len(names)}")
     alphas, betas = iter(b.attr("activation_alpha") or ()), iter(b.attr("activation_beta") or ())
     limit = b.attr("clip")
 

@@ -63,7 +63,7 @@ def taps(x: np.ndarray, axis: Axis, mode: str, antialias: bool, a: float, outsid
     reach = 1 if mode == "linear" else 2
     squeeze = min(axis.scale, 1.0) if antialias else 1.0
     first = math.floor(-reach / squeeze) + 1
-    need_small(2 - 2 * first, "elements that a resized one is made of", WRITTEN_OUT)
+    need_small(2 - 2 * first, "taps of a resized element", WRITTEN_OUT)
     need_small((2 - 2 * first) * axis.out, "weights of a resized axis")
     steps = (
         np.arange(first, 2 - first)[:, None]

@@ -173,7 +173,7 @@ def roi_align(b, x, rois, batches):
                     _like(b, 0.5 if half else 0.0, rois))  # fmt: skip
     count = rois.type.shape[0]
     if not ratio and count > 1:
-        raise NotSupported("sampling_ratio 0 for several regions: each takes a grid of its own")
+        raise NotSupported("sampling_ratio 0 for several regions: each needs its own grid")
     taps, steps = [], []
     for axis, (size, bins) in enumerate(zip(x.type.shape[2:], out, strict=True)):
         start, end = (_column(b, regions, place) for place in (1 - axis, 3 - axis))

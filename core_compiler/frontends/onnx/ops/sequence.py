@@ -62,11 +62,11 @@ def split_to_sequence(b, x, sizes=None):
     if sizes is not None and not sizes.type.rank:
         (part,) = given
         if part < 1:
-            raise NotSupported(f"parts of {part}")
+            raise NotSupported(f"parts of length {part}")
         need_small(-(-total // part), "parts of a tensor", WRITTEN_OUT)
         given = [min(part, total - start) for start in range(0, total, part)]
     if sum(given) != total or min(given, default=0) < 0:
-        raise NotSupported(f"parts of {given} of an axis of {total}")
+        raise NotSupported(f"parts of lengths {given} of an axis of size {total}")
     parts, start = [], 0
     for length in given:
         part = b.cut(x, axis, start, start + length)
@@ -81,7 +81,7 @@ def split_to_sequence(b, x, sizes=None):
 def concat_from_sequence(b, sequence):
     held = _tensors(sequence)
     if not held:
-        raise NotSupported("an empty sequence has nothing to join")
+        raise NotSupported("joining an empty sequence")
     fresh = bool(b.attr("new_axis", 0))
     axis = axis_of(b.attr("axis"), held[0].type.rank + fresh)
     if fresh:
@@ -102,19 +102,19 @@ def optional_has_element(b, value=None):
 @onnx_op("OptionalGetElement")
 def optional_get_element(b, value):
     if value is EMPTY:
-        raise NotSupported("the element of an optional value that holds none")
+        raise NotSupported("the element of an empty optional")
     return value
 
 
 def _tensors(sequence) -> tuple[Value, ...]:
     if not isinstance(sequence, TensorSequence):
-        raise NotSupported("a tensor where a sequence is due")
+        raise NotSupported("expected a sequence, got a tensor")
     return sequence.tensors
 
 
 def _tensor(value) -> Value:
     if not isinstance(value, Value):
-        raise NotSupported("an entry of a sequence that is no tensor")
+        raise NotSupported("a sequence entry that is not a tensor")
     return value
 
 
@@ -123,7 +123,7 @@ def _place(b, position, size: int, last: int) -> int:
     (place,) = b.ints(position, "the position")
     settled = place + size if place < 0 else place
     if not 0 <= settled <= last:
-        raise NotSupported(f"position {place} of a sequence of {size}")
+        raise NotSupported(f"position {place} of a sequence of length {size}")
     return settled
 
 

@@ -148,7 +148,7 @@ def split(b, x, sizes=None):
     if given is None:
         count = len(b.node.output)
         if b.attr("num_outputs", count) != count:
-            raise NotSupported(f"{b.attr('num_outputs')} parts with names for {count}")
+            raise NotSupported(f"num_outputs {b.attr('num_outputs')} with {count} outputs")
         part = -(-total // count)
         given = [max(0, min(part, total - i * part)) for i in range(count)]
     parts, start = [], 0
@@ -411,7 +411,7 @@ def _window(formula):
     def handler(b, size):
         length = b.ints(size, "the size")[0]
         if length > FOLDED_ELEMENTS:
-            raise NotSupported(f"a window of {length}")
+            raise NotSupported(f"a window of {length} elements")
         period = length if b.attr("periodic", 1) else length - 1
         angle = 2 * np.pi * np.arange(length) / period
         return b.constant(formula(angle).astype(dtype_of(b.attr("output_datatype", 1)).numpy))

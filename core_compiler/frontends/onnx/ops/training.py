@@ -14,7 +14,7 @@ _DOMAIN = "ai.onnx.preview.training"
 def _groups(tensors, count: int) -> list[tuple]:
     """(parameter, gradient, state...) of each parameter."""
     if len(tensors) % count:
-        raise NotSupported(f"{len(tensors)} tensors, wanted a multiple of {count}")
+        raise NotSupported(f"expected a multiple of {count} tensors, got {len(tensors)}")
     each = len(tensors) // count
     return [tuple(tensors[i::each]) for i in range(each)]
 

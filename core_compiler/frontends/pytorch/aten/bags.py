@@ -16,7 +16,7 @@ def embedding_bag(
 ):  # fmt: skip
     """``offsets`` say where in ``indices`` each bag begins; a row at ``padding_idx`` counts
     nothing."""
-    b.only_first("which bag, how many and where the largest are")
+    b.only_first("offset2bag, bag_size or max_indices")
     if indices.type.rank != 1:
         raise NotSupported(f"indices of rank {indices.type.rank}")
     count, width = indices.type.shape[0], weight.type.shape[1]

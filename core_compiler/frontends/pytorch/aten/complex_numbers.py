@@ -66,7 +66,7 @@ def lookup_complex(target: str, arguments: Any, meta: Any) -> Callable | None:
     if found is None and packet in _PARTWISE:
         found = next((_both(TABLE[name], packet) for name in names if name in TABLE), None)
     if found is None:
-        raise NotSupported("it has no form for complex numbers")
+        raise NotSupported("not implemented for complex numbers")
     return found
 
 
@@ -118,7 +118,7 @@ def _both(real_handler: Callable, packet: str):
 @_complex("to", "_to_copy")
 def _to(b: Context, x: Value | Complex, *_: Any, **__: Any):
     if not b.meta.dtype.is_complex:
-        raise NotSupported("it drops the imaginary part; take .real or .imag")
+        raise NotSupported("it drops the imaginary part; use .real or .imag")
     return _whole(b, x, b.dtype)
 
 
@@ -238,7 +238,7 @@ COMPLEX.update({"add": _added(1), "sub": _sub})
 @_complex("rsub")
 def _rsub(b: Context, x: Any, y: Any, alpha: Any = 1):
     if alpha != 1:
-        raise NotSupported("rsub with a factor")
+        raise NotSupported("rsub with alpha")
     return _sub(b, y, x)
 
 

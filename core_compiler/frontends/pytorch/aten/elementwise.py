@@ -338,7 +338,7 @@ def leaky_relu(b, x, slope=0.01):
 @aten("elu")
 def elu(b, x, alpha=1.0, scale=1.0, input_scale=1.0):
     if scale != 1 or input_scale != 1:
-        raise NotSupported(f"scales {scale} and {input_scale} are not 1")
+        raise NotSupported(f"scales {scale} and {input_scale} other than 1")
     return b.elu(x, alpha=float(alpha))
 
 

@@ -13,7 +13,7 @@ def histc(b, x, bins=100, low=0, high=0):
     nowhere."""
     low, high = float(low), float(high)
     if low == high:
-        raise NotSupported("a histogram between the least and the largest element")
+        raise NotSupported("a histogram whose range depends on data; pass min and max")
     flat = b.reshape(x, shape=(x.type.elements,))
     shape = (x.type.elements, bins)
     place = b.mul(b.sub(flat, b.scalar_like(low, flat)), b.scalar_like(bins, flat))
@@ -33,7 +33,7 @@ def grouped_mm(b, x, w, offs=None, bias=None, out_dtype=None):
     Which matrix a row meets is known only when it runs: it meets all, and one is taken.
     """
     if x.type.rank != 2 or w.type.rank != 3 or offs is None or bias is not None:
-        raise NotSupported("only rows of a matrix by groups, without a bias")
+        raise NotSupported("anything but a 2-D by 3-D product with offs and without a bias")
     rows, groups, width = x.type.shape[0], *(w.type.shape[i] for i in (0, 2))
     every = b.contract(x, w, contract_a=(1,), contract_b=(1,))  # rows, groups, width
     ended = b.le(b.broadcast(b.cast(offs, dtype=I64), shape=(rows, groups), dims=(1,)),

@@ -25,7 +25,7 @@ def embedding(b, weight, indices, padding_idx=-1, scale_grad_by_freq=False, spar
     if not b.symbols.training:
         return rows
     if scale_grad_by_freq:
-        raise Refused("gradients that are divided by how often a row is read")
+        raise Refused("gradients scaled by index frequency (scale_grad_by_freq)")
     if padding_idx < 0:
         return rows
     padding = b.eq(indices, b.scalar_like(padding_idx, indices))  # its row is not trained
@@ -36,7 +36,7 @@ def embedding(b, weight, indices, padding_idx=-1, scale_grad_by_freq=False, spar
 @aten("one_hot")
 def one_hot(b, indices, classes=-1):
     if classes < 0:
-        raise NotSupported("as many classes as the largest of the data says")
+        raise NotSupported("a number of classes that depends on data; pass num_classes")
     return b.in_range(b.one_hot(indices, classes=classes, dtype=I64), (indices, classes))
 
 
@@ -146,7 +146,7 @@ def _places(b, x):
     """The places of what is not zero, a row each, as many as there are."""
     shape = x.type.shape
     if b.sizes.of(x):
-        raise NotSupported("the places in a tensor whose size depends on data")
+        raise NotSupported("nonzero positions of a tensor whose size depends on data")
     held = x if x.type.dtype is BOOL else b.ne(x, b.scalar_like(0, x))
     count = math.prod(shape)
     axes = [
@@ -177,7 +177,7 @@ def index_put(b, x, indices, values, accumulate=False):
             raise NotSupported("a boolean mask beside other indices, or not over the first axes")
         return _put_where_true(b, x, indices[0], b.to(values, x.type.dtype), accumulate)
     if any(b.sizes.of(v) for v in (x, values, *indices) if v is not None):
-        raise NotSupported("it is given a tensor whose size depends on data")
+        raise NotSupported("an input's size depends on data")
     used = [i for i, v in enumerate(indices) if v is not None]
     rank = x.type.rank
     rest = [i for i in range(rank) if i not in used]
@@ -230,7 +230,7 @@ def _put_where_true(b, x, mask, values, accumulate):
     """The entries of x where the mask (over its first axes) holds, in order, become ``values``: one
     for all, or a row for each."""
     if b.sizes.of(x) or b.sizes.of(mask):
-        raise NotSupported("it changes a tensor whose size depends on data")
+        raise NotSupported("it writes into a tensor whose size depends on data")
     shape, lead = x.type.shape, mask.type.rank
     tail, rows = shape[lead:], math.prod(shape[:lead])
     if values.type.rank <= len(tail) or (values.type.shape[0] == 1 and not b.sizes.of(values)):
@@ -376,11 +376,11 @@ def as_strided(b, x, size, stride, storage_offset=None):
     alone."""
     held = b.node.args[0].meta["val"]
     if not held.is_contiguous() or held.storage_offset():
-        raise NotSupported("a view by strides of a tensor that is a view itself")
+        raise NotSupported("as_strided of a view")
     places = np.full([1] * len(size), storage_offset or 0, np.int64)
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
         places = places + (np.arange(n) * step).reshape(-1, *(1,) * (len(size) - 1 - axis))
     if places.size and places.max() >= x.type.elements:
-        raise NotSupported("a view by strides that reaches beyond its tensor")
+        raise NotSupported("as_strided beyond the end of its tensor")
     flat = b.reshape(x, shape=(x.type.elements,))
     return b.take(flat, b.constant(np.ascontiguousarray(places)), axis=0)

@@ -73,7 +73,7 @@ def _taps(
     first = np.maximum((centres - reach * wide + 0.5).astype(np.int64), 0)
     last = np.minimum((centres + reach * wide + 0.5).astype(np.int64), size)
     most = int((last - first).max())
-    need_small(most, "elements that a resized one is made of", WRITTEN_OUT)
+    need_small(most, "taps of a resized element", WRITTEN_OUT)
     need_small(most * out, "weights of a resized axis")
     places = first + np.arange(most)[:, None]
     weights = kernel((places - centres + 0.5) / wide)

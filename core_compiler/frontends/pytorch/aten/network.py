@@ -70,13 +70,13 @@ def batch_norm(b, x, weight, bias, mean, variance, *rest):
     training = rest[0] if name in ("batch_norm", "native_batch_norm") else False
     epsilon = rest[2] if name in ("batch_norm", "native_batch_norm") else rest[1]
     if training and (mean is not None or name != "batch_norm"):
-        raise NotSupported("batch normalisation that updates statistics it is given")
+        raise NotSupported("batch normalisation that updates the statistics passed to it")
     if not x.type.elements and name == "batch_norm":
         return x  # torch takes it without an axis of channels too
     if mean is None:  # none are kept: those of the batch
         axes = tuple(i for i in range(x.type.rank) if i != 1)
         mean, variance = b.mean(x, axes=axes), b.variance(x, axes=axes, plain=True)
-    b.only_first("the saved statistics")
+    b.only_first("a saved statistic")
     made = b.batch_norm(x, _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x), mean, variance,
                         epsilon=float(epsilon))  # fmt: skip
     return made if name == "batch_norm" else (made, None, None)

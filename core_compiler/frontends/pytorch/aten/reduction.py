@@ -140,7 +140,7 @@ def _spread(b, x, axes, correction, keepdim):
 def unbiased_form(b, x, unbiased=True):
     """The old forms over all axes with a flag for the correction."""
     if not isinstance(unbiased, bool):
-        raise NotSupported("this old form")
+        raise NotSupported("unbiased that is not a bool")
     return _spread(b, x, None, int(unbiased), False)
 
 
@@ -244,7 +244,7 @@ def topk(b, x, k, axis=-1, largest=True, sorted=True):
     if x.type.rank:
         return b.topk(x, axis=axis_of(axis, x.type.rank), k=k, largest=largest)
     if k != 1:
-        raise NotSupported(f"the {k} largest of a number")
+        raise NotSupported(f"the {k} largest elements of a scalar")
     return x, b.constant(0, I64)
 
 

@@ -126,7 +126,7 @@ def chunk(b, x, count, axis=0):
 def tensor_split(b, x, cuts, axis=0):
     """``cuts``: into how many parts, the first ones longer by one; or where parts begin."""
     if isinstance(cuts, Value):
-        raise NotSupported("places to split at that depend on data")
+        raise NotSupported("split positions that depend on data")
     total = x.type.shape[axis_of(axis, x.type.rank)]
     if isinstance(cuts, int):
         least, longer = divmod(total, cuts)

@@ -10,7 +10,7 @@ from core_compiler.frontends.stablehlo.table import Context, NotSupported
 #: Why an op has no translation, where there is more to say.
 REFUSED = {
     "stablehlo.rng": "random numbers without a seed; draw them with jax.random",
-    "stablehlo.rng_bit_generator": "its numbers are the machine's own; draw them with jax.random",
+    "stablehlo.rng_bit_generator": "its numbers depend on the machine; draw them with jax.random",
 }
 _PIPELINE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 

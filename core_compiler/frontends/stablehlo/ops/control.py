@@ -31,7 +31,7 @@ def map_(b, *xs):
 def while_(b, *carried):
     blocks = [b.region(i, [Value(v.type) for v in carried]) for i in range(2)]
     if not carried:
-        raise NotSupported("a loop that carries nothing")
+        raise NotSupported("a loop without carried values")
     return b.op("core.while", carried, regions=tuple(blocks))
 
 
@@ -99,7 +99,7 @@ def annotation(b, *operands):
 def shape_assertion(b, condition, *_numbers):
     known = b.constant_of(condition)
     if known is not None and not bool(known):
-        raise NotSupported(str(b.attr("error_message", "sizes that the program refuses"))[:300])
+        raise NotSupported(str(b.attr("error_message", "sizes that the program rejects"))[:300])
     return ()
 
 
@@ -107,5 +107,5 @@ def shape_assertion(b, condition, *_numbers):
 def custom_call(b, *operands):
     target = b.attr("call_target_name")
     if target not in CALLS:
-        raise NotSupported(f"a call of {target}")
+        raise NotSupported(f"a custom call of {target}")
     return CALLS[target](b, *operands)

@@ -131,12 +131,12 @@ def scatter(b, *operands):
                 "min": "min"}.get(kind or "")  # fmt: skip
         wide = [b.cast(v, dtype="ui8") for v in (x, updates)]
         if kind is None:
-            raise NotSupported("this combination of booleans")
+            raise NotSupported("this update of booleans")
         made = _scattered(b, wide[0], indices, wide[1], kind, stablehlo)
         return b.cast(made, dtype=x.type.dtype)
     if kind not in MODES:
-        raise NotSupported("a combination of old and new elements that is no sum, product, "
-                           "maximum or minimum")  # fmt: skip
+        raise NotSupported("an update other than a sum, product, maximum or minimum of old and "
+                           "new elements")  # fmt: skip
     return _scattered(b, x, indices, updates, kind, stablehlo)
 
 

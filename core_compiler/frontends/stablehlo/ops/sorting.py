@@ -13,7 +13,7 @@ def sort(b, *xs):
     axis += xs[0].type.rank if axis < 0 else 0
     keys = sort_keys(b.operation.regions[0])
     if keys is None:
-        raise NotSupported("a comparator that is no comparison of the operands, one after another")
+        raise NotSupported("a comparator other than a lexicographic comparison of the operands")
     if len(xs) == len(keys) == 1 and not keys[0].total:
         return b.sort(xs[0], axis=axis, descending=keys[0].descending)
     place = None
@@ -41,10 +41,10 @@ def approximate_top_k(b, x, counted, _start, _first):
     how = b.attr("mhlo.backend_config")
     axis, k = int(how["reduction_dim"]), int(how["top_k"])
     if b.results[0].shape[axis] != k:
-        raise NotSupported("candidates that are not brought together")
+        raise NotSupported("candidates that are not aggregated (aggregate_to_topk)")
     (comparator,) = b.attr("called_computations")
     word = b.importer.comparison(comparator)
     if word is None:
-        raise NotSupported("a comparator that is no comparison")
+        raise NotSupported("a comparator other than a comparison")
     place = b.topk(x, axis=axis, k=k, largest=word == "GT")[1]
     return b.take_along(x, place, axis=axis), b.take_along(counted, place, axis=axis)

@@ -187,7 +187,7 @@ def select_and_scatter(b, x, source, start):
     select, scatter = (combiner(region) for region in b.operation.regions)
     word = _chosen(b)
     if scatter != "add" or word is None or select is not None:
-        raise NotSupported("any but sums at the largest or smallest of each window")
+        raise NotSupported("anything but sums at the maximum or minimum of each window")
     rank = x.type.rank
     windows = _windows(b, rank)
     if prod(windows.size) > TAPS:
