@@ -1,1 +1,1 @@
-"""What a module or a compile looks like outside: for notebooks, other compilers, reports."""
+"""Exporters of modules and compilations for notebooks, other compilers and reports."""

@@ -1,7 +1,7 @@
-"""What exporters of tensor-level modules share: what can be exported, names, origins, files.
+"""Helpers shared by the exporters of tensor-level modules: checks, names, origins and files.
 
-A stage can be taken out as long as its main holds ``core`` ops on tensors of known sizes; groups,
-layouts and orders of accumulation change no meaning and are no obstacle.
+A stage can be exported as long as its main function holds ``core`` ops on tensors of known sizes.
+Groups, layouts and accumulation orders do not change the meaning and do not prevent an export.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ import numpy as np
 from core_compiler.ir import Block, FrontendNode, Module, Op, Value
 from core_compiler.support.errors import UserError
 
-#: Places that a message names of one gap.
+#: The maximum number of locations that a message lists for one gap.
 SHOWN = 3
 
 
-# -- what can be exported --------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def entry(module: Module, inputs: Sequence[str], outputs: Sequence[str]) -> Block:
-    """The body of main, after checking that the module and the names can be exported.
+    """Return the body of main, after checking that the module and the names can be exported.
 
-    ``inputs`` and ``outputs`` name main's arguments and results, in order.  UserError for a stage
-    below the tensor level, sizes that are symbols, and names that are too few, empty or repeated.
+    ``inputs`` and ``outputs`` name the arguments and results of main, in order.  Raise UserError
+    for a stage below the tensor level, for symbolic sizes, and for names that are missing, empty or
+    repeated.
     """
     main = module.functions.get("main")
     if main is None:
@@ -70,7 +71,7 @@ def _need_names(what: str, names: Sequence[str], values: Sequence[Value]) -> Non
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name can be stored: no NUL, nothing that UTF-8 cannot hold."""
+    """Return whether a name can be stored: it has no NUL and can be encoded as UTF-8."""
     return "\0" not in name and not any(0xD800 <= ord(c) <= 0xDFFF for c in name)
 
 
@@ -84,19 +85,19 @@ def _need_numbers(body: Block) -> None:
                         "bind them to numbers first")  # fmt: skip
 
 
-# -- what cannot -----------------------------------------------------------------------------------
+# -- unsupported ops -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Gap:
-    """An op that the format has no word for, and why."""
+    """An op that the format does not support, and the reason."""
 
     op: Op
     reason: str
 
 
 def refuse(gaps: Sequence[Gap], form: str) -> UserError:
-    """One error that names all gaps: each kind and reason once, how often, and where."""
+    """Return one error that lists each kind and reason once, with its count and locations."""
     groups: dict[tuple[str, str], list[Op]] = {}
     for gap in gaps:
         groups.setdefault((gap.op.kind, gap.reason), []).append(gap.op)
@@ -114,36 +115,36 @@ def refuse(gaps: Sequence[Gap], form: str) -> UserError:
     )  # fmt: skip
 
 
-# -- where an op comes from ------------------------------------------------------------------------
+# -- origins of ops --------------------------------------------------------------------------------
 
 
 def nodes(op: Op) -> tuple[FrontendNode, ...]:
-    """The framework's nodes that an op comes from."""
+    """Return the framework nodes that an op comes from."""
     return op.origin.nodes() if op.origin is not None else ()
 
 
 def line(op: Op) -> str:
-    """``file:line`` of the model's line that an op comes from; "" where that is not known."""
+    """Return ``file:line`` of the model's source line that an op comes from, or "" if unknown."""
     return next((f"{n.file}:{n.line}" for n in nodes(op) if n.file), "")
 
 
 def place(op: Op) -> str:
-    """The model's line that an op comes from, else the name of the framework's node; or ""."""
+    """Return the model's source line that an op comes from, else the node's name, or ""."""
     return line(op) or next((n.name for n in nodes(op) if n.name), "")
 
 
 def scope(op: Op) -> str:
-    """The module path that an op comes from: ``encoder/layer.0``; "" where that is not known."""
+    """Return the module path that an op comes from (``encoder/layer.0``), or "" if unknown."""
     return op.origin.scope if op.origin is not None else ""
 
 
 def short(op: Op) -> str:
-    """``add`` of ``core.add``."""
+    """Return the kind without its dialect: ``add`` for ``core.add``."""
     return op.kind.partition(".")[2]
 
 
 def is_uniform(array: np.ndarray) -> bool:
-    """Whether several elements are all of the same bits: a broadcast that was folded."""
+    """Return whether several elements all have the same bits, as in a folded broadcast."""
     if array.size < 2 or not array.ndim:
         return False
     flat = np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
@@ -151,16 +152,16 @@ def is_uniform(array: np.ndarray) -> bool:
 
 
 class Names:
-    """Names that are given once."""
+    """A generator of unique names."""
 
     def __init__(self, taken: Iterable[str] = (), spell: Callable[[str], str] = str):
-        """``taken`` are names that are not to be given; ``spell`` makes a text a legal name."""
+        """Avoid the names in ``taken``; ``spell`` turns a text into a legal name."""
         self._taken = set(taken)
         self._spell = spell
         self._next: dict[str, int] = {}
 
     def fresh(self, wanted: str) -> str:
-        """``wanted``, with a number behind it where that name is taken."""
+        """Return ``wanted``, with a number appended if that name is taken."""
         base = made = self._spell(wanted)
         while made in self._taken:
             self._next[base] = self._next.get(base, 0) + 1
@@ -174,9 +175,9 @@ class Names:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of ``path`` when it is complete; what was there stays until then.
+    """Open a file that replaces ``path`` once it is complete; the old contents stay until then.
 
-    UserError where it cannot be written.
+    Raise UserError if it cannot be written.
     """
     draft = path.with_name(f".{path.name[:80]}.{os.getpid()}")
     try:
@@ -192,14 +193,17 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, pieces: Iterable[str]) -> None:
-    """A file of text, written piece by piece."""
+    """Write a text file piece by piece."""
     with replacing(path) as stream:
         stream.writelines(piece.encode("utf-8") for piece in pieces)
 
 
 def archived(name: str) -> str:
-    """A name as an array of a ``.npz`` can have it: NUL, and what is no text (half of a surrogate
-    pair), become question marks; NumPy takes a ``.npy`` at its end for the file's."""
+    """Return ``name`` in a form that is valid for an array in a ``.npz`` file.
+
+    NUL and lone surrogates become question marks.  NumPy strips a trailing ``.npy`` because it
+    takes it for the file extension.
+    """
     text = name.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
     while text.endswith(".npy"):
         text = text.removesuffix(".npy")
@@ -207,11 +211,14 @@ def archived(name: str) -> str:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """A ``.npz`` without a copy of any array, equal bytes for equal arrays; dtypes that NumPy has
-    not are stored as the unsigned integers of their bits."""
+    """Write a ``.npz`` file without copying any array; equal arrays produce equal bytes.
+
+    Arrays of dtypes that NumPy does not have are stored as unsigned integers with the same bits.
+    """
     with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
-            entered = zipfile.ZipInfo(f"{name}.npy")  # without a date
+            # Without a date, so that equal arrays produce equal bytes.
+            entered = zipfile.ZipInfo(f"{name}.npy")
             held = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
             with archive.open(entered, "w", force_zip64=True) as part:
                 np.lib.format.write_array(part, held, allow_pickle=False)

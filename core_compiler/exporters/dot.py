@@ -1,7 +1,7 @@
-"""A module as a Graphviz drawing, for papers, issues and notebook cells: small figures only.
+"""Graphviz drawings of small modules, for papers, issues and notebook cells.
 
-The text is Graphviz's DOT language (https://graphviz.org/doc/info/lang.html).  It is laid out by
-the package pygraphviz, which carries Graphviz, or by an installed ``dot``.
+The text is in Graphviz's DOT language (https://graphviz.org/doc/info/lang.html).  It is laid out by
+the package pygraphviz, which bundles Graphviz, or by an installed ``dot``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.markup import escape
 from core_compiler.support.errors import UserError
 
-#: More ops than this are not drawn: `dot` takes minutes on long edges, and nobody reads it.
+#: Larger modules are not drawn: `dot` takes minutes on long edges, and the result is unreadable.
 MAX_OPS = 300
 _HEAD = """digraph module {
   graph [rankdir=TB, nodesep=0.25, ranksep=0.35, fontname="Helvetica", fontsize=10];
@@ -31,13 +31,13 @@ _HEAD = """digraph module {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawing: ``dot`` is its text; a notebook shows it where Graphviz is installed."""
+    """A drawing whose DOT text is ``dot``; a notebook shows it if Graphviz is installed."""
 
     dot: str
 
     @property
     def svg(self) -> str:
-        """The drawing as SVG; UserError where there is no Graphviz."""
+        """Return the drawing as SVG; raise UserError if Graphviz is not installed."""
         return _svg(self.dot)
 
     @override
@@ -49,8 +49,11 @@ class Drawing:
 
 
 def draw(module: Module, function: str = "main", most: int = MAX_OPS) -> Drawing:
-    """The ops of ``function`` with the values that flow between them, groups as frames; constants
-    stand in their readers' boxes.  UserError where there are more than ``most`` ops."""
+    """Draw the ops of ``function``, the values that flow between them, and groups as frames.
+
+    Constants are shown in the boxes of their users.  Raise UserError if there are more than
+    ``most`` ops.
+    """
     body = module.functions[function].body
     count = sum(_boxes(body))
     if count > most:
@@ -58,7 +61,8 @@ def draw(module: Module, function: str = "main", most: int = MAX_OPS) -> Drawing
                         "open it in the workbench")  # fmt: skip
     lines = [_HEAD]
     names: dict[Value, str] = {}
-    edges: list[str] = []  # behind all boxes: an edge inside a frame would pull its ends into it
+    # Emitted after all boxes: an edge inside a frame would pull its endpoints into it.
+    edges: list[str] = []
     for number, value in enumerate(body.arguments):
         names[value] = f"in{number}"
         label = _label(value.name or f"input {number}", [_type(value)])
@@ -73,19 +77,19 @@ def draw(module: Module, function: str = "main", most: int = MAX_OPS) -> Drawing
 
 
 def available() -> bool:
-    """Whether a drawing can be laid out here."""
+    """Return whether a drawing can be laid out on this machine."""
     return bool(graphviz())
 
 
 def graphviz() -> str:
-    """What lays drawings out: ``pygraphviz``, the path of ``dot``, or "" where there is neither."""
+    """Return the layout program: ``pygraphviz``, the path of ``dot``, or "" if there is none."""
     if importlib.util.find_spec("pygraphviz") is not None:
         return "pygraphviz"
     return shutil.which("dot") or ""
 
 
 def _boxes(block: Block) -> Iterator[bool]:
-    """Whether each op has a box of its own."""
+    """Yield for each op whether it has a box of its own."""
     constants: set[Value] = set()
     for op in block.ops:
         if _is_folded(op, constants):
@@ -97,7 +101,7 @@ def _boxes(block: Block) -> Iterator[bool]:
 
 
 def _is_folded(op: Op, constants: Container[Value]) -> bool:
-    """Constants, and broadcasts of them, are written into the boxes of their readers."""
+    """Return whether an op is shown in its users' boxes: constants and broadcasts of them."""
     if op.kind == "core.broadcast":
         return op.operands[0] in constants
     return op.kind in CONSTANTS
@@ -106,8 +110,10 @@ def _is_folded(op: Op, constants: Container[Value]) -> bool:
 def _block(
     block: Block, names: dict[Value, str], edges: list[str], prefix: str, indent: str
 ) -> Iterator[str]:
-    """The boxes of a block; ``names`` learns which of them makes each value, ``edges`` who reads
-    it."""
+    """Yield the boxes of a block.
+
+    ``names`` receives the box that defines each value, ``edges`` the edges to its users.
+    """
     constants: dict[Value, str] = {}
     for number, op in enumerate(block.ops):
         name = f"{prefix}{number}"
@@ -138,7 +144,7 @@ def _block(
 
 
 def _constant(op: Op) -> str:
-    """A constant in its reader's box: a single number, else the type."""
+    """Return the label of a constant in its user's box: a scalar's value, else the type."""
     value = op.get("value")
     if isinstance(value, Dense) and value.array().size == 1:
         return f"{value.array().item():g}"

@@ -1,4 +1,4 @@
-"""A memory plan in a notebook cell: a map of addresses over the program, and its figures."""
+"""The memory plan in a notebook cell: a map of addresses over the program, and its figures."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from typing_extensions import override
 from core_compiler.exporters.notebook import table
 from core_compiler.ir.markup import bundle, escape
 
-#: The map in pixels, and rectangles that it has at most (the largest ones).
+#: The size of the map in pixels, and the maximum number of rectangles (the largest are kept).
 WIDTH, HEIGHT, MOST = 640, 260, 600
-#: Buffers in the table, the largest first.
+#: The number of buffers in the table, largest first.
 LISTED = 12
 _FILL = "rgba(60,140,110,.55)"
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A buffer of ``size`` bytes at ``offset`` of the arena, alive from position ``start`` of the
-    program up to, not including, ``end``; ``maker`` is the op or the kernel that fills it."""
+    """A buffer of ``size`` bytes at ``offset`` of the arena.
+
+    It is live from position ``start`` of the program up to, not including, ``end``; ``maker`` is
+    the op or kernel that writes it.
+    """
 
     name: str
     maker: str
@@ -32,8 +35,11 @@ class Placed:
 
 @dataclass(frozen=True, repr=False)
 class MemoryMap:
-    """The arena of a compile: ``buffers``, its ``peak`` and the ``lower_bound`` of every plan in
-    bytes, and the ``planner`` that made this one."""
+    """The arena of a compilation.
+
+    ``buffers``, its ``peak`` and the ``lower_bound`` of every plan in bytes, and the ``planner``
+    that produced this plan.
+    """
 
     buffers: Sequence[Placed]
     peak: int

@@ -1,7 +1,7 @@
-"""What a compile looks like in a notebook cell without any widget: text, and plain HTML.
+"""Notebook output of a compilation without widgets: text and plain HTML.
 
-The HTML has no script and loads nothing; colours are transparent, so that it reads on light and on
-dark pages.  A code host that shows notebooks shows it too.
+The HTML has no script and loads nothing.  Its colours are transparent, so that it is readable on
+light and dark pages, and code hosts that render notebooks display it too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core_compiler.ir.markup import MOST, PRE, bundle, code, escape
 from core_compiler.ir.unified import AFTER, BEFORE, GAP, unified
 from core_compiler.support.errors import UserError
 
-#: Ops that are drawn at most.
+#: The maximum number of ops in a drawing.
 DRAWN = 40
 _SHADES = {
     BEFORE: "background:rgba(220,60,50,.16)", AFTER: "background:rgba(40,160,80,.18)",
@@ -27,7 +27,7 @@ _SHADES = {
 
 
 def drawn(module: Module) -> str:
-    """A drawing of a small module as HTML; "" where it is large, or where Graphviz is not there."""
+    """Return a drawing of a small module as HTML; "" if it is large or Graphviz is missing."""
     from core_compiler.exporters import dot
 
     try:
@@ -36,17 +36,17 @@ def drawn(module: Module) -> str:
         picture = dot.draw(module, most=DRAWN)
     except UserError:
         return ""
-    # Inside HTML the name spaces go without saying, and nothing that looks like an address is left.
+    # Namespaces are implied inside HTML; removing them leaves nothing that looks like an address.
     svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", picture.svg)
     return f'<div style="overflow:auto;max-height:420px;background:#fff">{svg}</div>'
 
 
 @dataclass(frozen=True)
 class TextDiff:
-    """The difference of two stages: ``str()`` is a unified diff, a notebook colours it.
+    """The difference between two stages.
 
-    ``rows`` are those of :func:`core_compiler.ir.line_diff.diff_lines`; ``before`` and ``after``
-    name the stages.
+    ``str()`` is a unified diff; a notebook shows it in colour.  ``rows`` are those of
+    :func:`core_compiler.ir.line_diff.diff_lines`; ``before`` and ``after`` name the stages.
     """
 
     before: str
@@ -55,7 +55,7 @@ class TextDiff:
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """(sign, text): unchanged " ", before "-", after "+", left out "@"."""
+        """Return (sign, text): unchanged " ", removed "-", added "+", omitted "@"."""
         return list(unified(self.rows))
 
     @property
@@ -91,9 +91,12 @@ class TextDiff:
 
 @dataclass(frozen=True, repr=False)
 class KernelText:
-    """A compiled kernel to read: the generated ``source``, what it becomes (``intermediate``: LLVM
-    IR or PTX; ``assembly``: the processor's, or SASS), and ``facts`` (what these are called; of a
-    GPU's kernel registers, shared memory, spills, occupancy)."""
+    """The text of a compiled kernel.
+
+    The generated ``source``, its lowered forms (``intermediate``: LLVM IR or PTX; ``assembly``: the
+    processor's, or SASS), and ``facts`` (the names of these forms and, for a GPU kernel, registers,
+    shared memory, spills and occupancy).
+    """
 
     name: str
     source: str
@@ -103,7 +106,7 @@ class KernelText:
 
     @property
     def texts(self) -> dict[str, str]:
-        """The texts by what they are called; those that there are."""
+        """Return the available texts by their names."""
         titles = {
             "source": self.source,
             str(self.facts.get("intermediate", "LLVM IR")): self.intermediate,
@@ -133,7 +136,7 @@ def table(
     title: str = "",
     numbers: Iterable[int] = (),
 ) -> tuple[str, str]:
-    """A table as text and as HTML; ``numbers`` are the columns that stand on the right."""
+    """Return a table as text and as HTML; ``numbers`` are the right-aligned columns."""
     cells = [[str(c) for c in row] for row in rows]
     right = set(numbers)
     widths = [max(len(r[i]) for r in [list(heads), *cells]) for i in range(len(heads))]

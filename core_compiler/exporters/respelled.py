@@ -1,4 +1,4 @@
-"""Ops of training in other words, for formats that have none for them: equal but for rounding."""
+"""Training ops in terms of other ops, for formats that lack them; equal up to rounding."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def _all_reduce(b: Builder, op: Op) -> Value:
 
 
 def _weight_gradient(b: Builder, op: Op) -> Value:
-    """How much each tap meets: x under dy as the window, over the batch.  Channels of the weights'
-    second axis become images, so that groups stay apart."""
+    """Convolve x with dy as the window and sum over the batch, which gives each tap's gradient.
+
+    Channels of the weights' second axis become images, so that groups stay separate.
+    """
     x, dy = op.operands
     shape, groups = op.result.type.shape, op["groups"]
     batch, inner, size = x.type.shape[0], shape[1], x.type.shape[2:]
@@ -40,7 +42,7 @@ def _weight_gradient(b: Builder, op: Op) -> Value:
     made = b.conv(images, window, strides=op["dilations"], dilations=op["strides"], low=op["low"],
                   high=op["high"], groups=groups)  # fmt: skip
     made = b.transpose(made, permutation=(1, 0, *spatial))
-    if made.type.shape != shape:  # strides that do not fit leave some at the end
+    if made.type.shape != shape:  # strides that do not divide the size leave some at the end
         rank = len(shape)
         made = b.slice(made, starts=(0,) * rank, limits=shape, strides=(1,) * rank)
     return (
@@ -51,7 +53,7 @@ def _weight_gradient(b: Builder, op: Op) -> Value:
 
 
 def _positions(b: Builder, op: Op) -> Value:
-    """Tap by tap: the first position of the largest so far, or that of the last NaN."""
+    """Return, over all taps, the first position of the largest value, or that of the last NaN."""
     (x,) = op.operands
     kind, lead, sizes = x.type.dtype, x.type.shape[:2], x.type.shape[2:]
     low, high, none = (0, 0, *op["low"]), (0, 0, *op["high"]), (0,) * x.type.rank
@@ -95,7 +97,7 @@ def _max_pool_gradient(b: Builder, op: Op) -> Value:
 
 
 def _avg_pool_gradient(b: Builder, op: Op) -> Value:
-    """Each share of dy spread by a transposed convolution with ones."""
+    """Spread each share of dy by a transposed convolution with ones."""
     (dy,), shape = op.operands, op["shape"]
     kind, sizes = dy.type.dtype, dy.type.shape[2:]
     counts = [np.ones(())]
@@ -116,7 +118,7 @@ def _avg_pool_gradient(b: Builder, op: Op) -> Value:
         share, ones, strides=op["strides"], dilations=op["dilations"], groups=channels,
         low=op["low"], high=tuple(max(e, 0) for e in ends), output_padding=(0,) * len(ends),
     )  # fmt: skip
-    if any(e < 0 for e in ends):  # what no window reached
+    if any(e < 0 for e in ends):  # no window covers these elements
         none = (0,) * len(shape)
         found = b.pad(found, b.constant(0, kind), low=none, interior=none,
                       high=(0, 0, *(max(-e, 0) for e in ends)))  # fmt: skip
@@ -135,8 +137,11 @@ SPELLINGS: dict[str, Callable[[Builder, Op], Value]] = {
 
 
 def respelled(op: Op, weights: WeightStore) -> Block | None:
-    """What a format without a word for ``op`` writes instead: its declared decomposition, or other
-    words of this table; None where there are none.  ``weights`` takes further constants."""
+    """Return the replacement of ``op`` for a format that does not support it.
+
+    This is its declared decomposition or an entry of this table; None if there is neither.
+    ``weights`` receives additional constants.
+    """
     if definition(op).decompose is not None:
         return decomposed(op)
     if op.kind not in SPELLINGS:

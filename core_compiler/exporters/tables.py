@@ -1,15 +1,16 @@
 """Tables as CSV and Parquet.
 
-CSV follows RFC 4180 (https://www.rfc-editor.org/rfc/rfc4180) in UTF-8: commas, CRLF, a line of
-names.  An empty field is NULL, ``""`` is the empty text, so that nothing is lost.  Floats have as
-many digits as give the same bits again; ``inf``, ``-inf``, ``nan``, ``true`` and ``false`` are
-words.  A cell is written as it is, also where a spreadsheet would run it as a formula: names in
-recordings come from models, and every way of making such a cell harmless (an apostrophe before it)
-makes it another name.  `Written.formulas` counts them, for whoever opens the file there.
+CSV follows RFC 4180 (https://www.rfc-editor.org/rfc/rfc4180) in UTF-8: commas, CRLF, a header
+line.  An empty field is NULL, ``""`` is the empty text, so the format is lossless.  Floats have as
+many digits as needed to read back the same bits; special values are spelled ``inf``, ``-inf``,
+``nan``, ``true`` and ``false``.  A cell is written unchanged, even if a spreadsheet would run it as
+a formula: names in recordings come from models, and every way of making such a cell harmless (such
+as an apostrophe before it) changes the name.  `Written.formulas` counts these cells, for users who
+open the file in a spreadsheet.
 
 Parquet is written by pyarrow (the extra ``parquet``): int64, double, string, bool.
 
-A text that UTF-8 has no bytes for (half of a surrogate pair) is written with backslashes.
+Text that cannot be encoded as UTF-8 (lone surrogates) is written with backslash escapes.
 """
 
 from __future__ import annotations
@@ -25,26 +26,25 @@ from typing import IO, Any
 from core_compiler.record.tables import BATCH, BOOLEAN, INTEGER, REAL, TEXT, Table
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
-#: Rows of one group of a Parquet file.
+#: The number of rows in a row group of a Parquet file.
 GROUP = 30 * BATCH
-#: How a text begins that spreadsheets take for a formula
+#: The first characters of text that spreadsheets interpret as a formula
 #: (owasp.org/www-community/attacks/CSV_Injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was written: ``rows``, and of a CSV file how many cells a spreadsheet would run as
-    ``formulas``."""
+    """The number of ``rows`` written, and of CSV cells that a spreadsheet runs as ``formulas``."""
 
     rows: int
     formulas: int = 0
 
 
 def write(table: Table, path: Path) -> Written:
-    """Write a table to ``path``, whose ending says how; UserError for another ending.
+    """Write a table to ``path`` in the format of its extension; raise UserError for unknown ones.
 
-    What was there before goes only when the new file is complete.
+    An existing file is replaced only when the new one is complete.
     """
     write_as = FORMATS.get(path.suffix.lower().lstrip("."))
     if write_as is None:
@@ -57,7 +57,7 @@ def write(table: Table, path: Path) -> Written:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside ``path``, which takes its place where all goes well and else is deleted."""
+    """Yield a path next to ``path``, which replaces it on success and is deleted otherwise."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield draft
@@ -129,7 +129,7 @@ def write_parquet(table: Table, path: Path) -> Written:
     about = {"description": f"{table.name}: a row is {table.what}"}
     layout = pyarrow.schema(fields, metadata=about)
     count = 0
-    with (  # the file is opened here, so that a full disk is the system's own error
+    with (  # the file is opened here, so that a full disk raises the system's own error
         path.open("wb") as stream,
         parquet.ParquetWriter(stream, layout, compression="zstd") as writer,
     ):
@@ -146,7 +146,7 @@ def write_parquet(table: Table, path: Path) -> Written:
 
 
 def need_pyarrow() -> tuple[Any, Any]:
-    """pyarrow and what writes Parquet; UserError where it is not installed."""
+    """Return pyarrow and its Parquet module; raise UserError if it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -175,5 +175,5 @@ _ARROW: dict[str, Callable[[Any], Any]] = {
     INTEGER: _same, REAL: _float, TEXT: _utf8, BOOLEAN: _same,
 }  # fmt: skip
 
-#: Ending -> what writes it.
+#: File extension -> writer.
 FORMATS: dict[str, Callable[[Table, Path], Written]] = {"csv": write_csv, "parquet": write_parquet}

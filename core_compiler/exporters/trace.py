@@ -1,8 +1,8 @@
-"""A recording as a trace for Perfetto (ui.perfetto.dev) and Chrome (about:tracing).
+"""Recordings as traces for Perfetto (ui.perfetto.dev) and Chrome (about:tracing).
 
 The format is the Trace Event Format's JSON object: complete events (``ph`` X), counters (C) and
-names (M); ``ts`` and ``dur`` are microseconds.  Process 1 is the execution, a track a thread or
-stream, with the live bytes as a counter; process 2 is the compile, a span a pass.
+names (M); ``ts`` and ``dur`` are microseconds.  Process 1 is the execution, with a track per thread
+or stream and the live bytes as a counter; process 2 is the compilation, with a span per pass.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXECUTION, COMPILE = 1, 2
 
 
 def trace(recording: Recording) -> dict[str, Any]:
-    """The trace as JSON-able data; a recording without an execution has its passes alone."""
+    """Return the trace as JSON-able data; without an execution it only contains the passes."""
     execution = timeline(recording)
     events = list(_passes(recording))
     if execution is not None:
@@ -32,7 +32,7 @@ def trace(recording: Recording) -> dict[str, Any]:
 
 
 def told(execution: Timeline) -> str:
-    """How the spans came to be where they are."""
+    """Return how the positions of the spans were determined."""
     if execution.repeat is None:
         return "launches placed end to end, each with its median: no execution was recorded whole"
     said = f"execution {execution.repeat + 1} of {execution.repeats}, the one nearest the median"
@@ -76,7 +76,7 @@ def _place(op: Op) -> str:
 
 
 def _live(execution: Timeline) -> Iterator[dict[str, Any]]:
-    """The live bytes from each launch's first start on; zero in the end."""
+    """Yield the live bytes from each launch's first start on, ending with zero."""
     if execution.live_bytes is None:
         return
     seen: set[int] = set()

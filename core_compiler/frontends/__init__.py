@@ -1,4 +1,4 @@
-"""Frontends: a framework's graph becomes tensor IR.  Each is imported only when it is used."""
+"""Frontends translate a framework's graph to tensor IR; each is imported on first use."""
 
 from core_compiler.frontends.base import Imported
 

@@ -1,4 +1,4 @@
-"""What every frontend hands over, and how it reports what it cannot read."""
+"""The result of every frontend, and the reporting of unsupported models."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from core_compiler.ir.framework import Nodes
 from core_compiler.ops.positions import Positions
 from core_compiler.support.errors import UserError, one_line
 
-#: Elements of an array that an import makes because a model declares a size: positions, weights
-#: of windows, matrices of transforms.
+#: The maximum number of elements of an array that an import creates for a size that a model
+#: declares: positions, weights of windows, matrices of transforms.
 MADE_ELEMENTS = 1 << 24
-#: Times that an import writes ops out for one op of a model: each tap of a window, each part.
+#: The maximum number of copies that an import emits for one op: taps of a window, parts.
 WRITTEN_OUT = 1 << 14
 
 
 def need_small(count: int, what: str, most: int = MADE_ELEMENTS) -> None:
-    """ValueError where ``count`` of something, which an import would write out, are too many."""
+    """Raise ValueError if ``count`` items, which an import would expand, are too many."""
     if count > most:
         raise ValueError(f"{count} {what} (at most {most} are supported)")
 
 
 def is_saved_model(path: Path) -> bool:
-    """Whether a folder is a SavedModel; what can be no path is none (``os.path`` says so)."""
+    """Return whether a folder is a SavedModel; False for an invalid path, as in ``os.path``."""
     return os.path.isfile(path / "saved_model.pb")
 
 
@@ -37,10 +37,10 @@ def is_saved_model(path: Path) -> bool:
 class Imported:
     """A model in tensor IR.
 
-    ``inputs`` and ``outputs`` name main's arguments and results in the model's own words.
-    ``sources`` maps file names (as the origins spell them) to their text.  ``facts`` are what else
-    the recording shows: framework version, opset, how the model was found; ``facts["state"]`` is
-    how many of the arguments and results are the model's state.
+    ``inputs`` and ``outputs`` are the model's names of main's arguments and results.  ``sources``
+    maps file names (as in the origins) to their text.  ``facts`` are further properties for the
+    recording: framework version, opset, how the model was found; ``facts["state"]`` is the number
+    of arguments and results that are the model's state.
     """
 
     module: Module
@@ -48,21 +48,24 @@ class Imported:
     outputs: tuple[str, ...]
     sources: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
-    #: What the last arguments of main are at first: the model's state (statistics, caches), whose
-    #: next values are main's results after the model's own, named alike.
+    #: The initial values of the last arguments of main: the model's state (statistics, caches).
+    #: Their next values are main's last results, with the same names.
     state: tuple[np.ndarray, ...] = ()
-    #: Where the framework's graph is at hand: not of an import from a cache.
+    #: The framework's graph, if available: an import from a cache does not have it.
     nodes: Nodes | None = field(default=None, repr=False)
-    #: What a framework's state dict has beside the state, where the model was read to be trained,
-    #: by name: ``constants`` are read, nothing reads what is in ``unread``.
+    #: The entries of a framework's state dict besides the state, by name, if the model was imported
+    #: for training: ``constants`` are used by the model, those in ``unread`` are not.
     constants: Mapping[str, Dense | Resource | np.ndarray] = field(default_factory=dict, repr=False)
     unread: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
-    #: What a call is to check of the model's own inputs, where its framework does.
+    #: The checks of the model's inputs before a call, if its framework performs them too.
     positions: Positions | None = field(default=None, repr=False)
 
     def trimmed(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The model's own results: of those whose size depends on data what counts, without the
-        numbers that say how much.  ``results``: of main."""
+        """Return the model's own results from the ``results`` of main.
+
+        Results with data-dependent sizes are cut to their valid elements, and the sizes themselves
+        are removed.
+        """
         sizes = self.facts.get("run_time_sizes") or {}
         made = list(results)
         for name, axes in sizes.items():
@@ -76,9 +79,10 @@ class Imported:
 
 @dataclass(frozen=True)
 class Unsupported:
-    """One node that has no translation: what it is, why, and where the model says it.
+    """A node without a translation: the op, the reason, and its origin in the model.
 
-    ``misfit``: there is one, but shapes, types or attributes contradict the op's definition.
+    ``misfit``: it has a translation, but shapes, types or attributes contradict the op's
+    definition.
     """
 
     kind: str
@@ -88,8 +92,7 @@ class Unsupported:
 
 
 def refuse(found: Sequence[Unsupported], where: str) -> UserError:
-    """One error that names all unsupported nodes at once, grouped, with the model's source
-    lines."""
+    """Return one error that lists all unsupported nodes, grouped, with the model's source lines."""
     groups: dict[tuple[str, str], list[FrontendNode]] = {}
     for item in found:
         key = one_line(item.kind, 120), one_line(item.reason, 400)
@@ -119,7 +122,7 @@ def refuse(found: Sequence[Unsupported], where: str) -> UserError:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """The names, a number behind each that was there before."""
+    """Return the names, with a number appended to repeated ones."""
     seen: set[str] = set()
     made = []
     for name in names:
@@ -133,8 +136,7 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def read_sources(files: Sequence[str], limit: int = 1 << 20) -> dict[str, str]:
-    """The text of the model's own source files (each at most ``limit`` bytes; unreadable: left
-    out)."""
+    """Return the text of the model's readable source files of at most ``limit`` bytes each."""
     texts = {}
     for name in dict.fromkeys(files):
         path = Path(name)

@@ -1,5 +1,6 @@
-"""Which ops of each framework are translated, from the tables of translations and the frameworks'
-own lists of ops.  ``python -m core_compiler.frontends.coverage`` writes ``docs/coverage.md``.
+"""The coverage of each framework's ops, from the translation tables and the frameworks' op lists.
+
+``python -m core_compiler.frontends.coverage`` writes ``docs/coverage.md``.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from importlib.metadata import version
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coverage.md"
-#: Has the counts between two marks.
+#: Contains the counts between two marks.
 README = PAGE.parents[1] / "README.md"
 _MARKS = "<!-- coverage -->", "<!-- end of coverage -->"
-#: An op has a translation; it is put in place as others that have one; neither.
+#: An op has a translation; it is expanded to ops that have one; neither.
 SUPPORTED, COMPOSED, MISSING = STATUSES = ("supported", "composed", "missing")
-#: ONNX's domains (not ``ai.onnx.ml``: trees and text).
+#: ONNX's domains (without ``ai.onnx.ml``: trees and text).
 ONNX_DOMAINS = ("", "ai.onnx.preview", "ai.onnx.preview.training")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One op: ``group`` is its domain or set, ``since`` the version it is defined at (0: not said),
-    ``of`` the ops that it is composed of, as far as its definition names them."""
+    """An op and its coverage.
+
+    ``group`` is its domain or set, ``since`` the version of its definition (0: unspecified), ``of``
+    the ops that it is composed of, as far as its definition names them.
+    """
 
     op: str
     group: str
@@ -35,7 +39,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The ops of one framework as installed."""
+    """The ops of one framework in the installed version."""
 
     frontend: str
     library: str
@@ -48,7 +52,7 @@ class Coverage:
 
 
 def onnx() -> Coverage:
-    """Every op of ONNX at its newest version, and of ``com.microsoft`` those translated."""
+    """Return every op of ONNX at its newest version, and the supported ops of ``com.microsoft``."""
     import onnx as library
 
     from core_compiler.frontends.onnx import ops
@@ -87,13 +91,13 @@ def _composed(schema, table, library) -> tuple[str, tuple[str, ...]]:
 
 
 def pytorch() -> Coverage:
-    """The ops that torch tags as core ATen."""
+    """Return the ops that torch tags as core ATen."""
     import torch
 
     from core_compiler.frontends.pytorch.decompositions import decomposable, known
 
     entries = []
-    # Not dir(torch.ops.aten): that lists what has been used so far.
+    # dir(torch.ops.aten) only lists the ops that have been used so far.
     for name in sorted(set(torch._C._dispatch_get_all_op_names())):
         if not name.startswith("aten::"):
             continue
@@ -107,7 +111,7 @@ def pytorch() -> Coverage:
 
 
 def stablehlo() -> Coverage:
-    """The ops of StableHLO and CHLO, which JAX's programs are written in."""
+    """Return the ops of StableHLO and CHLO, the ops of JAX's programs."""
     from jaxlib.mlir import dialects
 
     from core_compiler.frontends.stablehlo import ops
@@ -118,15 +122,14 @@ def stablehlo() -> Coverage:
         kinds = {getattr(each, "OPERATION_NAME", "") for each in vars(held).values()}
         for kind in sorted(kind for kind in kinds if kind.startswith(f"{group}.")):
             if kind in (f"{group}.return", "stablehlo.custom_call"):
-                continue  # the end of a region; what a call means is its target's
+                continue  # the terminator of a region; a call is translated by its target
             status, of = (SUPPORTED, ()) if kind in ops.TABLE else _legalised(kind)
             entries.append(Entry(kind, group, 0, status, of))
     return Coverage("stablehlo", f"jaxlib {version('jaxlib')}", _sorted(entries))
 
 
 def _legalised(kind: str) -> tuple[str, tuple[str, ...]]:
-    """Whether StableHLO's own legalisation takes an op of floats apart into ops that have a
-    translation."""
+    """Return the coverage of an op by StableHLO's own legalisation, and the ops it expands to."""
     from core_compiler.frontends.stablehlo.ops import TABLE
     from core_compiler.frontends.stablehlo.ops.composed import block_of, expansion
     from core_compiler.frontends.stablehlo.reading import NotSupported, context
@@ -158,14 +161,14 @@ ABOUT = (
     "that their framework defines them by. A use of a supported op may still be refused: the error "
     "names the node, its line and why."
 )
-#: Frontend -> its coverage; what it needs is imported when it is called.
+#: Frontend -> its coverage function, which imports the framework when it is called.
 FRONTENDS: dict[str, Callable[[], Coverage]] = {
     "onnx": onnx, "pytorch": pytorch, "stablehlo": stablehlo,
 }  # fmt: skip
 
 
-#: Attributes of ONNX on which its text, its reference evaluator and onnxruntime disagree: what each
-#: says, and whom the import follows.
+#: Attributes of ONNX on which its specification, its reference evaluator and onnxruntime disagree:
+#: the behaviour of each, and the one that the import follows.
 DISAGREE = (
     ("a length of 0 in `sequence_lens` of `LSTM`, `GRU`, `RNN`", "nothing", "ignores lengths",
      "`Y_h` and `Y_c` are 0", "neither: the initial state, which no step has changed"),
@@ -196,7 +199,7 @@ def _disagreements() -> list[str]:
 
 
 def page(found: Iterable[Coverage]) -> str:
-    """The text of ``docs/coverage.md``."""
+    """Return the text of ``docs/coverage.md``."""
     lines = ["# Ops of the frameworks", "", GENERATED, "", ABOUT]
     for coverage in found:
         counts = ", ".join(f"{n} {status}" for status, n in coverage.counts.items())
@@ -219,7 +222,7 @@ def _local(entry: Entry) -> str:
 
 
 def readme(text: str, found: Iterable[Coverage]) -> str:
-    """``text`` with the counts of today between its marks."""
+    """Return ``text`` with the current counts between its marks."""
     rows = ["| ops of | supported | composed | missing |", "|---|---|---|---|"]
     for coverage in found:
         counts = " | ".join(str(n) for n in coverage.counts.values())

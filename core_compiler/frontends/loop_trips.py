@@ -1,8 +1,8 @@
-"""The loop trip of random numbers (the numerics contract): how often the loops around a random op
-have run their bodies before.
+"""The loop trip of random numbers in the numerics contract.
 
-A loop that draws counts its iterations; one inside another goes on from the outer one's count, and
-the outer one from where it ended: no two executions of an op have the same number.
+It is the number of times that the loops around a random op have run their bodies before.  A loop
+that draws random numbers counts its iterations; an inner loop continues the outer one's count, and
+the outer one continues where the inner one ended: no two executions of an op have the same number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOOP, BRANCH = "core.while", "core.if"
 
 
 def number_trips(ops: Iterable[Op]) -> tuple[Op, ...]:
-    """``ops`` of a model's main block, those of random numbers inside loops with their trips."""
+    """Return the ``ops`` of main with a trip number for random ops inside loops."""
     made: list[Op] = []
     for op in ops:
         made += _loop(op, None)[0] if op.kind == LOOP and _draws(op) else [_inside(op)]
@@ -25,7 +25,7 @@ def number_trips(ops: Iterable[Op]) -> tuple[Op, ...]:
 
 
 def _inside(op: Op) -> Op:
-    """A branch outside of loops: the loops in it."""
+    """Return a branch outside of loops with its loops numbered."""
     if not op.regions or not _draws(op):
         return op
     regions = tuple(r.with_(ops=number_trips(r.ops)) for r in op.regions)
@@ -43,7 +43,7 @@ def _builder(op: Op) -> Builder:
 
 
 def _loop(op: Op, trip: Value | None) -> tuple[Sequence[Op], Value]:
-    """The loop with a count that begins at ``trip`` (None: 0), and the count after it."""
+    """Return the loop with a count that starts at ``trip`` (None: 0), and the count after it."""
     before = _builder(op)
     begun = before.constant(0, "i64") if trip is None else trip
     condition, body = op.regions
@@ -61,7 +61,7 @@ def _loop(op: Op, trip: Value | None) -> tuple[Sequence[Op], Value]:
 
 
 def _block(ops: Iterable[Op], trip: Value) -> tuple[tuple[Op, ...], Value]:
-    """The ops of a region in a loop, with the trip, and the count after them."""
+    """Return the ops of a region in a loop with the trip, and the count after them."""
     made: list[Op] = []
     for op in ops:
         if not _draws(op):
@@ -80,7 +80,7 @@ def _block(ops: Iterable[Op], trip: Value) -> tuple[tuple[Op, ...], Value]:
 
 
 def _branch(op: Op, trip: Value) -> tuple[Op, Value]:
-    """A branch in a loop; where a loop in it draws, it also gives the count after it."""
+    """Return a branch in a loop, with the count after it if a loop in it draws."""
     regions = [(r, *_block(r.ops, trip)) for r in op.regions]
     if all(after is trip for *_, after in regions):
         return op.with_(regions=tuple(r.with_(ops=ops) for r, ops, _ in regions)), trip

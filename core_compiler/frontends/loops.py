@@ -1,7 +1,7 @@
-"""Loops over the parts of tensors, as frontends have them: ``torch``'s scan, ONNX's Scan and Loop.
+"""Loops over slices of tensors, for ``torch``'s scan and ONNX's Scan and Loop.
 
-Each becomes a ``core.while`` over (number of the iteration, state, stacked results), which takes
-its parts of the inputs and puts its parts into the results.
+Each becomes a ``core.while`` over (iteration number, state, stacked results), which slices its
+inputs and writes slices of the results.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from core_compiler.ops.builder import Builder
 
 @dataclass(frozen=True)
 class Stream:
-    """A tensor that gives each iteration its part along ``axis``; ``backwards``: the last first."""
+    """A tensor that each iteration reads one slice of along ``axis``.
+
+    ``backwards``: the last slice comes first.
+    """
 
     value: Value
     axis: int = 0
@@ -29,11 +32,11 @@ def loop_over(
     body: Callable[[Value, Sequence[Value], Sequence[Value]], Block],
     backwards: Sequence[bool] = (),
 ) -> tuple[list[Value], list[Value]]:  # fmt: skip
-    """The last state, and what the iterations gave besides, stacked along a first axis.
+    """Emit a loop; return the last state and the other outputs stacked along a first axis.
 
-    ``body(number, state, parts)`` gives the ops of an iteration and its outputs, the next state
-    first; ``number`` is i64 and counts from 0.  ``backwards``: of each further output, whether it
-    is stacked from the end.
+    ``body(number, state, parts)`` returns the ops of an iteration and its outputs, the next state
+    first; ``number`` is i64 and counts from 0.  ``backwards`` states for each other output whether
+    it is stacked from the end.
     """
     number = Value(tensor((), "i64"))
     given = [Value(v.type, v.name) for v in state]

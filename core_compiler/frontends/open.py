@@ -1,8 +1,8 @@
-"""The front door for models: what a user holds or names becomes tensor IR with example inputs.
+"""The entry point for models: a user's model becomes tensor IR with example inputs.
 
-A live torch module, an exported program, an ONNX or Keras model, a JAX or TensorFlow function, a
-``.onnx``, ``.pt2``, ``.keras`` or ``.mlir`` file, a folder with a SavedModel, a module of our IR.
-Each framework is imported only where a model of it is opened.
+It accepts a live torch module, an exported program, an ONNX or Keras model, a JAX or TensorFlow
+function, a ``.onnx``, ``.pt2``, ``.keras`` or ``.mlir`` file, a folder with a SavedModel, and a
+module of the IR.  Each framework is only imported if one of its models is opened.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from core_compiler.support.arrays import numbers, to_torch
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import need_regular
 
-#: The frontend that reads a model file, by the file's ending.  One of ``.mlir`` may also hold our
-#: own IR: then it is ``ir``.
+#: The frontend that reads a model file, by the file's extension.  A ``.mlir`` file may also contain
+#: our own IR: then it is ``ir``.
 FILES: Mapping[str, str] = {
     ".onnx": "onnx",
     ".pt2": "torch",
@@ -37,9 +37,9 @@ FILES: Mapping[str, str] = {
 class Opened:
     """A model in tensor IR.
 
-    ``inputs`` are example inputs: those given, else the ones the model brings (None: it brings
-    none).  ``live`` is the torch module, or of JAX, Keras and TensorFlow the model as a function of
-    arrays (None: there is only the file).
+    ``inputs`` are example inputs: those passed, else the ones in the model (None: it has none).
+    ``live`` is the torch module, or for JAX, Keras and TensorFlow the model as a function of arrays
+    (None: only the file is available).
     """
 
     imported: Imported
@@ -48,7 +48,7 @@ class Opened:
 
 
 def frontend_of(path: Path) -> str | None:
-    """Return the name of the frontend that reads a file or folder, None where none does."""
+    """Return the name of the frontend that reads a file or folder, or None."""
     if is_saved_model(path):
         return "tensorflow"
     found = FILES.get(path.suffix.lower())
@@ -61,13 +61,14 @@ def open_model(
 ) -> Opened:  # fmt: skip
     """Import a model.
 
-    ``inputs``    example inputs in order (arrays or tensors; of a JAX function trees of arrays);
-                  a live torch module and a function need them.
-    ``name``      what messages and the import call the model (default: its own name).
-    ``training``  import it as it is while it trains.
+    ``inputs``    example inputs in order (arrays or tensors; for a JAX function trees of arrays);
+                  required for a live torch module and a function.
+    ``name``      the name of the model in messages and in the import (default: its own name).
+    ``training``  import it in training mode.
     ``trust``     let a ``.pt2`` or ``.keras`` file run code when it is read.
-    ``as_is``     leave a live torch module in the mode (training or evaluation) it is in.
-    UserError says what is wrong with a model, where, and what to do.
+    ``as_is``     leave a live torch module in its current mode (training or evaluation).
+
+    Raise UserError if the model is invalid, with the location and a suggestion.
     """
     if isinstance(model, Imported):
         return Opened(model, _arrays(inputs))
@@ -77,7 +78,8 @@ def open_model(
     if isinstance(model, str | Path):
         return wanted.file(Path(model))
     owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
-    for framework in ("keras", "torch", "tensorflow", "onnx"):  # a Keras model may be torch's too
+    # A Keras model may be a torch module too.
+    for framework in ("keras", "torch", "tensorflow", "onnx"):
         if framework in owners:
             return getattr(wanted, framework)(model)
     if callable(model):
@@ -93,13 +95,13 @@ def name_of(model: Any) -> str:
     """Return a short name for a model."""
     if isinstance(model, str | Path):
         return Path(model).stem
-    graph = getattr(model, "graph", None)  # of an ONNX model
+    graph = getattr(model, "graph", None)  # for an ONNX model
     return getattr(graph, "name", "") or getattr(model, "__name__", "") or type(model).__name__
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """How a model is opened: a method for each framework."""
+    """A request to open a model, with a method for each framework."""
 
     inputs: Sequence | None
     name: str
@@ -206,13 +208,13 @@ class _Wanted:
                    for x, a in zip(given, arrays, strict=True)]  # fmt: skip
         modes = [(part, part.training) for part in model.modules()]
         try:
-            # Where all of it trains, parts that do not keep their mode.
+            # Parts that do not keep their mode, if the whole model trains.
             if not self.as_is and not (self.training and model.training):
                 model.train(self.training)
             made = import_module(model, tensors, name=name, training=self.training)
             return Opened(made, arrays, model)
         finally:
-            for part, mode in modes:  # the module is the caller's
+            for part, mode in modes:  # the module belongs to the caller
                 part.training = mode
 
     def _without_inputs(self, model: Any, what: str) -> UserError:
@@ -227,13 +229,13 @@ def _of_module(module: Module) -> Imported:
 
 
 def _own_examples(program: Any) -> Sequence | None:
-    """The example inputs that an exported program brings, None where it has keywords or none."""
+    """Return the example inputs of an exported program; None if it has keywords or no examples."""
     found = getattr(program, "example_inputs", None)
     return found[0] if found and not found[1] else None
 
 
 def _sizes(program: Any, arrays: Sequence[np.ndarray] | None) -> dict[str, int]:
-    """The symbolic sizes of an exported program, as the arrays have them."""
+    """Return the symbolic sizes of an exported program that match the arrays."""
     nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
     found: dict[str, int] = {}
     for name, array in zip(program.graph_signature.user_inputs, arrays or (), strict=False):
@@ -246,7 +248,7 @@ def _sizes(program: Any, arrays: Sequence[np.ndarray] | None) -> dict[str, int]:
 
 
 def _drawn(shapes: Sequence[tuple[Sequence[int], str]]) -> tuple[np.ndarray, ...]:
-    """Seeded example inputs: normal floats, integers of 0 and 1."""
+    """Return seeded example inputs: normal floats, integers of 0 and 1."""
     random = np.random.default_rng(0)
     return tuple(stand_ins.drawn(random, tensor(tuple(shape), kind)) for shape, kind in shapes)
 
@@ -256,7 +258,7 @@ def _arrays(inputs: Sequence | None) -> tuple[np.ndarray, ...] | None:
 
 
 def as_arrays(inputs: Sequence) -> tuple[np.ndarray, ...]:
-    """Return copies of example inputs as NumPy arrays; UserError names one that is not dense."""
+    """Return copies of example inputs as NumPy arrays; raise UserError if one is not dense."""
     made = []
     for place, given in enumerate(inputs):
         try:

@@ -1,7 +1,7 @@
-"""Random numbers of imported models: Philox of the numerics contract, a stream for each random op.
+"""Random numbers of imported models: Philox of the numerics contract, one stream per random op.
 
-A framework's own generator gives other numbers.  In inference a model draws the same ones in every
-call; while it trains, those of the step's seed and iteration.
+A framework's own generator yields other numbers.  In inference a model draws the same ones in every
+call; in training, those of the step's seed and iteration.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from core_compiler.ir import DType, Value, dtype, tensor
 from core_compiler.ops.builder import Builder
 
 F32 = dtype("f32")
-#: What a training step calls the two numbers that its random ops take.
+#: The names of the two numbers that the random ops of a training step use.
 SEED, ITERATION = "seed", "iteration"
 
 
 @dataclass
 class Draws:
-    """The random ops of one import.
+    """The random ops of an import.
 
-    ``given``  the values (i64, rank 0) that they take: the seed and the iteration of a training
-               step; () where nothing trains.
+    ``given``  the values (i64, rank 0) that they use: the seed and the iteration of a training
+               step; () in inference.
     """
 
     given: tuple[Value, ...] = ()
@@ -38,8 +38,10 @@ class Draws:
     def numbers(
         self, b: Builder, kind: str, shape: Sequence[int], wanted: DType, seed: int = 0
     ) -> Value:
-        """``wanted[*shape]`` of ``core.random_<kind>``, of a stream of their own; ``seed`` counts
-        where nothing trains."""
+        """Emit ``core.random_<kind>`` of ``wanted[*shape]`` with a new stream.
+
+        ``seed`` is used if no training step provides one.
+        """
         taken = self.given or (b.constant(np.int64(seed)),)
         self._streams += 1
         return b.op(f"core.random_{kind}", taken, shape=tuple(shape), dtype=wanted,
@@ -48,10 +50,10 @@ class Draws:
     def dropped(
         self, b: Builder, x: Value, ratio: float, shape: Sequence[int] | None = None
     ) -> tuple[Value, Value]:
-        """``x`` with dropout, and which elements were kept (i1, of the drawn shape).
+        """Return ``x`` with dropout, and the kept elements (i1, of the drawn shape).
 
         Srivastava et al. (2014): an element is kept with probability 1 - ratio and divided by it;
-        the others are 0.  ``shape`` of what is drawn: sizes of 1 share their number (whole
+        the others are 0.  ``shape`` is the drawn shape: sizes of 1 share their number (whole
         channels are dropped).
         """
         drawn = tuple(x.type.shape if shape is None else shape)

@@ -1,6 +1,6 @@
 """Resampling along one axis: each output position is a weighted sum of a few gathered slices.
 
-Positions and weights depend on sizes alone and are computed here, in float64.
+Positions and weights only depend on sizes and are computed here, in float64.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from core_compiler.ops.builder import Builder
 
 
 def triangle(x: np.ndarray) -> np.ndarray:
-    """The kernel of linear interpolation."""
+    """Evaluate the kernel of linear interpolation."""
     return np.clip(1 - np.abs(x), 0, 1)
 
 
 def cubic(x: np.ndarray, a: float) -> np.ndarray:
-    """Keys' cubic convolution kernel (1981)."""
+    """Evaluate Keys' cubic convolution kernel (1981)."""
     x = np.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
@@ -25,12 +25,12 @@ def cubic(x: np.ndarray, a: float) -> np.ndarray:
 
 
 def lanczos(x: np.ndarray) -> np.ndarray:
-    """The windowed sinc of three lobes (Duchon 1979)."""
+    """Evaluate the windowed sinc of three lobes (Duchon, 1979)."""
     return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0.0)
 
 
 def weighted(b: Builder, x: Value, axis: int, places: np.ndarray, weights: np.ndarray) -> Value:
-    """The sum of ``weights[i]`` times the slices of ``x`` at ``places[i]``, both [taps, out]."""
+    """Sum ``weights[i]`` times the slices of ``x`` at ``places[i]``, both [taps, out]."""
     total = None
     for at, factors in zip(places, weights, strict=True):
         if not np.any(factors):
@@ -46,7 +46,7 @@ def weighted(b: Builder, x: Value, axis: int, places: np.ndarray, weights: np.nd
 def weighted_in_fixed_point(
     b: Builder, x: Value, axis: int, places: np.ndarray, weights: np.ndarray
 ) -> Value:
-    """:func:`weighted` of bytes as Pillow and ATen compute it: weights of 16 bits, one rounding."""
+    """Compute :func:`weighted` on bytes as Pillow and ATen do: 16-bit weights, rounded once."""
     digits = _digits(float(weights.max()))
     factors = np.trunc(weights * 2.0**digits + np.where(weights < 0, -0.5, 0.5))
     total = weighted(b, b.cast(x, dtype="i32"), axis, places, factors)
@@ -58,7 +58,7 @@ def weighted_in_fixed_point(
 
 
 def _digits(largest: float) -> int:
-    """The most binary digits after the point with which a weight fits into 16 bits (at most 22)."""
+    """Return the number of binary digits after the point that fit into 16 bits (at most 22)."""
     digits = 0
     while digits < 22 and int(0.5 + largest * (1 << (digits + 1))) < 1 << 15:
         digits += 1

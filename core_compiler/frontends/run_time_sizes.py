@@ -1,10 +1,10 @@
-"""Sizes that only a run knows, of tensors whose largest size is known.
+"""Sizes that are only known at run time, of tensors whose largest size is known.
 
-How many elements a mask keeps depends on data.  Such a tensor has room for all there could be; a
-scalar (i64) beside it says how many along an axis count.  What lies behind them is anything, so
-every op that would mix it in is told to leave it out: sums add nothing for it, a softmax gives it
-no weight.  Ops that have no such form refuse.  All shapes stay numbers, so nothing after the
-frontends knows of this.
+For example, the number of elements that a mask keeps depends on data.  Such a tensor has the
+largest possible size; a scalar (i64) with it holds the number of valid elements along an axis.  The
+elements after these are undefined, so every op that would mix them in excludes them: sums treat
+them as 0, a softmax gives them no weight.  Ops without such a form are rejected.  All shapes remain
+static, so only the frontends are aware of this.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.positions import Access
 
 I64 = dtype("i64")
-#: How many count along which axes.
+#: Axis -> the number of valid elements along it.
 Counts = Mapping[int, Value]
 
 
 class NotAtRunTime(ValueError):
-    """An op has no form for a size that only a run knows."""
+    """An op does not support a size that is only known at run time."""
 
 
 class RunTimeSizes:
@@ -34,14 +34,14 @@ class RunTimeSizes:
 
     def __init__(self) -> None:
         self._counts: dict[Value, Counts] = {}
-        #: Values that say how many count: not to be computed from example inputs.
+        #: The sizes themselves, which must not be evaluated on example inputs.
         self.scalars: set[Value] = set()
 
     def of(self, value: Value) -> Counts:
         return self._counts.get(value, {})
 
     def axes(self) -> dict[Value, Collection[int]]:
-        """Of each such tensor the axes of such sizes."""
+        """Return the axes with run-time sizes of each such tensor."""
         return {value: tuple(counts) for value, counts in self._counts.items()}
 
     def mark(self, value: Value, counts: Counts) -> None:
@@ -51,8 +51,11 @@ class RunTimeSizes:
 
 
 class RunTimeNumber(int):
-    """A size as an exporter gives it to an op: the number is the largest; ``count`` the one of the
-    run, None where it is computed from such a size."""
+    """A size that an exporter passes to an op.
+
+    The number is the largest possible one; ``count`` is the one at run time, None if this size is
+    computed from such a size.
+    """
 
     count: Value | None
 
@@ -65,8 +68,11 @@ class RunTimeNumber(int):
 def with_counts(
     names: Sequence[str], results: Sequence[Value], sizes: RunTimeSizes
 ) -> tuple[list[str], list[Value], dict[str, list[list[int]]]]:
-    """A model's results, and after them how much of each counts; for each result with such sizes
-    its axes and which result says how much of each counts (``facts["run_time_sizes"]``)."""
+    """Return a model's results followed by their run-time sizes.
+
+    Also return, for each result with such sizes, its axes and the index of the result that holds
+    the size (``facts["run_time_sizes"]``).
+    """
     names, results = list(names), list(results)
     places: dict[str, list[list[int]]] = {}
     for name, value in zip(tuple(names), tuple(results), strict=True):
@@ -78,7 +84,7 @@ def with_counts(
 
 
 class SizedBuilder(Builder):
-    """A builder whose ops keep to what counts."""
+    """A builder whose ops only use valid elements."""
 
     sizes: RunTimeSizes
 
@@ -87,8 +93,11 @@ class SizedBuilder(Builder):
         self.accesses: list[Access] = []
 
     def in_range(self, made: Value, *positions: tuple[Value, int]) -> Value:
-        """``made``, of an op that the framework gives no position out of range (none of
-        ``positions`` where they were put together from those): noted for the check of inputs."""
+        """Record that ``made`` needs positions in range, to check the model's inputs; return it.
+
+        ``positions`` are the values, with their limits, that the op's positions were assembled
+        from.
+        """
         self.accesses.append(Access(made, positions))
         return made
 
@@ -107,32 +116,35 @@ class SizedBuilder(Builder):
         return made
 
     def plain(self, kind: str, operands: Sequence[Value], attributes: Mapping[str, Any]):
-        """The op itself."""
+        """Emit the op itself."""
         given = {name: value for name, value in attributes.items() if value is not None}
         return super().op(kind, operands, **given)
 
     def counted(self, x: Value, axis: int) -> Value:
-        """Which elements of ``x`` count along ``axis``: booleans of its shape."""
+        """Return a mask of the valid elements of ``x`` along ``axis``, with the shape of ``x``."""
         count = self.sizes.of(x)[axis]
         place = self.iota(shape=x.type.shape, axis=axis, dtype=I64)
         return self.lt(place, self.expand(count, x.type.shape))
 
     def only_counted(self, x: Value, axes: Sequence[int], number) -> Value:
-        """``x`` with ``number`` where an element does not count along one of ``axes``."""
+        """Return ``x`` with ``number`` for elements that are invalid along one of ``axes``."""
         for axis in axes:
             if axis in self.sizes.of(x):
                 x = self.select(self.counted(x, axis), x, self.scalar_like(number, x))
         return x
 
     def compacted(self, held: Value, *arrays: Value) -> tuple[Value, ...]:
-        """The elements of ``arrays`` (n, ...) where ``held`` (n,) is true, in their order at the
-        front; each is marked with how many they are."""
+        """Move the elements of ``arrays`` (n, ...) with a true ``held`` (n,) to the front.
+
+        Their order is kept, and each result is marked with their number.
+        """
         size = held.type.shape[0]
         if self.sizes.of(held):
             held = self.plain("core.and", (held, self.counted(held, 0)), {})
         flags = self.cast(held, dtype=I64)
         place = self.sub(self.cumsum(flags, axis=0), self.scalar_like(1, flags))
-        target = self.select(held, place, self.scalar_like(size, place))  # behind the end: dropped
+        # Beyond the end, where they are dropped.
+        target = self.select(held, place, self.scalar_like(size, place))
         row = self.iota(shape=(size,), axis=0, dtype=I64)
         order = self.scatter_along(self.scalar_like(0, row), target, row, axis=0, mode="set")
         count = self.reduce_sum(flags, axes=(0,))
@@ -164,7 +176,7 @@ def _for(*kinds: str):
 
 
 def _together(kind: str, found: Sequence[Counts], but: int | None = None) -> Counts:
-    """The counts of operands that share all axes, or all but one: refused where two may differ."""
+    """Return the counts of operands that share all axes except ``but``; reject different ones."""
     counts: dict[int, Value] = {}
     for of in found:
         for axis, count in of.items():
@@ -174,7 +186,7 @@ def _together(kind: str, found: Sequence[Counts], but: int | None = None) -> Cou
 
 
 def _dropped(counts: Counts, axes: Sequence[int]) -> Counts:
-    """Counts by axis after ``axes`` are gone."""
+    """Return the counts by axis after ``axes`` are removed."""
     return {a - sum(gone < a for gone in axes): c for a, c in counts.items() if a not in axes}
 
 
@@ -205,7 +217,7 @@ def _transpose(b, kind, operands, found, attributes):
 
 @_for("reshape")
 def _reshape(b, kind, operands, found, attributes):
-    """An axis that depends on data must stay one axis."""
+    """Require that an axis that depends on data remains one axis."""
     before, after = operands[0].type.shape, attributes["shape"]
     counts = {}
     for axis, count in found[0].items():
@@ -251,7 +263,7 @@ _EMPTY = {"sum": 0, "prod": 1, "or": 0, "and": -1}
 
 
 def _extreme(kind: str, x: Value):
-    """What never is the result of ``kind`` where something else is there."""
+    """Return a value that ``kind`` never selects if there is another one."""
     low = kind.endswith(("max", "sort", "softmax", "logsumexp"))
     if x.type.dtype.is_float:
         return -inf if low else inf
@@ -302,7 +314,7 @@ def _scan(b, kind, operands, found, attributes):
 
 @_for("sort", "argsort")
 def _sort(b, kind, operands, found, attributes):
-    """What does not count is sorted to the end."""
+    """Sort invalid elements to the end."""
     x, axis = operands[0], attributes["axis"]
     number = _extreme("sort" if attributes["descending"] else "min", x)
     return b.plain(kind, (b.only_counted(x, (axis,), number),), attributes), [found[0]]
@@ -320,13 +332,13 @@ def _topk(b, kind, operands, found, attributes):
 
 @_for("concat")
 def _concat(b, kind, operands, found, attributes):
-    """Along an axis that depends on data, each operand starts where the one before it ends."""
+    """Concatenate along a data-dependent axis: each operand starts where the previous one ends."""
     axis = attributes["axis"]
     counts = _together(kind, found, but=axis)
     if not any(axis in of for of in found):
         return b.plain(kind, operands, attributes), [counts]
     zero = b.constant(0, I64)
-    made = b.plain(kind, operands, attributes)  # room for all
+    made = b.plain(kind, operands, attributes)  # of the maximum size
     start = zero
     for x, of in zip(operands, found, strict=True):
         starts = [start if a == axis else zero for a in range(x.type.rank)]
@@ -371,7 +383,7 @@ def _norm(b, kind, operands, found, attributes):
     "instance_norm",
 )
 def _image(b, kind, operands, found, attributes):
-    """Whole images: only how many there are may depend on data."""
+    """Require whole images: only the number of images may depend on data."""
     if any(found[1:]) or set(found[0]) - {0}:
         raise _refuse(kind, "works along an axis")
     return b.plain(kind, operands, attributes), [found[0]]

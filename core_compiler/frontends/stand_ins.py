@@ -1,7 +1,7 @@
-"""Numbers for a model that came without its own: weights that are not at hand, and inputs.
+"""Substitute values for a model without its own: missing weights, and inputs.
 
-They are seeded, and such that the model makes sense of them: places lie inside what they point
-into, nothing negative comes under a square root, weights keep the size of what they multiply.
+They are seeded, and chosen such that the model behaves reasonably: positions are in range, square
+roots get no negative values, weights preserve the magnitude of their factors.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value
 from core_compiler.ir.weights import array_digest
 from core_compiler.support.errors import UserError
 
-#: Elements of all weights, and of all inputs, that are made up for one model: 2 GB of f32.
+#: The maximum number of generated elements of all weights, and of all inputs, of one model: 2 GB of
+#: f32.
 MADE_UP = 1 << 29
-#: The standard deviation of weights of one axis: what is added to, or scales, large sums.
+#: The standard deviation of weights with one axis, which are added to, or scale, large sums.
 BIASES = 0.05
 
 
 @dataclass(frozen=True)
 class Need:
-    """What the ops that read a value want of it: integers ``below`` a size (None: any), numbers
-    that are ``positive``."""
+    """The requirements on a value by its users.
+
+    Integers are ``below`` a size (None: any), numbers are ``positive``.
+    """
 
     below: int | None = None
     positive: bool = False
@@ -36,13 +39,13 @@ class Need:
         return Need(min(sizes, default=None), self.positive or other.positive)
 
 
-#: Kinds of ops -> the operand that points into another.
+#: Kinds of ops -> the operand that indexes into another.
 _PLACES = {
     "core.take": 1, "core.take_along": 1, "core.scatter_along": 1, "core.gather_nd": 1,
     "core.scatter_nd": 1, "core.nll_loss": 1, "core.cross_entropy": 1, "core.one_hot": 0,
 }  # fmt: skip
-#: Kinds of ops -> the operands that must not be negative: under a root, in a logarithm, and what
-#: normalised numbers are scaled by, which is near 1.
+#: Kinds of ops -> the operands that must not be negative: arguments of roots and logarithms, and
+#: the scales of normalised values, which are near 1.
 _POSITIVE: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("core.sqrt", "core.rsqrt", "core.log", "core.log2", "core.log10",
                      "core.log1p", "core.pow"), (0,)),
@@ -50,7 +53,7 @@ _POSITIVE: Mapping[str, tuple[int, ...]] = {
                      "core.instance_norm"), (1,)),
     "core.batch_norm": (1, 4),
 }  # fmt: skip
-#: Kinds of ops -> the operands whose numbers are those of the result (None: all of them).
+#: Kinds of ops -> the operands whose values are those of the result (None: all of them).
 _PASSED_ON: Mapping[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("core.reshape", "core.broadcast", "core.transpose", "core.slice",
                      "core.reverse", "core.stop_gradient", "core.distribute", "core.cast",
@@ -58,13 +61,13 @@ _PASSED_ON: Mapping[str, tuple[int, ...] | None] = {
     "core.select": (1, 2), "core.pad": (0, 1), "core.concat": None, "core.max": None,
     "core.min": None,
 }  # fmt: skip
-#: Those whose result is not negative where their operands are not.
+#: Ops whose result is not negative if their operands are not.
 _KEEP_SIGN = frozenset({"core.add", "core.mul", "core.div", "core.reduce_sum", "core.mean",
                         "core.reduce_max", "core.reduce_min"})  # fmt: skip
 
 
 def needs(module: Module) -> dict[Value, Need]:
-    """What ``main`` wants of the values that it reads, as far as can be told from its ops."""
+    """Return the requirements on the values of ``main``, as far as its ops determine them."""
     found: dict[Value, Need] = {}
     for op in reversed(list(module.main.body.walk())):
         for value, need in _asked(op, found):
@@ -96,7 +99,7 @@ def _is_square(op: Op) -> bool:
 
 
 def _size(op: Op) -> int | None:
-    """How many places there are for the indices of ``op``; None where that is not known."""
+    """Return the number of valid positions for the indices of ``op``; None if unknown."""
     if op.kind == "core.one_hot":
         return int(op["classes"])
     shape = op.operands[0].type.shape
@@ -115,7 +118,7 @@ def _size(op: Op) -> int | None:
 
 
 def missing(module: Module) -> dict[str, Resource]:
-    """The weights that the module's store has not, by their digests."""
+    """Return the weights missing in the module's store, by their digests."""
     return {
         held.digest: held for op in module.walk() for held in op.attributes.values()
         if isinstance(held, Resource) and held.digest not in module.weights
@@ -123,9 +126,11 @@ def missing(module: Module) -> dict[str, Resource]:
 
 
 def filled(module: Module, source: str) -> tuple[Module, int]:
-    """``module``, read from ``source``, with numbers for the weights that its store has not, and
-    how many those are.  The same digest stands for the same numbers every time, under a digest of
-    their own.  UserError where they are too many."""
+    """Return ``module``, read from ``source``, with values for missing weights, and their number.
+
+    The same digest always yields the same values, under a separate digest.  Raise UserError if
+    there are too many.
+    """
     absent = missing(module)
     if not absent:
         return module, 0
@@ -152,7 +157,7 @@ def filled(module: Module, source: str) -> tuple[Module, int]:
 
 
 def _rebound(block: Block, change: Mapping[str, Resource]) -> Block:
-    """``block`` with other weights."""
+    """Return ``block`` with other weights."""
     ops = []
     for op in block.ops:
         held = {name: change[value.digest] for name, value in op.attributes.items()
@@ -169,8 +174,10 @@ def _rebound(block: Block, change: Mapping[str, Resource]) -> Block:
 
 
 def weight(random: np.random.Generator, type_: TensorType, need: Need) -> np.ndarray:
-    """Normal numbers that keep the size of what they multiply (around 1 where they have to be
-    positive), or integers."""
+    """Draw normal values that preserve the magnitude of their factors, or integers.
+
+    The values are around 1 if they must be positive.
+    """
     if not type_.dtype.is_float:
         return _integers(random, type_, need.below)
     shape = _shape(type_)
@@ -201,9 +208,12 @@ def _elements(type_: TensorType) -> int:
 def inputs(
     module: Module, seed: int = 0, like: Sequence[np.ndarray] = ()
 ) -> tuple[np.ndarray, ...]:
-    """Numbers for the arguments of ``main``: normal floats, integers in the range of ``like`` where
-    that is given, else of what they point into, else 0 and 1.  UserError where an argument is no
-    tensor, or they are too many."""
+    """Draw values for the arguments of ``main``.
+
+    Floats are normal; integers are in the range of ``like`` if it is passed, else of the tensor
+    that they index, else 0 and 1.  Raise UserError if an argument is not a tensor, or if there are
+    too many values.
+    """
     random = np.random.default_rng(seed)
     needed = needs(module)
     made, count = [], 0
@@ -224,7 +234,7 @@ def drawn(
     random: np.random.Generator, type_: TensorType, need: Need = Need(),
     like: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """Numbers of one type, in the range of ``like`` or as ``need`` says."""
+    """Draw values of one type, in the range of ``like`` or as required by ``need``."""
     if type_.dtype.is_float:
         numbers = random.standard_normal(_shape(type_))
         return (np.abs(numbers) if need.positive else numbers).astype(type_.dtype.numpy)

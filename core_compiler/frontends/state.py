@@ -1,5 +1,4 @@
-"""State of imported models: what a call changes enters main as an argument and leaves it as a
-result."""
+"""State of imported models, which enters main as arguments and leaves it as results."""
 
 from __future__ import annotations
 
@@ -16,26 +15,28 @@ from core_compiler.support.errors import UserError
 
 
 class State:
-    """The parts of one model's state by name: statistics, counters, caches."""
+    """The state of one model by name: statistics, counters, caches."""
 
     def __init__(self) -> None:
         self._begun: dict[str, tuple[Value, np.ndarray]] = {}
         self._next: dict[str, Value] = {}
 
     def begin(self, name: str, array: np.ndarray, called: str = "") -> Value:
-        """The argument that holds the part ``name``, at first ``array``; ``called`` is the
-        argument's own name where that is another."""
+        """Add a state ``name`` with the initial value ``array`` and return its argument.
+
+        ``called`` is the argument's name if it differs.
+        """
         argument = Value(tensor(array.shape, array.dtype), called or name)
         self._begun[name] = argument, array
         return argument
 
     @property
     def begun(self) -> Set[str]:
-        """The names of the parts."""
+        """Return the names of the states."""
         return self._begun.keys()
 
     def now(self, name: str) -> Value | None:
-        """What a part is after all that changed it so far; None where there is no such part."""
+        """Return the current value of a state after all changes so far; None if it is unknown."""
         begun = self._begun.get(name)
         return None if begun is None else self._next.get(name, begun[0])
 
@@ -43,8 +44,11 @@ class State:
         self._next[name] = value
 
     def count_iterations(self, draws: Draws) -> list[Op]:
-        """Take in the seed and the iteration of a training step, which is one more the next time:
-        the ops that add it.  UserError where the model has state of these names."""
+        """Add the seed and iteration of a training step as state; return the ops that update it.
+
+        The iteration increases by one per step.  Raise UserError if the model has state of these
+        names.
+        """
         seed, iteration = draws.given
         b = Builder(origin=Origin.synthetic("import", "training counts iterations"))
         after = {SEED: seed, ITERATION: b.add(iteration, b.constant(1, "i64"))}
@@ -59,18 +63,20 @@ class State:
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """What the parts are at first, in the order of their arguments."""
+        """Return the initial values in the order of their arguments."""
         return tuple(array for _, array in self._begun.values())
 
     def results(self) -> dict[str, Value]:
-        """The next value of each part, by the name of that result."""
+        """Return the next value of each state, by the name of its result."""
         return {f"{name} (next)": self._next.get(name, argument)
                 for name, (argument, _) in self._begun.items()}  # fmt: skip
 
     def function(self, arguments: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value],
                  own: int) -> Function:  # fmt: skip
-        """``main`` of a model with ``own`` results, behind which ``outputs`` has those of
-        :meth:`results`; it takes the parts after ``arguments``."""
+        """Return ``main`` of a model with ``own`` results; the state follows ``arguments``.
+
+        The results in ``outputs`` after those are the ones of :meth:`results`.
+        """
         parts = tuple(value for value, _ in self._begun.values())
         block = Block((*arguments, *parts), number_trips(ops), tuple(outputs))
         aliases = tuple((own + i, len(arguments) + i) for i in range(len(parts)))

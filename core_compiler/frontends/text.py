@@ -1,8 +1,8 @@
-"""Reads our own IR as a model: the text of a stage, printed, exported or written by hand.
+"""Import of our own IR as a model: the text of a stage, printed, exported or written by hand.
 
-``core.*`` ops of the tensor level in MLIR's generic form (:mod:`core_compiler.ir.text`).  The text
-of a recorded stage names its weights and does not hold them: seeded numbers stand for those, and
-``facts["stand_ins"]`` says how many.
+It has ``core.*`` ops of the tensor level in MLIR's generic form (:mod:`core_compiler.ir.text`).
+The text of a recorded stage names its weights without their contents: seeded values replace them,
+and ``facts["stand_ins"]`` is their number.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from core_compiler.ir.types import TensorType
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import open_regular, read_regular
 
-#: Ops of a text that is read, and bytes of one without the weights at its end.
+#: The maximum number of ops of a text, and of its bytes without the weights at its end.
 OPS = 500_000
 LIMIT = 1 << 28
-#: How far into a file its first op stands (bytes): long lists of digests come before it.
+#: The maximum offset of the first op in a file (bytes): long lists of digests come before it.
 HEAD = 1 << 22
 _OWN = re.compile(rb'"core\.\w+"\s*\(')
 _OP = re.compile(rb'"core\.\w+"\s*\((?!\)\s*\(\{)')
@@ -30,7 +30,7 @@ _WEIGHTS = b"{-#"
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file holds our IR and not that of another dialect."""
+    """Return whether a file holds our IR and not another dialect."""
     try:
         with open_regular(path) as stream:
             return _OWN.search(stream.read(HEAD)) is not None
@@ -39,8 +39,11 @@ def is_ours(path: Path) -> bool:
 
 
 def import_file(path: Path) -> Imported:
-    """The module of a text file; UserError where it is too large or no module of the tensor level
-    with a function ``main``.  Ops without a location come from their lines in the file."""
+    """Return the module of a text file.
+
+    Raise UserError if it is too large or not a module of the tensor level with a function
+    ``main``.  Ops without a location get their lines in the file as origins.
+    """
     data = read_regular(path)
     name = path.name
     ops = sum(1 for _ in _OP.finditer(data))
@@ -73,5 +76,5 @@ def import_file(path: Path) -> Imported:
 
 
 def _digest(name: str, type_: TensorType) -> str:
-    """What weights are called that are not in the text."""
+    """Return the digest of weights that are missing in the text."""
     return hashlib.sha256(f"{name}: {type_}".encode()).hexdigest()

@@ -1,7 +1,8 @@
-"""Pooling over windows, as the frontends share it: places of the largest elements, averages whose
-last windows hang over, windows of unequal sizes.
+"""Pooling helpers shared by the frontends.
 
-A ``pool`` is the attributes of ``core.max_pool``: window, strides, low, high, dilations.
+They cover positions of the largest elements, averages whose last windows overhang, and windows of
+unequal sizes.  A ``pool`` is the attributes of ``core.max_pool``: window, strides, low, high,
+dilations.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ I64 = dtype("i64")
 
 
 def least(kind) -> float | int:
-    """The smallest number of a dtype: what padding is for a maximum."""
+    """Return the smallest value of a dtype, which pads a maximum."""
     if kind.is_float:
         return -math.inf
     return -(1 << (kind.bits - 1)) if kind.kind == "int" else 0
@@ -35,9 +36,12 @@ def _padded(b: Builder, x: Value, number, low: Sequence[int], high: Sequence[int
 def places_of_largest(
     b: Builder, x: Value, pool: Mapping[str, Any], column_major: bool = False
 ) -> Value:
-    """Where in its plane of x (N, C, *sizes) the largest element of each window lies, as i64: the
-    first of equals or the last NaN (``core.max_pool_positions``), the plane's elements counted
-    row-major or column-major.  -1 for a window of padding alone."""
+    """Return the position of the largest element of each window in its plane of x (N, C, *sizes).
+
+    Positions are i64; of equal elements the first is chosen, else the last NaN
+    (``core.max_pool_positions``).  The elements of a plane are counted row-major or column-major.
+    -1 denotes a window of padding alone.
+    """
     place = b.max_pool_positions(x, **pool)
     sizes = x.type.shape[2:]
     if not column_major or len(sizes) == 1:
@@ -48,8 +52,10 @@ def places_of_largest(
 
 
 def largest_at(b: Builder, x: Value, places: Value, pool: Mapping[str, Any]) -> Value:
-    """The elements of x at the row-major ``places`` in their planes: what stands beside an index is
-    the element there.  A window of padding alone has the lowest value."""
+    """Return the elements of x at the row-major ``places`` in their planes.
+
+    Pooling returns these next to its positions.  A window of padding alone has the lowest value.
+    """
     lead, sizes, out = x.type.shape[:2], x.type.shape[2:], places.type.shape
     flat = b.reshape(x, shape=(*lead, prod(sizes)))
     at = b.reshape(places, shape=(*lead, prod(out[2:])))
@@ -61,14 +67,14 @@ def largest_at(b: Builder, x: Value, places: Value, pool: Mapping[str, Any]) -> 
 
 
 def _meets_all(pool: Mapping[str, Any], axis: int, size: int, count: int) -> bool:
-    """Whether every window has a position inside along a spatial axis."""
+    """Return whether every window has a position inside the image along a spatial axis."""
     starts = np.arange(count)[:, None] * pool["strides"][axis] - pool["low"][axis]
     reach = starts + np.arange(pool["window"][axis]) * pool["dilations"][axis]
     return bool(((reach >= 0) & (reach < size)).any(1).all())
 
 
 def _coordinates(b: Builder, place: Value, sizes: Sequence[int]) -> list[Value]:
-    """The coordinates of row-major positions in a box of ``sizes``."""
+    """Return the coordinates of row-major positions in a box of ``sizes``."""
     found = []
     for axis, size in enumerate(sizes):
         at = b.div(place, b.scalar_like(prod(sizes[axis + 1 :]), place))
@@ -77,7 +83,7 @@ def _coordinates(b: Builder, place: Value, sizes: Sequence[int]) -> list[Value]:
 
 
 def _weighted(b: Builder, coordinates: Sequence[Value], steps: Sequence[int]) -> Value:
-    """The sum of coordinates times their steps."""
+    """Return the sum of coordinates times their steps."""
     terms = [b.mul(c, b.scalar_like(n, c)) for c, n in zip(coordinates, steps, strict=True)]
     total = terms[0]
     for term in terms[1:]:
@@ -89,9 +95,12 @@ def average(
     b: Builder, x: Value, pool: Mapping[str, Any], padding: Sequence[int], counts: bool,
     divisor: int | None = None,
 ) -> Value:  # fmt: skip
-    """The average over windows.  ``padding`` after each axis is what the model asks for; what
-    ``pool["high"]`` is more lets the last windows hang over, and never counts.  ``counts``: the
-    padding does; ``divisor``: every sum is divided by it instead."""
+    """Return the average over windows.
+
+    ``padding`` is the requested padding after each axis; the excess in ``pool["high"]`` lets the
+    last windows overhang, and never counts.  ``counts``: the padding counts; ``divisor``: every sum
+    is divided by it instead.
+    """
     over = tuple(h - p for h, p in zip(pool["high"], padding, strict=True))
     if divisor is not None:
         mean = b.avg_pool(x, **pool, count_padding=True)
@@ -104,8 +113,10 @@ def average(
 
 
 def first_largest(b: Builder, x: Value, axis: int, name: str = "max") -> tuple[Value, Value]:
-    """The largest (or least, ``min``) along an axis, as what is read at its place, and the place:
-    the first of equals has the gradient."""
+    """Return the largest (or least, ``min``) element along an axis and its position.
+
+    The element is read at its position: the first of equal elements receives the gradient.
+    """
     at = b.op(f"core.arg{name}", (x,), axis=axis, dtype=I64)
     shape = tuple(1 if i == axis else d for i, d in enumerate(x.type.shape))
     found = b.take_along(x, b.reshape(at, shape=shape), axis=axis)
@@ -113,11 +124,11 @@ def first_largest(b: Builder, x: Value, axis: int, name: str = "max") -> tuple[V
 
 
 def adaptive_places(b: Builder, x: Value, sizes: Sequence[int]) -> Value:
-    """Where in its plane of x (N, C, *spatial) the largest of each of ``sizes`` windows lies, the
-    windows as :func:`adaptive` has them.
+    """Return the positions of the largest elements in ``sizes`` windows of x (N, C, *spatial).
 
-    Windows that are shorter than the longest repeat their last position: of equals that is not the
-    first, and a NaN is at the same place.
+    The windows are those of :func:`adaptive`, and positions refer to the planes.  Windows that are
+    shorter than the longest one repeat their last position: that is never the first of equal
+    elements, and a NaN is at the same position.
     """
     spatial, tables = x.type.shape[2:], []
     for axis, (size, n) in enumerate(zip(spatial, sizes, strict=True)):
@@ -136,16 +147,21 @@ def adaptive_places(b: Builder, x: Value, sizes: Sequence[int]) -> Value:
 
 
 def _windows_along(size: int, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where ``n`` windows begin, from floor(i size / n), and how long they are, to ceil((i + 1)
-    size / n)."""
+    """Return the starts and lengths of ``n`` windows.
+
+    They go from floor(i size / n) to ceil((i + 1) size / n).
+    """
     need_small(max(n, size, -(-size // max(n, 1)) * n), "positions of windows")
     start = np.arange(n) * size // n
     return start, -(-(np.arange(1, n + 1) * size) // n) - start
 
 
 def adaptive(b: Builder, x: Value, sizes: Sequence[int], kind: str) -> Value:
-    """``sizes`` windows along each of the last axes, from floor(i size / n) to ceil((i + 1) size /
-    n): their mean or max (``kind``).  Means of narrow floats are taken in f32."""
+    """Reduce ``sizes`` windows along each of the last axes by mean or max (``kind``).
+
+    They go from floor(i size / n) to ceil((i + 1) size / n).  Means of narrow floats are computed
+    in f32.
+    """
     if kind == "mean" and x.type.dtype.bits < 32:
         wide = b.cast(x, dtype="f32")
         return b.cast(adaptive(b, wide, sizes, kind), dtype=x.type.dtype)

@@ -1,8 +1,7 @@
-"""How an op as one version of ONNX defines it is said in the words of the next, or of the one
-before.
+"""Conversions of an op between consecutive versions of its ONNX definition.
 
-A row for every definition that changed in more than the types it takes; all others carry over (see
-:func:`carried`).  The texts of the versions: https://onnx.ai/onnx/operators/.
+The table has a row for every definition that changed in more than the accepted types; all others
+carry over (see :func:`carried`).  The texts of the versions: https://onnx.ai/onnx/operators/.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from core_compiler.onnx_level.dialect import (
 
 
 class CannotSay(Exception):
-    """The other version has no word for this use of the op; the message says for what of it."""
+    """The other version does not support this use of the op; the message names the feature."""
 
 
 @dataclass
 class Use:
-    """A node that is to be said in another version: its parts, and the nodes that say it."""
+    """A node that is converted to another version: its parts, and the nodes that replace it."""
 
     op: Op
-    version: int  # the definition it is to have
+    version: int  # the target definition
     nodes: Nodes
     makers: Callable[[Value], Op | None]
 
@@ -53,7 +52,7 @@ class Use:
         return self.op.get(name, default)
 
     def input(self, place: int) -> Value | None:
-        """An input; None where it is left out."""
+        """Return an input, or None if it is omitted."""
         if place >= len(self.op.operands):
             return None
         value = self.op.operands[place]
@@ -61,7 +60,7 @@ class Use:
         return None if maker is not None and maker.kind == ABSENT else value
 
     def array(self, place: int, what: str) -> np.ndarray | None:
-        """The constant that an input is, None where it is left out; CannotSay of any other."""
+        """Return an input's constant value, None if omitted; raise CannotSay if it is computed."""
         value = self.input(place)
         if value is None:
             return None
@@ -75,7 +74,7 @@ class Use:
         return None if found is None else tuple(map(int, found.reshape(-1)))
 
     def again(self, *inputs: Value | None, without: Sequence[str] = (), **more: Any):
-        """The op in its other version: with these inputs, without some attributes, with others."""
+        """Emit the op in its other version, with these inputs and the changed attributes."""
         own = {n: v for n, v in self.op.attributes.items()
                if n not in without and n not in (SINCE, *more)}  # fmt: skip
         kept = counted(self.op, self.version, {
@@ -85,14 +84,14 @@ class Use:
                                results=[v.type for v in self.op.results], **kept)  # fmt: skip
 
     def rank(self) -> int:
-        """The rank of the first input; CannotSay where it is not known."""
+        """Return the rank of the first input; raise CannotSay if it is unknown."""
         held = self.op.operands[0].type
         if not isinstance(held, TensorType):
             raise CannotSay("the rank of its input is not known (infer_shapes finds it)")
         return held.rank
 
     def like(self, number: float) -> Value:
-        """A scalar of the first input's dtype."""
+        """Return a scalar of the first input's dtype."""
         held = self.op.operands[0].type
         if not isinstance(held, TensorType):
             raise CannotSay("the type of its input is not known (infer_shapes finds it)")
@@ -100,7 +99,7 @@ class Use:
 
 
 Adapter = Callable[[Use], Sequence[Value]]
-#: (op type, version that it has, version that it is to have) -> adapter.
+#: (op type, current version, target version) -> adapter.
 ADAPTERS: dict[tuple[str, int, int], Adapter] = {}
 
 
@@ -116,7 +115,7 @@ def adapts(op_type: str, old: int, new: int):
 
 
 def _becomes_input(op_type: str, old: int, new: int, name: str, place: int = 1) -> None:
-    """A list of ints, an attribute before, an input since."""
+    """Register a list of ints that was an attribute in ``old`` and is an input in ``new``."""
 
     def up(use: Use):
         given = use.attr(name)
@@ -156,7 +155,7 @@ def _reduction(op_type: str, old: int, new: int) -> None:
 
 
 def _each_alone(use: Use, op_type: str):
-    """A reduction over no axes: of every element alone."""
+    """Reduce over no axes, which applies to every element separately."""
     x, steps = use.input(0), _ALONE.get(op_type, ("Identity",))
     for step in steps:
         inputs = (x, x) if step == "Mul" else (x,)
@@ -164,7 +163,7 @@ def _each_alone(use: Use, op_type: str):
     return (x,)
 
 
-#: Reductions that are not the element itself where there is one.
+#: Reductions that are not the identity on a single element.
 _ALONE = {"ReduceL1": ("Abs",), "ReduceL2": ("Mul", "Sqrt"), "ReduceSumSquare": ("Mul",),
           "ReduceLogSum": ("Log",)}  # fmt: skip
 _reduction("ReduceSum", 11, 13)
@@ -203,7 +202,10 @@ def _dropout_down(use: Use):
 
 
 def _masked(use: Use, made: Sequence[Value], said: bool) -> Sequence[Value]:
-    """``made`` with the mask of what drops nothing: false before version 12, true from then on."""
+    """Return ``made`` with the mask of a Dropout that drops nothing.
+
+    It is false before version 12, true from then on.
+    """
     if len(made) < 2 or use.op.results[1].type is NOTHING:
         return made
     nodes = use.nodes
@@ -287,11 +289,14 @@ def _upsample_up(use: Use):
     return use.again(use.input(0), scales, without=["scales"])
 
 
-# -- meanings that changed -------------------------------------------------------------------------
+# -- changed semantics -----------------------------------------------------------------------------
 
 
 def _flattened(op_type: str) -> None:
-    """Softmax and its like: over all axes from ``axis`` on before, over one since."""
+    """Register Softmax and similar ops.
+
+    The old version reduces over all axes from ``axis`` on, the new one over a single axis.
+    """
 
     def over_one(use: Use, axis: int) -> bool:
         shape = use.op.operands[0].type.shape
@@ -334,7 +339,7 @@ for _name in ("Softmax", "LogSoftmax", "Hardmax"):
 
 
 def _broadcasting_down(use: Use):
-    """Before version 8 all inputs have one shape."""
+    """Expand the inputs: before version 8 all of them have the same shape."""
     types = {v.type for v in use.op.operands}
     (held, *others) = types
     if others or not isinstance(held, TensorType) or ANY_SIZE in held.shape:
@@ -382,7 +387,7 @@ def _split_up(use: Use):
 
 @adapts("Split", 18, 13)
 def _split_down(use: Use):
-    """Equal parts only, or as many as are said: the last may be smaller since version 18."""
+    """Convert to equal parts, or to explicit sizes for a smaller last part (new in version 18)."""
     if use.input(1) is not None:
         return use.again(use.input(0), use.input(1))
     axis, held, parts = use.attr("axis", 0), use.op.operands[0].type, len(use.op.results)
@@ -446,7 +451,7 @@ def _per_channel(use: Use, change):
 
 @adapts("Upsample", 9, 10)
 def _upsample_to_resize(use: Use):
-    """Deprecated: what Resize of version 10 means."""
+    """Replace the deprecated op by a Resize of version 10."""
     return use.nodes.node("Resize", use.input(0), use.input(1), version=10,
                           results=[v.type for v in use.op.results],
                           mode=use.attr("mode"))  # fmt: skip
@@ -458,7 +463,7 @@ def _resize_up(use: Use):
     held = constant(use.makers(use.op.operands[1]))
     if held is not None and use.attr("mode", "nearest") == "nearest":
         scales = as_array(held, use.nodes.weights)
-        nearest = "ceil" if np.any(scales < 1) else "floor"  # where an axis shrinks
+        nearest = "ceil" if np.any(scales < 1) else "floor"  # for an axis that shrinks
         if nearest == "ceil" and np.any(scales > 1):
             raise CannotSay("one axis shrinks, another grows")
     return use.again(
@@ -477,7 +482,7 @@ def _resize_with_all_inputs(use: Use):
 
 @adapts("Resize", 18, 13)
 def _resize_all_axes(use: Use):
-    """Scales and sizes of chosen axes become those of all."""
+    """Expand the scales and sizes of selected axes to all axes."""
     later = ["antialias", "axes", "keep_aspect_ratio_policy"]
     if use.attr("antialias", 0):
         raise CannotSay("it smooths (antialias)")
@@ -506,7 +511,7 @@ def _resize_all_axes(use: Use):
 @adapts("AveragePool", 22, 19)
 @adapts("MaxPool", 22, 12)
 def _pool_down(use: Use):
-    if use.attr("ceil_mode", 0):  # the last window may begin in the padding before version 22
+    if use.attr("ceil_mode", 0):  # the last window may start in the padding before version 22
         raise CannotSay("it rounds its size up")
     return use.again(use.input(0))
 
@@ -534,14 +539,15 @@ def _resize_down(use: Use):
     ])  # fmt: skip
 
 
-# -- all others ------------------------------------------------------------------------------------
+# -- unchanged definitions -------------------------------------------------------------------------
 
 
 def carried(op: Op, old, new) -> Op:
-    """``op`` with the definition of schema ``new`` instead of ``old``, where it says the same.
+    """Return ``op`` with the definition ``new`` instead of ``old`` if they are equivalent.
 
-    A default that differs is written out; an attribute that the other has not is dropped where it
-    has its default.  CannotSay where it has not, and for inputs and types that the other lacks.
+    A default that differs is written explicitly; an attribute that ``new`` lacks is dropped if it
+    has its default value.  Raise CannotSay if it does not, and for inputs and types that ``new``
+    lacks.
     """
     own = dict(op.attributes)
     for name in sorted(old.attributes.keys() | new.attributes.keys()):
@@ -564,20 +570,22 @@ def carried(op: Op, old, new) -> Op:
     return op.with_(attributes={**own, SINCE: new.since_version})
 
 
-#: Values that attributes may have since a version: op type, attribute and value -> version.
+#: Attribute values that were added later: (op type, attribute, value) -> version.
 _VALUES_SINCE = {
     ("Pad", "mode", "wrap"): 19,
     ("Resize", "coordinate_transformation_mode", "half_pixel_symmetric"): 19,
     **{(kind, "reduction", how): 18
        for kind in ("ScatterElements", "ScatterND") for how in ("max", "min")},
 }  # fmt: skip
-#: Ops whose axes are those of their result.
+#: Ops whose axes refer to their result.
 _ADD_AXES = (f"{PREFIX}Unsqueeze", f"{PREFIX}OneHot")
 
 
 def counted(op: Op, version: int, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """``attributes`` with axes that count from the end counted from the start, where the version
-    (before 11) knows no others.  CannotSay where the rank is not known."""
+    """Return ``attributes`` with negative axes counted from the start if the version requires it.
+
+    Versions before 11 do not support negative axes.  Raise CannotSay if the rank is unknown.
+    """
     own = dict(attributes)
     for name in ("axis", "axes") if version < 11 else ():
         given = own.get(name)
@@ -593,7 +601,7 @@ def counted(op: Op, version: int, attributes: Mapping[str, Any]) -> dict[str, An
 
 
 def _neutral(name: str, value: Any) -> bool:
-    """Whether a value says what leaving the attribute out says."""
+    """Return whether a value is equivalent to omitting the attribute."""
     return name == "dilations" and set(value) == {1}
 
 
@@ -610,7 +618,7 @@ def _default(schema, name: str) -> Any:
 
 
 def _check_types(op: Op, schema) -> None:
-    bound: dict[str, str] = {}  # what a type parameter stands for
+    bound: dict[str, str] = {}  # type parameter -> the type it is bound to
     for what, values, formal in (
         ("input", op.operands, schema.inputs), ("result", op.results, schema.outputs),
     ):  # fmt: skip
@@ -626,7 +634,7 @@ def _check_types(op: Op, schema) -> None:
 
 
 def _type_name(held: Type) -> str:
-    """What a schema calls a type; empty where nothing is known."""
+    """Return the name of a type in schemas, or "" if the type is unknown."""
     if isinstance(held, TensorType):
         return f"tensor({_TYPE_NAMES[held.dtype.name]})"
     if not isinstance(held, OpaqueType) or held in (UNKNOWN, NOTHING):
@@ -639,7 +647,7 @@ def _type_name(held: Type) -> str:
     return f"{wrapped}({within})" if within else ""
 
 
-#: What ONNX's schemas call our dtypes.
+#: The names of dtypes in ONNX's schemas.
 _TYPE_NAMES = {
     "f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "i1": "bool",
     **{f"i{b}": f"int{b}" for b in (2, 4, 8, 16, 32, 64)},
@@ -652,8 +660,11 @@ _TYPE_NAMES = {
 def adapted(
     op: Op, version: int, weights: WeightStore, makers: Callable[[Value], Op | None]
 ) -> tuple[list[Op], Sequence[Value]] | None:
-    """What ``op`` is in the words of its neighbouring definition ``version``: new nodes and their
-    values for its results; None where no row speaks of it.  CannotSay where there is no word."""
+    """Convert ``op`` to its neighbouring definition ``version``; None if the table has no row.
+
+    Return the new nodes and their values for its results.  Raise CannotSay if the conversion is not
+    possible.
+    """
     adapter = ADAPTERS.get((op.kind.removeprefix(PREFIX), op[SINCE], version))
     if adapter is None:
         return None

@@ -1,4 +1,4 @@
-"""Building nodes of level ``onnx``."""
+"""The builder of nodes of level ``onnx``."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from core_compiler.onnx_level.dialect import (
 
 
 class Nodes:
-    """Collects nodes in program order; the rewriter gives them their origins."""
+    """A list of nodes in program order; the rewriter sets their origins."""
 
     def __init__(self, weights: WeightStore):
         self.weights = weights
         self.ops: list[Op] = []
 
     def constant(self, array: Any, name: str | None = None) -> Value:
-        """An initializer that holds ``array``."""
+        """Emit an initializer that holds ``array``."""
         array = np.asarray(array)
         value = Value(tensor(array.shape, array.dtype), name)
         self.ops.append(Op(INITIALIZER, (), (value,), {"value": self.weights.add(array)}))
         return value
 
     def ints(self, numbers: Sequence[int]) -> Value:
-        """An int64 vector."""
+        """Emit an int64 vector."""
         return self.constant(np.array(numbers, np.int64))
 
     def absent(self) -> Value:
-        """What stands for an input that is left out."""
+        """Emit the placeholder for an omitted input."""
         value = Value(NOTHING)
         self.ops.append(Op(ABSENT, (), (value,)))
         return value
@@ -47,8 +47,10 @@ class Nodes:
         self, op_type: str, *inputs: Value | None, version: int, results: Sequence[Type] | int = 1,
         domain: str = "", **attributes: Any,
     ) -> tuple[Value, ...]:  # fmt: skip
-        """The results of a node as ``version`` of its domain defines it; None among the inputs is
-        one that is left out, among the attributes one that is not given."""
+        """Emit a node as ``version`` of its domain defines it; return its results.
+
+        None among the inputs is an omitted input, among the attributes an omitted attribute.
+        """
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
@@ -63,7 +65,7 @@ class Nodes:
         return made
 
     def one(self, op_type: str, *inputs: Value | None, version: int, **more: Any) -> Value:
-        """The only result of a node; see :meth:`node`."""
+        """Emit a node with one result and return it; see :meth:`node`."""
         like = more.pop("like", None)
         (made,) = self.node(op_type, *inputs, version=version,
                             results=1 if like is None else (like,), **more)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Ops of one version of ONNX in the words of another: the walk along an op's definitions."""
+"""Conversion of ops between versions of ONNX, along the history of each op's definitions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from core_compiler.onnx_level.dialect import SINCE, is_node, newest, schema, spe
 from core_compiler.onnx_level.inline import defined, settled
 from core_compiler.onnx_level.legality import complaint
 
-#: An op that its version defines by others is as near to them as two ways to round are.
+#: An op and its definition in terms of other ops may differ by their rounding.
 TOLERANCE = 2e-6
 
 
 @dataclass
 class Converter:
-    """Converts the ops of blocks to version ``to`` of the default domain.
+    """A converter of the ops of blocks to version ``to`` of the default domain.
 
-    ``outer`` finds the maker of a value that a block takes from outside.  ``refused`` collects what
-    cannot be said there: pairs of op and reason.
+    ``outer`` finds the defining op of a value from outside a block.  ``refused`` collects the ops
+    that the version does not support, with reasons.
     """
 
     to: int
@@ -30,13 +30,13 @@ class Converter:
     refused: list[tuple[Op, str]] = field(default_factory=list)
 
     def define(self, rewriter: Rewriter) -> None:
-        """Put what defines them in the place of the ops that the version does not have yet."""
+        """Replace the ops that the version does not have yet by their definitions."""
         self._each(rewriter, lambda op, op_type: (
             self._by_definition(op, rewriter) if schema("", op_type, self.to) is None else ()
         ))  # fmt: skip
 
     def convert(self, rewriter: Rewriter) -> None:
-        """Convert the ops of one block, of which the version has all."""
+        """Convert the ops of one block; the version must have all of them."""
         self._each(rewriter, lambda op, op_type: self._op(op, op_type, rewriter))
 
     def _each(self, rewriter: Rewriter, change: Callable[[Op, str], Sequence[Op]]) -> None:
@@ -52,15 +52,15 @@ class Converter:
                 self.refused.append((op, str(reason)))
 
     def _op(self, op: Op, op_type: str, rewriter: Rewriter) -> Sequence[Op]:
-        """Say ``op`` in the wanted version, or a part of the way; the ops to go on with."""
+        """Convert ``op`` to the target version, or part of the way; return the ops to do next."""
         found = schema("", op_type, self.to)
         if found is None:
-            return ()  # refused when it was to be defined
+            return ()  # define() has recorded it already
         current = op
         for version in path(op_type, op[SINCE], found.since_version):
             made = adapted(current, version, self.weights, self._maker(rewriter))
             if made is not None:
-                if current is not op:  # what carried over on the way is a step of its own
+                if current is not op:  # the versions carried over so far are a separate step
                     (op,) = self._carry(op, current, rewriter)
                 return self._replace(op, made, rewriter, f"{op_type} {op[SINCE]} => {version}")
             current = carried(
@@ -85,7 +85,7 @@ class Converter:
         return rewriter.replace(op, ops, mapping, rule=rule, tolerance=tolerance)
 
     def _by_definition(self, op: Op, rewriter: Rewriter) -> list[Op]:
-        """An op that the version does not have yet: what it is defined by."""
+        """Replace an op that the version does not have yet by its definition."""
         made = defined(op, self.weights, self._maker(rewriter))
         if made is None:
             raise CannotSay("the op does not exist there")
@@ -98,13 +98,13 @@ class Converter:
 
 @lru_cache(maxsize=4096)
 def history(op_type: str) -> tuple[int, ...]:
-    """The versions in which an op of the default domain was defined anew, in order."""
+    """Return the versions in which the definition of an op changed, in order."""
     every = (schema("", op_type, v) for v in range(1, newest() + 1))
     return tuple(sorted({s.since_version for s in every if s is not None}))
 
 
 def path(op_type: str, old: int, new: int) -> tuple[int, ...]:
-    """The definitions from that of version ``old`` (without it) to that of ``new``."""
+    """Return the definitions after that of version ``old``, up to that of ``new``."""
     versions = history(op_type)
     i, j = versions.index(old), versions.index(new)
     return versions[i + 1 : j + 1] if i < j else versions[j:i][::-1]

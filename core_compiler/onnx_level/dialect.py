@@ -1,8 +1,8 @@
-"""How ONNX is spelled in the IR: kinds of ops, types, and what an op's schema says.
+"""The representation of ONNX in the IR: kinds of ops, types, and the schemas of ops.
 
 An op carries ``onnx.since``, the version of its domain in which its definition appeared (the
-schema's ``since_version``): what it means is said by the op itself, and where a model is converted
-to another version only the ops whose definition changed do.
+schema's ``since_version``).  So each op is self-contained, and converting a model to another
+version only changes the ops whose definition changed.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from core_compiler.ir import (
 from core_compiler.ir.parser import parse_attribute, parse_type
 from core_compiler.ir.types import Dim, quoted
 
-#: The level of such functions.
+#: The level of functions that hold ONNX nodes.
 LEVEL = "onnx"
 PREFIX = "onnx."
-#: Names of the default domain, in files and here.
+#: The names of the default domain, in files and in the IR.
 DEFAULT = ("", "ai.onnx")
 
 #: A tensor stored with the graph; ``value`` holds it.
 INITIALIZER = "onnx.initializer"
-#: Stands for an input that a node leaves out.
+#: A placeholder for an input that a node omits.
 ABSENT = "onnx.absent"
-#: Attributes that are no attributes of the node.
+#: Attributes of the op that are not attributes of the ONNX node.
 SINCE, REGIONS, OVERRIDABLE, OVERLOAD = (
     "onnx.since", "onnx.regions", "onnx.overridable", "onnx.overload",
 )  # fmt: skip
 
-#: A value of which the file says nothing.
+#: The type of a value that the file does not declare.
 UNKNOWN = opaque("!onnx.value")
-#: An input or an output that a node leaves out.
+#: The type of an omitted input or output.
 NOTHING = opaque("!onnx.none")
-#: A size of which the file says nothing; a name that is given means the same size everywhere.
+#: A size that the file does not declare; a symbolic name means the same size everywhere.
 ANY_SIZE = "?"
 
 _NUMBERS = {name: number for number, name in DTYPES.items()}
-#: Element types that the compiler has none for: values of them pass through this level.
+#: Element types that the compiler does not support: their values pass through this level.
 _OTHERS = {8: "string", 14: "complex64", 15: "complex128"}
 
 
@@ -59,31 +59,31 @@ REFERENCE = "@"
 
 
 def is_reference(value: Any) -> bool:
-    """Whether an attribute's value is one that a function takes from its call."""
+    """Return whether an attribute's value is taken from the function's call."""
     return (isinstance(value, tuple) and len(value) == 3 and value[0] == REFERENCE
             and type(value[2]) is int)  # fmt: skip
 
 
 def kind(domain: str, op_type: str) -> str:
-    """The op kind of a node."""
+    """Return the op kind of a node."""
     return f"{PREFIX}{op_type}" if domain in DEFAULT else f"{PREFIX}{domain}.{op_type}"
 
 
 def spelled(op: Op | str) -> tuple[str, str]:
-    """Domain and op type of a node's kind."""
+    """Return the domain and op type of a node's kind."""
     text = op if isinstance(op, str) else op.kind
     domain, _, op_type = text.removeprefix(PREFIX).rpartition(".")
     return domain, op_type
 
 
 def is_node(op: Op) -> bool:
-    """Whether an op is a node of the graph (no initializer, no absent input)."""
+    """Return whether an op is a node of the graph (not an initializer or an omitted input)."""
     return op.kind.startswith(PREFIX) and op.kind not in (INITIALIZER, ABSENT)
 
 
 @lru_cache(maxsize=4096)
 def schema(domain: str, op_type: str, version: int) -> Any:
-    """The schema of an op at a version of its domain; None where ONNX has none."""
+    """Return the schema of an op at a version of its domain, or None if ONNX has none."""
     import onnx
 
     try:
@@ -94,7 +94,7 @@ def schema(domain: str, op_type: str, version: int) -> Any:
 
 @lru_cache(maxsize=4096)
 def last_version(domain: str, op_type: str, since: int) -> int:
-    """The newest version of the domain in which the op's definition of ``since`` still holds."""
+    """Return the newest version of the domain in which the definition of ``since`` still holds."""
     last = since
     for version in range(since + 1, newest(domain) + 1):
         found = schema(domain, op_type, version)
@@ -106,7 +106,7 @@ def last_version(domain: str, op_type: str, since: int) -> int:
 
 @lru_cache
 def newest(domain: str = "") -> int:
-    """The newest version of a domain that the installed onnx knows (1 of one it does not)."""
+    """Return the newest version of a domain in the installed onnx (1 for an unknown domain)."""
     import onnx
 
     spelled_ = "" if domain in DEFAULT else domain
@@ -116,13 +116,13 @@ def newest(domain: str = "") -> int:
 
 
 def schema_of(op: Op) -> Any:
-    """The schema that defines an op; None of an op of a function, or of an unknown domain."""
+    """Return the schema that defines an op; None for a function's op or an unknown domain."""
     since = op.get(SINCE)
     return None if since is None else schema(*spelled(op), since)
 
 
 def constant(op: Op | None) -> Dense | Resource | None:
-    """The tensor that an initializer or a Constant node holds; None of any other op."""
+    """Return the tensor of an initializer or a Constant node; None for other ops."""
     if op is None or op.kind not in (INITIALIZER, f"{PREFIX}Constant"):
         return None
     held = op.get("value")
@@ -130,7 +130,7 @@ def constant(op: Op | None) -> Dense | Resource | None:
 
 
 def version_of(module: Module) -> int:
-    """The version of the default domain that a module is of."""
+    """Return a module's version of the default domain."""
     return dict(module.main.attributes["opsets"]).get("", 1)
 
 
@@ -138,12 +138,12 @@ def version_of(module: Module) -> int:
 
 
 def element_number(held: DType) -> int:
-    """The ``TensorProto`` data type of a dtype; KeyError where ONNX has none."""
+    """Return the ``TensorProto`` data type of a dtype; raise KeyError if ONNX has none."""
     return _NUMBERS[held.name]
 
 
 def type_of(proto) -> Type:
-    """The type of a ``TypeProto``; :data:`UNKNOWN` where it says nothing that the IR can carry."""
+    """Return the type of a ``TypeProto``, or :data:`UNKNOWN` if the IR cannot represent it."""
     which = proto.WhichOneof("value")
     if which == "tensor_type":
         return _tensor_type(proto.tensor_type)
@@ -173,7 +173,7 @@ def _size(dim) -> int | str:
 
 
 def proto_of(held: Type):
-    """The ``TypeProto`` of a type; None of one that says nothing."""
+    """Return the ``TypeProto`` of a type, or None if the type is unknown."""
     import onnx
 
     made = onnx.TypeProto()

@@ -1,7 +1,7 @@
-"""What an op of level ``onnx`` computes: its import, evaluated by our references.
+"""Evaluation of ops of level ``onnx``: their import, run by the reference implementation.
 
-So the numbers of this level are those of the levels below, and a check of one of its passes
-compares like with like.
+So the values at this level are those of the levels below, and checks of its passes compare like
+with like.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from core_compiler.support.errors import InternalError, UserError
 
 
 class Held(tuple):
-    """The tensors of a value that is a sequence."""
+    """The tensors of a sequence value."""
 
     @property
     def nbytes(self) -> int:
@@ -53,15 +53,14 @@ class Held(tuple):
 
 @dataclass
 class Budget:
-    """What evaluations may take: ``most`` bytes for each of their tensors, ``work`` operations in
-    all."""
+    """The limits of evaluations: ``most`` bytes per tensor, and ``work`` operations in total."""
 
     most: int = 0
     work: int = FOLDED_WORK
 
     def spend(self, op: Op, body: Block) -> None:
-        """InternalError where evaluating ``body``, which is what ``op`` means, takes more."""
-        # NumPy counts the other axes of a tensor without elements, too.
+        """Charge for ``body``, the import of ``op``; raise InternalError if over budget."""
+        # NumPy limits the product of the other axes even if a tensor has no elements.
         sizes = (
             prod(filter(None, v.type.shape)) * v.type.dtype.bytes
             for inner in body.walk() for v in inner.results
@@ -74,9 +73,9 @@ class Budget:
         self.work -= needed
 
 
-#: Inputs that say which way to go: the other way may be none for these shapes.
+#: Inputs that select a branch or trip count; the other branch may be invalid for these shapes.
 _DECIDES = {"onnx.If": (0,), "onnx.Loop": (0, 1)}
-#: What stands for an input that a node leaves out.
+#: A placeholder for an input that a node omits.
 ABSENT_ARRAY = np.empty(0, np.bool_)
 
 
@@ -84,10 +83,10 @@ def evaluate(
     op: Op, arrays: Sequence[Any], weights: WeightStore,
     outer: Mapping[Value, Any], functions: Mapping[str, Function], budget: Budget | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The results of ``op``: arrays, or a :class:`Held` where one is a sequence.
+    """Return the results of ``op``: arrays, or a :class:`Held` for a sequence.
 
-    ``outer`` holds the values around it that its subgraphs read, ``functions`` the model's own.
-    InternalError where the op has no translation, or takes more than the ``budget``.
+    ``outer`` holds the outer values that its subgraphs use, ``functions`` the model's own
+    functions.  Raise InternalError if the op has no translation or exceeds the ``budget``.
     """
 
     def run(module: Module, flat: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
@@ -103,8 +102,10 @@ def evaluate_with(
     arrays: Sequence[Any], weights: WeightStore, outer: Mapping[Value, Any],
     functions: Mapping[str, Function],
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The results of ``op`` as ``run`` makes them of its import and of the import's arguments;
-    everything else as :func:`evaluate`."""
+    """Return the results of ``op``, with ``run`` applied to its import and that import's arguments.
+
+    The other parameters are those of :func:`evaluate`.
+    """
     held = constant(op)
     if held is not None:
         return (as_array(held, weights),)
@@ -124,7 +125,7 @@ def evaluate_with(
 
 
 def _alone(op: Op, given: Mapping[Value, Any], weights: WeightStore, functions):
-    """A model of one node, and what its inputs are by name."""
+    """Return a model of one node, and its inputs by name."""
     arguments: list[Value] = []
     first: list[Op] = []
     examples: dict[str, Any] = {}
@@ -150,10 +151,12 @@ def imported(
     stored: Mapping[Value, Dense | Resource], weights: WeightStore,
     functions: Mapping[str, Function],
 ) -> Module:  # fmt: skip
-    """What ``ops`` are imported as: a module of the tensor level whose main makes ``results`` of
-    ``arguments``, which have static types.  ``stored`` holds the constants that the ops read and no
-    argument is.  InternalError where they cannot be imported, or where the sizes of a result depend
-    on data."""
+    """Import ``ops`` to a tensor-level module whose main computes ``results`` from ``arguments``.
+
+    The ``arguments`` have static types.  ``stored`` holds the constants that the ops use but no
+    argument provides.  Raise InternalError if the ops cannot be imported, or if the sizes of a
+    result depend on data.
+    """
     renamed = {v: Value(v.type, f"input{i}") for i, v in enumerate(arguments)}
     first = [_stored(v, held, renamed) for v, held in stored.items()]
     made = {v for op in ops for v in op.results}
@@ -184,7 +187,7 @@ def _stored(value: Value, held: Dense | Resource, renamed: dict[Value, Value]) -
 
 
 def _model(body: Block, weights: WeightStore, functions: Mapping[str, Function]) -> Module:
-    """A module of level ``onnx`` whose main is ``body``."""
+    """Return a module of level ``onnx`` whose main is ``body``."""
     called = {n: f for n, f in functions.items() if n != "main"}
     facts = {
         "ir_version": 10, "opsets": versions(body.walk(), functions), "graph": "node",
@@ -194,14 +197,14 @@ def _model(body: Block, weights: WeightStore, functions: Mapping[str, Function])
 
 
 def _made(op: Op) -> tuple[Value, ...]:
-    """The results that a node does not leave out."""
+    """Return the results that a node does not omit."""
     return tuple(v for v in op.results if v.type is not NOTHING)
 
 
 def versions(ops, functions: Mapping[str, Function]) -> tuple[tuple[str, int], ...]:
-    """A version of each domain in which these ops mean what they say: the newest there is.
+    """Return a version of each domain in which these ops keep their meaning: the newest possible.
 
-    (They are of one model, so there is one.)
+    Such a version exists because the ops come from one model.
     """
     found: dict[str, int] = {}
     for op in ops:
@@ -219,7 +222,7 @@ def versions(ops, functions: Mapping[str, Function]) -> tuple[tuple[str, int], .
 
 
 def _gathered(op: Op, made, results: Sequence[np.ndarray]):
-    """The results of ``op``, of those of its import: sequences put together again."""
+    """Return the results of ``op`` from those of its import, with sequences reassembled."""
     by_name = dict(zip(made.outputs, results, strict=False))
     found: dict[Value, Any] = {}
     for place, value in enumerate(_made(op)):

@@ -1,4 +1,4 @@
-"""Calls of functions, and ops that ONNX defines by others, as what stands in their bodies."""
+"""Inlining of function calls, and of ops that ONNX defines in terms of others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from core_compiler.onnx_level.write import write
 
 
 def expanded(function: Function, call: Op) -> tuple[list[Op], Sequence[Value]]:
-    """The ops of a function's body for one call, and their values for its results."""
+    """Return the ops of a function's body for one call, and their values for its results."""
     given = dict(function.attributes["defaults"])
     given |= {n: v for n, v in call.attributes.items() if not n.startswith(PREFIX)}
     made: list[Op] = []
@@ -40,8 +40,10 @@ def expanded(function: Function, call: Op) -> tuple[list[Op], Sequence[Value]]:
 
 
 def _resolved(op: Op, given: dict[str, Any]) -> Op:
-    """``op`` with the attributes that its function takes from the call; one that the call does not
-    give is left out."""
+    """Return ``op`` with the attributes that its function takes from the call.
+
+    An attribute that the call does not provide is omitted.
+    """
     own: dict[str, Any] = {}
     for name, value in op.attributes.items():
         if is_reference(value):
@@ -58,8 +60,10 @@ def _resolved(op: Op, given: dict[str, Any]) -> Op:
 def defined(
     op: Op, weights: WeightStore, makers: Callable[[Value], Op | None]
 ) -> tuple[list[Op], Sequence[Value]] | None:
-    """What an op is by ONNX's own definition of it; None where it is a primitive, or is defined for
-    known types only and these are not known."""
+    """Return an op's expansion by ONNX's own definition.
+
+    None if it is a primitive, or is only defined for known types and these are unknown.
+    """
     since = op[SINCE]
     node = node_proto(op, weights, makers)
     schema = schema_with_function(node, since)
@@ -73,8 +77,10 @@ def defined(
 
 
 def _context(value: Value, makers: Callable[[Value], Op | None]):
-    """The ``TypeProto`` by which a definition may depend on an input; an empty one of an input that
-    is left out, None where nothing is known."""
+    """Return the ``TypeProto`` of an input, which a context-dependent definition may use.
+
+    Empty for an omitted input, None if the type is unknown.
+    """
     import onnx
 
     return onnx.TypeProto() if _left_out(value, makers) else proto_of(value.type)
@@ -88,8 +94,10 @@ def _left_out(value: Value, makers: Callable[[Value], Op | None]) -> bool:
 def settled(
     root: Op, results: Sequence[Value], ops: Sequence[Op]
 ) -> tuple[list[Op], dict[Value, Value]]:
-    """``ops`` with their ``results`` made ``root``'s own values, which keep their names and types;
-    and what those of its results become that no op makes."""
+    """Return ``ops`` with their ``results`` replaced by ``root``'s values, which stay unchanged.
+
+    Also return the replacements of those results of ``root`` that no op defines.
+    """
     made = {v for op in ops for v in op.results}
     renamed: dict[Value, Value] = {}
     left: dict[Value, Value] = {}
@@ -106,7 +114,7 @@ def settled(
 
 
 def node_proto(op: Op, weights: WeightStore, makers: Callable[[Value], Op | None]):
-    """The ``NodeProto`` of one op alone."""
+    """Return the ``NodeProto`` of a single op."""
     renamed = {v: Value(v.type, f"input{i}") for i, v in enumerate(dict.fromkeys(op.uses()))}
     absent = [Op(ABSENT, (), (renamed[v],)) for v in renamed if _left_out(v, makers)]
     left_out = {o.result for o in absent}

@@ -1,4 +1,4 @@
-"""What must hold of an op of level ``onnx``: what its schema says of inputs and attributes."""
+"""Verification of ops of level ``onnx`` against their schemas: inputs, attributes, subgraphs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core_compiler.onnx_level.dialect import (
 
 
 def complaint(op: Op) -> str | None:
-    """What is wrong with an op; None where nothing is, and of ops without a schema."""
+    """Return the first error of an op; None if it is valid or has no schema."""
     if op.kind == INITIALIZER:
         held = constant(op)
         fits = held is not None and not op.operands and [held.type] == [v.type for v in op.results]
@@ -63,7 +63,7 @@ def _against(op: Op, schema) -> str | None:
 
 
 def _is_of(value: Any, kind: str) -> bool:
-    """Whether an attribute's value is of the ``AttrType`` called ``kind``."""
+    """Return whether an attribute's value has the ``AttrType`` ``kind``."""
     if is_reference(value):
         return True
     if isinstance(value, tuple):
@@ -72,7 +72,7 @@ def _is_of(value: Any, kind: str) -> bool:
     return isinstance(value, _TYPES.get(kind, ()))
 
 
-#: ``AttrType`` -> what holds such a value here; subgraphs are regions.
+#: ``AttrType`` -> the type of such a value in the IR; subgraphs are regions.
 _TYPES: dict[str, tuple[type, ...]] = {
     "FLOAT": (float,), "INT": (int,), "STRING": (str,), "TENSOR": (Dense, Resource),
     "TYPE_PROTO": (Type,),
@@ -80,7 +80,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _against_subgraphs(op: Op) -> str | None:
-    """What is wrong with how many tensors the subgraphs of control flow take and make."""
+    """Return an error if control flow's subgraphs have the wrong number of inputs or outputs."""
     name = spelled(op)[1]
     if not op.regions or name not in _SUBGRAPHS:
         return None
@@ -94,7 +94,8 @@ def _against_subgraphs(op: Op) -> str | None:
     return None
 
 
-#: Op type -> (what its subgraphs take, None: anything; how much more than the node they make).
+#: Op type -> (number of inputs of its subgraphs, None for any; number of their outputs beyond the
+#: node's).
 _SUBGRAPHS: dict[str, Callable[[Op], tuple[int | None, int]]] = {
     "If": lambda op: (0, 0),
     "Loop": lambda op: (max(2, len(op.operands)), 1),

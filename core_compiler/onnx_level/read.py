@@ -1,4 +1,4 @@
-"""From a ``ModelProto`` to a module of level ``onnx``: nothing of the graph is lost on the way."""
+"""Conversion of a ``ModelProto`` to a module of level ``onnx``, without loss."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from core_compiler.support.errors import UserError
 
 
 def read_file(path: Path | str) -> Module:
-    """The module of a ``.onnx`` file; see :func:`read`."""
+    """Read a ``.onnx`` file; see :func:`read`."""
     path = Path(path)
     return read(read_model(path), folder=path.parent, name=str(path))
 
@@ -57,14 +57,16 @@ def read_file(path: Path | str) -> Module:
 def read(
     model, *, folder: Path | None = None, name: str = "model", weights: WeightStore | None = None
 ) -> Module:
-    """The module of a ``ModelProto``; ``folder`` is where its external data may lie (they are
-    memory-mapped), ``weights`` the store of the module that a model was written from without them.
+    """Return the module of a ``ModelProto``.
 
-    ``main`` has the graph's inputs as arguments.  Its attributes say what else a model holds:
+    ``folder`` is the location of its external data (which are memory-mapped), ``weights`` the
+    weight store of the module that a model was written from without weights.
+
+    ``main`` has the graph's inputs as arguments.  Its attributes hold the model's other properties:
     ``ir_version``, ``opsets`` (pairs of domain and version), ``outputs`` (their names),
-    ``producer``, ``graph``, ``doc``, ``metadata``.  UserError for a damaged model, and for parts
-    that the level cannot carry (all named at once): sparse tensors, tensors of strings, training
-    information.
+    ``producer``, ``graph``, ``doc``, ``metadata``.  Raise UserError for a damaged model, and for
+    features that the level does not support (all of them at once): sparse tensors, tensors of
+    strings, training information.
     """
     need_sound(model, name)
     reader = _Reader(model, folder, name, weights)
@@ -79,7 +81,7 @@ def read(
 
 
 def read_function(proto, weights: WeightStore) -> Function:
-    """The function of a ``FunctionProto``; its tensors go into ``weights``."""
+    """Return the function of a ``FunctionProto``; its tensors go into ``weights``."""
     import onnx
 
     reader = _Reader(onnx.ModelProto(), None, proto.name, weights)
@@ -90,7 +92,7 @@ def read_function(proto, weights: WeightStore) -> Function:
 
 
 class _Reader:
-    """One reading; ``unsupported`` collects what the level cannot carry."""
+    """A reader of one model; ``unsupported`` collects the features that the level lacks."""
 
     def __init__(self, model, folder: Path | None, name: str, weights: WeightStore | None):
         self.model, self.folder, self.name = model, folder, name
@@ -116,13 +118,13 @@ class _Reader:
         })  # fmt: skip
 
     def function(self, proto) -> Function:
-        """A local function: a template, whose values have no types."""
+        """Return a local function: a template whose values have no types."""
         outer, self._opsets = self._opsets, self._opsets | _versions(proto.opset_import)
         self._types = {v.name: type_of(v.type) for v in proto.value_info}
         arguments = [Value(self._types.get(n, UNKNOWN), n) for n in proto.input]
         scope = {v.name or "": v for v in arguments}
         ops = self._nodes(proto.node, scope)
-        # (a definition may be of some of an op's results only)
+        # a definition may cover only some of an op's results
         outputs = tuple(scope[n] if n in scope else self._none() for n in proto.output)
         own = tuple((a.name, self._attribute(a, proto)) for a in proto.attribute_proto)
         made = Function(
@@ -162,7 +164,7 @@ class _Reader:
         return Block(tuple(arguments), self._with_absent(ops) if top else tuple(ops), outputs)
 
     def _with_absent(self, ops: Sequence[Op]) -> tuple[Op, ...]:
-        """The ops of a function, what stands for absent inputs first."""
+        """Return the ops of a function, starting with the placeholder for omitted inputs."""
         first, self._absent = self._absent, None
         return tuple(ops) if first is None else (first, *ops)
 
@@ -187,7 +189,7 @@ class _Reader:
         described, gaps = describe(node, self._line), len(self.unsupported)
         domain = "" if node.domain in DEFAULT else node.domain
         given = list(node.input)
-        while given and not given[-1]:  # as good as not there
+        while given and not given[-1]:  # trailing omitted inputs are the same as missing ones
             given.pop()
         operands = [self._find(scope, n) if n else self._none() for n in given]
         regions, names, attributes = [], [], {}
@@ -230,7 +232,7 @@ class _Reader:
         return scope[name]
 
     def _define(self, scope: dict, outer: Mapping, name: str, value: Value) -> None:
-        """Enter a name; a subgraph may use one that is taken outside."""
+        """Define a name; a subgraph may shadow a name of the outer graph."""
         if name in scope and scope[name] is not outer.get(name):
             raise UserError(f"tensor {name!r} is defined twice", self.name,
                             "the file is damaged; export it again")  # fmt: skip
@@ -265,7 +267,7 @@ class _Reader:
         self.unsupported.append(Unsupported(what, reason, FrontendNode(name or what, what)))
 
 
-#: ``AttributeProto`` type -> what its value is here.
+#: ``AttributeProto`` type -> the attribute's value in the IR.
 _ATTRIBUTES = {
     1: lambda reader, a: float(a.f),
     2: lambda reader, a: int(a.i),

@@ -1,9 +1,9 @@
-"""ONNX's shape inference in a process of its own.
+"""ONNX's shape inference in a subprocess.
 
-Where it follows the values of small tensors, ONNX 1.23 makes an object for each element of any
-vector of known size that an Add or a Gather reads: petabytes for a size that a file merely
-declares, and no option bounds it.  In a process that also runs other things a limit of memory
-brings those down.  One process answers one model after the other until this one ends.
+To propagate the values of small tensors, ONNX 1.23 creates an object for each element of any vector
+of known size that an Add or a Gather uses: petabytes for a size that a file merely declares, and no
+option limits it.  A memory limit on the current process would also affect everything else in it.
+The subprocess handles one model after the other until this process ends.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from typing import Any
 from core_compiler.support import subprocesses
 from core_compiler.support.errors import one_line
 
-#: Bytes that an inference may take: at least, and for each of the model without its weights.
+#: The memory limit of an inference in bytes: a base, and a factor per byte of the model without its
+#: weights.
 MEMORY, MEMORY_A_BYTE = 1 << 28, 16
-#: Seconds of processor time that an inference may take, and more of it for each MiB of the model.
+#: The CPU time limit of an inference in seconds: a base, and seconds per MiB of the model.
 SECONDS, SECONDS_A_MIB = 20, 20
 _FOUND, _REFUSED = b"+", b"-"
 _LENGTH = struct.Struct("<cQ")
 
 
 class NotInferred(Exception):
-    """ONNX infers nothing; the message says why."""
+    """ONNX's inference failed; the message says why."""
 
 
 class _Child:
-    """The process, begun with the first model; after one that it did not survive another begins."""
+    """The subprocess, started with the first model and restarted after a crash."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
-        self._owner = 0  # a process that was forked from this one begins its own
+        self._owner = 0  # a forked process starts its own subprocess
 
     def ask(self, model: bytes) -> tuple[bytes, bytes]:
-        """Kind and content of the answer; NotInferred where none comes."""
+        """Return the kind and content of the answer; raise NotInferred if there is none."""
         with self._lock:
             process = self._process
             if process is None or process.poll() is not None or self._owner != os.getpid():
@@ -58,8 +59,8 @@ class _Child:
                     if len(content) == length:
                         return kind, content
             except OSError:
-                pass  # it died before it had read all
-            except BaseException:  # Ctrl-C: what it would still answer is nobody's
+                pass  # it crashed before it had read everything
+            except BaseException:  # Ctrl-C: discard its answer
                 process.kill()
                 raise
             raise NotInferred(_ending(process.wait()))
@@ -76,15 +77,17 @@ _child = _Child()
 
 
 def inferred(model: bytes) -> bytes:
-    """A serialised model with the types that ONNX infers, not strictly: what it cannot infer stays
-    open.  NotInferred where it infers nothing."""
+    """Return a serialised model with the types that ONNX infers; others stay unknown.
+
+    Inference is not strict.  Raise NotInferred if it fails.
+    """
     kind, content = _child.ask(model)
     if kind == _REFUSED:
         raise NotInferred(content.decode())
     return content
 
 
-# -- the child -------------------------------------------------------------------------------------
+# -- the subprocess --------------------------------------------------------------------------------
 
 
 def main() -> None:
@@ -93,7 +96,7 @@ def main() -> None:
     import onnx.shape_inference
 
     output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever libraries print
+    os.dup2(2, 1)  # libraries may print
     stream = sys.stdin.buffer
     while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
         size = _LENGTH.unpack(head)[1]

@@ -1,4 +1,4 @@
-"""From a module of level ``onnx`` to a ``ModelProto``, and to a file."""
+"""Conversion of a module of level ``onnx`` to a ``ModelProto``, and to a file."""
 
 from __future__ import annotations
 
@@ -41,34 +41,33 @@ from core_compiler.onnx_level.dialect import (
 )
 from core_compiler.support.errors import UserError
 
-#: A model file with more bytes of tensors has them in a file beside it (protobuf reads 2 GiB).
+#: The size in bytes above which tensors go to an external file (protobuf's limit is 2 GiB).
 MOST_INSIDE = 1 << 30
-#: A tensor in a file of its own begins at a multiple of this, so that it can be memory-mapped.
+#: The alignment of a tensor in the external file, so that it can be memory-mapped.
 ALIGNED = 4096
 
 
 def write(module: Module, *, weights: bool = True):
-    """The ``ModelProto`` of a module.
+    """Return the ``ModelProto`` of a module.
 
-    ``weights`` off: large tensors keep their place and type, but say instead of their bytes which
-    of the module's they are (as external data called ``weights:DIGEST``).
+    If ``weights`` is false, large tensors keep their position and type, but are replaced by a
+    reference to the module's weights (external data called ``weights:DIGEST``).
     """
     return _Writer(module, _inside if weights else _left_out).model()
 
 
 def named(module: Module):
-    """The ``ModelProto`` of a module without its weights, and what the values of ``main`` are
-    called there."""
+    """Return the ``ModelProto`` of a module without its weights, and the names of main's values."""
     writer = _Writer(module, _left_out)
     return writer.model(), writer.main_names
 
 
 def save(module: Module, path: Path | str, *, external: bool | None = None) -> list[Path]:
-    """Write a module as a ``.onnx`` file; the files that were written, the model first.
+    """Write a module as a ``.onnx`` file; return the files written, the model first.
 
-    ``external``: the large tensors go into ``NAME.data`` beside it (default: where they are more
-    than a model file should hold).  What was at ``path`` is replaced only when all is written.
-    UserError where the folder cannot be written.
+    ``external``: whether large tensors go into ``NAME.data`` next to it (default: if they exceed
+    the limit of a model file).  Existing files are replaced only when everything is written.  Raise
+    UserError if the folder is not writable.
     """
     path = Path(path)
     needed = sum(r.type.bytes for r in _resources(module))
@@ -109,7 +108,7 @@ def _resources(module: Module) -> list[Resource]:
 
 
 def tensor_proto(held: Dense | Resource, weights: WeightStore | None, name: str = ""):
-    """The ``TensorProto`` of a constant, its bytes inside."""
+    """Return the ``TensorProto`` of a constant, including its bytes."""
     made = _empty(held.type, name)
     _inside(made, held, weights)
     return made
@@ -118,7 +117,7 @@ def tensor_proto(held: Dense | Resource, weights: WeightStore | None, name: str 
 def _empty(held: TensorType, name: str):
     import onnx
 
-    sizes: Any = held.shape  # a constant's are static
+    sizes: Any = held.shape  # the sizes of a constant are static
     return onnx.TensorProto(name=name, dims=sizes, data_type=element_number(held.dtype))
 
 
@@ -134,7 +133,7 @@ def _left_out(made, held: Dense | Resource, weights: WeightStore | None) -> None
 
 
 class _Beside:
-    """Puts large tensors into a stream; equal ones once."""
+    """A store that writes large tensors to a stream, equal ones once."""
 
     def __init__(self, name: str, stream):
         self._name, self._stream = name, stream
@@ -146,7 +145,8 @@ class _Beside:
         if held.digest not in self._places:
             start = -(-self._stream.tell() // ALIGNED) * ALIGNED
             self._stream.seek(start)
-            # (a view: memory-mapped weights go through the page cache, not through our memory)
+            # This is a view: memory-mapped weights go through the page cache, not through our
+            # memory.
             flat = np.ascontiguousarray(as_array(held, weights)).reshape(-1)
             self._stream.write(flat.view(np.uint8).data)
             self._places[held.digest] = start, self._stream.tell() - start
@@ -157,8 +157,10 @@ class _Beside:
 
 
 def packed(array: np.ndarray, bits: int) -> bytes:
-    """A tensor's bytes as ONNX stores them: little-endian, elements of less than a byte side by
-    side, the first in the low bits."""
+    """Return a tensor's bytes as ONNX stores them.
+
+    Little-endian; elements of less than a byte are packed, starting with the low bits.
+    """
     data = np.ascontiguousarray(array)
     if bits >= 8 or array.dtype == np.bool_:
         return data.tobytes()
@@ -173,7 +175,7 @@ def packed(array: np.ndarray, bits: int) -> bytes:
 
 
 class _Names:
-    """A name of its own for every value of a function: the value's where it is free."""
+    """A unique name for every value of a function: the value's own if it is unused."""
 
     def __init__(self) -> None:
         self._taken: set[str] = {""}
@@ -184,7 +186,7 @@ class _Names:
         return self.of[value]
 
     def reserve(self, value: Value, name: str) -> None:
-        """Give ``value`` the name that the model's users know it by."""
+        """Give ``value`` the name that is part of the model's interface."""
         self.of[value] = name
         self._taken.add(name)
 
@@ -196,7 +198,7 @@ class _Names:
         while name in self._taken:
             count += 1
             name = f"{wanted}_{count}"
-        self._counts[wanted] = count  # where to go on: many values may want one name
+        self._counts[wanted] = count  # continue here next time: many values may want the same name
         self._taken.add(name)
         return name
 
@@ -234,7 +236,7 @@ class _Writer:
         return made
 
     def _begin(self, function: Function) -> None:
-        """Names are of one function; those that its users know come first."""
+        """Start a function's scope of names; the names of its interface take precedence."""
         self._names, self._node_names = _Names(), _Names()
         own = {v for op in function.body.ops for v in op.results}
         for value in function.arguments:
@@ -266,7 +268,7 @@ class _Writer:
         for op in block.ops:
             if op.kind == INITIALIZER:
                 name = self._names.name(op.result, "weight")
-                self._node_names.fresh(name)  # the import tells both by their names
+                self._node_names.fresh(name)  # the import identifies both by their names
                 held = _empty(op["value"].type, name)
                 self._store(held, op["value"], self.module.weights)
                 made.initializer.append(held)
@@ -283,11 +285,14 @@ class _Writer:
                     self._info(made.value_info.add(), self._names[value], value.type)
 
     def _outputs(self, nodes, block: Block, wanted: Sequence[str]) -> list[str]:
-        """The names of a block's outputs; one that is made outside, or given twice, is copied, for
-        a name stands for one result."""
+        """Return the names of a block's outputs.
+
+        An output that is defined outside, or occurs twice, is copied, because each name denotes a
+        single result.
+        """
         names: list[str] = []
         own = {v for op in block.ops for v in op.results}
-        own |= set(block.arguments if wanted else ())  # a model may hand on what it is given
+        own |= set(block.arguments if wanted else ())  # a model may return an input
         for place, value in enumerate(block.outputs):
             name = self._names[value]
             called = wanted[place] if wanted else name
@@ -365,7 +370,7 @@ class _Writer:
 
 
 def _list_type(name: str, value: Sequence, op: Op | None) -> int:
-    """``FLOATS``, ``INTS`` or ``STRINGS``; of an empty list the op's schema says which."""
+    """Return ``FLOATS``, ``INTS`` or ``STRINGS``; for an empty list, from the op's schema."""
     if value:
         return {float: 6, int: 7, bool: 7, str: 8}[type(value[0])]
     found = schema_of(op) if op is not None else None

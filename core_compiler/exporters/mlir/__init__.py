@@ -1,8 +1,8 @@
-"""A module at the tensor level as MLIR in standard dialects, for MLIR's own tools.
+"""Tensor-level modules as MLIR in standard dialects, for MLIR's own tools.
 
-``tosa`` is TOSA 1.0, with its extensions for 64-bit integers, bf16 and 8-bit floats (1.1 draft)
-where the model has these types.  ``linalg`` is linalg on tensors with arith, math, tensor and scf.
-``docs/mlir.md`` says what becomes of each op.
+``tosa`` is TOSA 1.0, with its extensions for 64-bit integers, bf16 and 8-bit floats (1.1 draft) if
+the model has these types.  ``linalg`` is linalg on tensors with arith, math, tensor and scf.
+``docs/mlir.md`` documents the translation of each op.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from core_compiler.support.errors import UserError, nearest
 __all__ = ["DIALECTS", "WEIGHTS", "export", "write"]
 
 DIALECTS: dict[str, type[Context]] = {"tosa": Tosa, "linalg": Linalg}
-#: Where the large constants go.
+#: Possible locations of the large constants.
 WEIGHTS = ("embedded", "arguments")
-#: The attribute that says what a model calls an argument or a result.
+#: The attribute that holds the model's name of an argument or a result.
 _NAME = "ml_program.identifier"
 
 
@@ -36,14 +36,15 @@ def export(
     module: Module, *, dialect: str, inputs: Sequence[str], outputs: Sequence[str],
     weights: str = "embedded",
 ) -> str:  # fmt: skip
-    """The module as MLIR text.
+    """Return the module as MLIR text.
 
     ``dialect``   ``tosa`` or ``linalg``.
-    ``inputs``, ``outputs``  what the model calls main's arguments and results.
-    ``weights``   ``embedded`` in the file, or ``arguments`` behind the model's own, named as the
-                  model names them.
-    UserError where a function is not at the tensor level, where sizes are symbolic, and for ops
-    that the dialect has no word for (all at once).
+    ``inputs``, ``outputs``  the model's names of main's arguments and results.
+    ``weights``   ``embedded`` in the file, or ``arguments`` after the model's own, with the names
+                  that they have in the model.
+
+    Raise UserError if a function is not at the tensor level, if sizes are symbolic, and for ops
+    that the dialect does not support (all of them at once).
     """
     return "".join(_File(module, dialect, inputs, outputs, weights).pieces())
 
@@ -52,11 +53,11 @@ def write(
     module: Module, path: Path | str, *, dialect: str, inputs: Sequence[str],
     outputs: Sequence[str], weights: str = "embedded",
 ) -> list[Path]:  # fmt: skip
-    """Write the text of :func:`export` to ``path``; the files written.
+    """Write the text of :func:`export` to ``path``; return the files written.
 
-    Weights that are arguments go to ``<name>.npz`` beside it, in the arguments' order, types that
-    NumPy does not know as the unsigned integers of their bits.  Memory does not grow with the
-    weights, and files that were there before go only when the new ones are complete.
+    Weights that are arguments go to ``<name>.npz`` next to it, in the order of the arguments; types
+    that NumPy does not have are stored as unsigned integers with the same bits.  Memory use does
+    not grow with the weights, and existing files are replaced only when the new ones are complete.
     """
     path = Path(path)
     file = _File(module, dialect, inputs, outputs, weights)
@@ -71,7 +72,7 @@ def write(
 
 
 class _File:
-    """A module written as one file; its functions are translated when this is made."""
+    """A module written as one file; its functions are translated on construction."""
 
     def __init__(
         self, module: Module, dialect: str, inputs: Sequence[str], outputs: Sequence[str],
@@ -100,7 +101,7 @@ class _File:
             raise refusal(self._shared.missing, DIALECTS[dialect].NAME, fix)
 
     def pieces(self) -> Iterator[str]:
-        """The text, in pieces."""
+        """Yield the text in pieces."""
         for text, alias in self._shared.maps.items():
             yield f"{alias} = {text}\n"
         yield "module {\n"
@@ -117,7 +118,7 @@ class _File:
 
 
 class _Translated:
-    """A function whose lines are written, but not yet named."""
+    """A translated function whose values have not been named yet."""
 
     def __init__(
         self, context: Context, function: Function, inputs: Sequence[str], outputs: Sequence[str]
@@ -161,7 +162,7 @@ def _own_names(function: Function) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _need_names(function: Function, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    """As many names as there are arguments and results."""
+    """Check that there are as many names as arguments and results."""
     for what, names, values in (
         ("inputs", inputs, function.arguments), ("outputs", outputs, function.outputs)
     ):  # fmt: skip
@@ -172,7 +173,7 @@ def _need_names(function: Function, inputs: Sequence[str], outputs: Sequence[str
 
 
 def _need_tensors(module: Module) -> None:
-    """There is a function of tensors, and all sizes are numbers."""
+    """Check that the module has a function on tensors and that all sizes are static."""
     levels = {f.name: f.level for f in module.functions.values()}
     if levels.get("main", "tensor") != "tensor" or "tensor" not in levels.values():
         level = levels.get("main", "unknown")

@@ -1,4 +1,4 @@
-"""The walk over a function that both dialects share: tables, compositions, what has no word."""
+"""The traversal of a function that both dialects share: tables, compositions, unsupported ops."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
 from core_compiler.support.errors import UserError
 
-#: Ops that stand for the ops in their region, which reads its arguments only.
+#: Ops that stand for the ops in their region, which reads only its arguments.
 _HOLDERS = frozenset({"core.group", "target.launch"})
-#: Places of an op that an error names; the others are counted.
+#: The number of locations of an op that an error lists; the others are counted.
 _NAMED = 3
 
-#: ``(context, op, operands) -> result(s)``: how a dialect says one of our ops.
+#: ``(context, op, operands) -> result(s)``: the translation of a core op to the dialect.
 Handler = Callable[..., Any]
-#: ``(builder, op) -> value(s)``: an op said in other ops of ours, as a decomposition says it.
+#: ``(builder, op) -> value(s)``: an op expressed in other core ops, as in a decomposition.
 Composition = Callable[[Builder, Op], Any]
 
 
 class NoWord(Exception):
-    """The dialect has no op for this one; the message says what is missing, for what dtype."""
+    """An op has no equivalent in the dialect; the message names the feature and the dtype."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """An op that a dialect has no word for: its kind, what is missing, and where it comes from."""
+    """An op that a dialect does not support: its kind, the missing feature, and the op's origin."""
 
     kind: str
     reason: str
@@ -56,12 +56,11 @@ class Missing:
 
 @dataclass
 class Shared:
-    """What all functions of one file share.
+    """The state shared by all functions of one file.
 
     ``arrays``     resources by name: large constants that the file embeds.
-    ``parameters`` large constants that are arguments instead, by name; None where they are
-                   embedded.
-    ``missing``    the ops that have no word, in program order.
+    ``parameters`` large constants that are arguments instead, by name; None if they are embedded.
+    ``missing``    the unsupported ops, in program order.
     """
 
     weights: WeightStore
@@ -73,20 +72,23 @@ class Shared:
     _parameters: dict[str, str] = field(default_factory=dict)
 
     def array(self, value: Dense | Resource) -> np.ndarray:
-        """The array of a constant, in its logical shape; ``made`` holds those of compositions."""
+        """Return the array of a constant in its logical shape; ``made``: those of compositions."""
         if isinstance(value, Resource) and value.digest in self.made:
             return self.made[value.digest]
         return as_array(value, self.weights)
 
     def resource(self, value: Resource) -> str:
-        """The name of an embedded constant."""
+        """Return the name of an embedded constant."""
         name = _digest_name(value)
         self.arrays[name] = self.array(value), value.type.dtype
         return name
 
     def parameter(self, value: Dense | Resource, name: str | None) -> str | None:
-        """The name of the argument that a large constant of the model is; None for others, and
-        where constants are embedded.  ``name``: what the model calls it."""
+        """Return the name of the argument that replaces a large constant of the model.
+
+        None for other constants, and if constants are embedded.  ``name`` is the model's name of
+        the constant.
+        """
         if self.parameters is None or isinstance(value, Dense) or value.digest in self.made:
             return None
         if value.digest not in self._parameters:
@@ -100,19 +102,19 @@ class Shared:
         return self._parameters[value.digest]
 
     def map(self, text: str) -> str:
-        """The alias of an affine map."""
+        """Return the alias of an affine map."""
         return self.maps.setdefault(text, f"#map{len(self.maps) or ''}")
 
 
 class Context:
-    """Writes one function.
+    """The translation of one function.
 
-    A subclass is a dialect: its ``TABLE`` says our ops in its own, its ``COMPOSED`` says ops in
-    other ops of ours where it has no word; composites without either become their declared
+    A subclass is a dialect: its ``TABLE`` translates core ops to the dialect, its ``COMPOSED``
+    expresses unsupported ops in other core ops.  Composites in neither become their declared
     decomposition.
     """
 
-    #: The dialect's name for people.
+    #: The display name of the dialect.
     NAME: ClassVar[str]
     TABLE: ClassVar[dict[str, Handler]]
     COMPOSED: ClassVar[dict[str, Composition]]
@@ -120,17 +122,17 @@ class Context:
     def __init__(self, shared: Shared):
         self.shared, self.writer = shared, Writer()
         self.env: dict[Value, Ref] = {}
-        #: How many ops read each value of the blocks that have been entered.
+        #: The number of ops that use each value of the blocks that have been entered.
         self.readers: Counter[Value] = Counter()
-        #: Values that a block gives to what is around it.
+        #: Values that a block returns to the surrounding op.
         self.given: set[Value] = set()
-        #: Arguments that parameters became, in the order they were met.
+        #: Arguments that parameters became, in the order of their first use.
         self.parameters: dict[str, Ref] = {}
 
     # -- walking ---------------------------------------------------------------------------------
 
     def block(self, block: Block, arguments: Sequence[Ref]) -> tuple[Ref, ...]:
-        """Write the ops of a block; the values that it gives."""
+        """Write the ops of a block; return the values that it yields."""
         self.env.update(zip(block.arguments, arguments, strict=True))
         needed = _needed(block)
         self.readers.update(v for op in needed for v in op.uses())
@@ -153,11 +155,11 @@ class Context:
         self.writer.origin = outer
 
     def refused(self, op: Op) -> str:
-        """Why the dialect cannot hold the op's types; "" where it can."""
+        """Return why the dialect does not support the op's types, or "" if it does."""
         return ""
 
     def _said(self, op: Op, operands: Sequence[Ref]) -> tuple[Ref, ...] | None:
-        """The op's results; None where nothing says it (which is noted)."""
+        """Return the op's results, or None if it is not supported (which is recorded)."""
         if op.kind in _HOLDERS:
             return self.block(op.regions[0], operands)
         declared, reason = definition(op), self.refused(op)
@@ -181,7 +183,7 @@ class Context:
         return self.block(self._formula(composed, [v.type for v in op.operands]), operands)
 
     def _formula(self, formula: Callable[..., Any], types: Sequence[TensorType]) -> Block:
-        """What ``formula(builder, *values)`` makes of values of these types, as a block."""
+        """Return ``formula(builder, *values)`` on values of these types, as a block."""
         arguments = tuple(Value(t) for t in types)
         builder = Builder(self.shared.made)
         made = formula(builder, *arguments)
@@ -189,12 +191,12 @@ class Context:
         return Block(arguments, tuple(builder.ops), outputs)
 
     def core(self, formula: Callable[..., Any], *refs: Ref) -> Any:
-        """What ``formula(builder, *values)`` says of refs in our ops, said in the dialect."""
+        """Translate the core ops that ``formula(builder, *values)`` builds on refs."""
         made = self.block(self._formula(formula, [v.type for v in refs]), refs)
         return made[0] if len(made) == 1 else made
 
     def parameter(self, op: Op) -> Ref | None:
-        """The argument that a constant is, if it is one: not where arguments cannot be seen."""
+        """Return the argument that stands for a constant, None if arguments are not accessible."""
         if self.writer.is_isolated:
             return None
         name = self.shared.parameter(op["value"], op.result.name)
@@ -204,7 +206,7 @@ class Context:
 
 
 def entering(table: dict[str, Handler]) -> Callable[..., Callable[[Handler], Handler]]:
-    """A decorator that enters a handler in ``table`` under kinds (given without ``core.``)."""
+    """Return a decorator that registers a handler in ``table`` for kinds (without ``core.``)."""
 
     def op(*kinds: str) -> Callable[[Handler], Handler]:
         def enter(handler: Handler) -> Handler:
@@ -217,7 +219,7 @@ def entering(table: dict[str, Handler]) -> Callable[..., Callable[[Handler], Han
 
 
 def _needed(block: Block) -> list[Op]:
-    """The ops of a block that its outputs are made of, in order."""
+    """Return the ops of a block that its outputs depend on, in order."""
     live = set(block.outputs)
     made = []
     for op in reversed(block.ops):
@@ -232,12 +234,12 @@ def _digest_name(value: Resource) -> str:
 
 
 def plain(type_: Any) -> Any:
-    """A type without its memory order."""
+    """Return a type without its memory order."""
     return tensor(type_.shape, type_.dtype) if isinstance(type_, TensorType) else type_
 
 
 def refusal(missing: Sequence[Missing], dialect: str, fix: str) -> UserError:
-    """One error that names every op without a word: kind, what is missing, count and places."""
+    """Return one error that lists every unsupported op: kind, reason, count and locations."""
     groups: dict[tuple[str, str], list[Origin | None]] = {}
     for each in missing:
         groups.setdefault((each.kind, each.reason), []).append(each.origin)

@@ -1,5 +1,8 @@
-"""A stage of any level as our own IR's text, in the generic form that MLIR's tools read
-(``mlir-opt --allow-unregistered-dialect``) and :func:`core_compiler.ir.parser.parse` reads back."""
+"""The text of a stage of any level, in MLIR's generic form.
+
+MLIR's tools read it (``mlir-opt --allow-unregistered-dialect``), and so does
+:func:`core_compiler.ir.parser.parse`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from core_compiler.ir import Module
 from core_compiler.ir.text import module_pieces
 from core_compiler.support.errors import UserError
 
-#: Whether the file holds the weights' bytes, or their digests only.
+#: Whether the file contains the bytes of the weights, or only their digests.
 WEIGHTS = ("embedded", "named")
 
 
@@ -19,10 +22,10 @@ def write(
     module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
     weights: str = "embedded", locations: str = "full",
 ) -> list[Path]:  # fmt: skip
-    """Write the text; the file written.
+    """Write the text; return the files written.
 
-    ``weights``: ``embedded`` (their bytes at the file's end) or ``named`` (digests only);
-    ``locations``: where ops come from: ``""``, ``short``, ``full``.
+    ``weights``: ``embedded`` (their bytes at the end of the file) or ``named`` (digests only).
+    ``locations``: how much of each op's origin is written: ``""``, ``short`` or ``full``.
     """
     path = Path(path)
     if weights not in WEIGHTS:

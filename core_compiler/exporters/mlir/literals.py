@@ -1,7 +1,8 @@
-"""Types and constants as standard dialects have them: integers without a sign, no layouts.
+"""Types and constants in the form of standard dialects: signless integers, no layouts.
 
-Unsigned integers travel as the signless type of their width: which ops read them as unsigned, an
-exporter chooses.  Large constants are named resources whose bytes stand at the file's end.
+Unsigned integers are written as the signless type of their width; the exporter chooses which ops
+read them as unsigned.  Large constants are named resources whose bytes are stored at the end of the
+file.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from typing_extensions import override
 from core_compiler.ir import Dense, DType, TensorType, dtype, tensor
 from core_compiler.ir.literals import dense_text, resource_section
 
-#: What a resource's bytes are aligned to; MLIR reads this number in front of them.
+#: The alignment of a resource's bytes; MLIR reads this number before them.
 ALIGNMENT = 64
 _RESOURCE = re.compile(r"dense_resource<(\w+)>")
 
 
 def signless(kind: DType) -> DType:
-    """The dtype without a sign: an integer of its width, or itself."""
+    """Return the dtype without a sign: an integer of the same width, or the dtype itself."""
     return dtype(f"i{kind.bits}") if kind.kind == "uint" else kind
 
 
 def type_text(type_: Any) -> str:
-    """A type as it stands in the text; strings stand for themselves."""
+    """Return a type as MLIR text; strings are returned unchanged."""
     if isinstance(type_, TensorType):
         dims = "".join(f"{size}x" for size in type_.shape)
         return f"tensor<{dims}{signless(type_.dtype).name}>"
@@ -35,16 +36,19 @@ def type_text(type_: Any) -> str:
 
 
 def stored(kind: DType) -> DType:
-    """The dtype that a large constant of ``kind`` is stored in.
+    """Return the dtype that a large constant of ``kind`` is stored in.
 
-    i1, and types of less than a byte, are stored as i8: MLIR packs them, and not always alike.
+    i1 and types of less than a byte are stored as i8: MLIR packs them, and not always in the same
+    way.
     """
     return signless(kind) if kind.bits >= 8 else dtype("i8")
 
 
 def as_stored(array: np.ndarray, kind: DType) -> np.ndarray:
-    """``array`` in the dtype of :func:`stored`: the same bits, or (below a byte) the same numbers,
-    codes for floats."""
+    """Return ``array`` in the dtype of :func:`stored`.
+
+    The bits are the same; below a byte the values are (for floats, their codes).
+    """
     array = np.ascontiguousarray(array)
     if kind.bits < 8:
         return array.view(np.int8) if kind.is_float else array.astype(np.int8)
@@ -52,26 +56,26 @@ def as_stored(array: np.ndarray, kind: DType) -> np.ndarray:
 
 
 def constant_text(array: np.ndarray, kind: DType) -> str:
-    """``dense<...> : tensor<...>`` of a small array."""
+    """Return ``dense<...> : tensor<...>`` for a small array."""
     plain = signless(kind)
     held = np.ascontiguousarray(array).view(plain.numpy)
     return dense_text(Dense(tensor(array.shape, plain), held.tobytes()))
 
 
 def scalar_text(number: Any, kind: DType) -> str:
-    """``0.5 : f32``, ``7 : i8``: a scalar attribute, exact; ``true`` and ``false`` have no type."""
+    """Return an exact scalar attribute (``0.5 : f32``, ``7 : i8``); booleans have no type."""
     body = constant_text(np.array(number).astype(kind.numpy), kind)
     text = body[body.index("<") + 1 : body.rindex("> : ")]
     return text if kind.kind == "bool" else f"{text} : {signless(kind).name}"
 
 
 def resources_in(text: str) -> list[str]:
-    """The names of the resources that a text reads."""
+    """Return the names of the resources that a text reads."""
     return _RESOURCE.findall(text)
 
 
 class Stored(Mapping[str, np.ndarray]):
-    """Arrays by name as they are stored, each made when it is asked for."""
+    """Arrays by name in their storage dtype, each created on request."""
 
     def __init__(self, arrays: Mapping[str, tuple[np.ndarray, DType]]):
         self._arrays = arrays
@@ -90,5 +94,5 @@ class Stored(Mapping[str, np.ndarray]):
 
 
 def resources(arrays: Mapping[str, tuple[np.ndarray, DType]]) -> Iterator[str]:
-    """The section with the bytes of all resources, in pieces."""
+    """Yield the section with the bytes of all resources in pieces."""
     return resource_section(Stored(arrays), ALIGNMENT)

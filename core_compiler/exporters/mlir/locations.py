@@ -1,7 +1,7 @@
-"""Origins as MLIR locations: which line of the model, in which of its modules, by which rewrites.
+"""Origins as MLIR locations: the model's line, its module path, and the rewrites applied.
 
-A frontend's node is a named location (``"encoder/layer.0/linear"``) around its file and line; an op
-of several nodes, or one that a rewrite made, is a fused location with the rule's name.
+A frontend node is a named location (``"encoder/layer.0/linear"``) around its file and line.  An op
+that comes from several nodes, or from a rewrite, is a fused location with the rule's name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from core_compiler.ir import FrontendNode, Origin
 from core_compiler.ir.types import quoted
 
-#: The rule of ops that stand as the frontend made them.
+#: The rule of ops that are unchanged since the frontend created them.
 _IMPORT = "import"
 
 
@@ -20,7 +20,7 @@ class Locations:
         self._known: dict[str, str] = {}
 
     def of(self, origin: Origin) -> str:
-        """The alias of where an op comes from."""
+        """Return the alias of an op's origin."""
         places = [self._alias(_node(node)) for node in origin.nodes()]
         if len(places) == 1 and origin.rule == _IMPORT:
             return places[0]
@@ -29,7 +29,7 @@ class Locations:
         return self._alias(f"fused<{quoted(origin.rule)}>[{', '.join(places)}]")
 
     def table(self) -> list[str]:
-        """The lines that say what the aliases are."""
+        """Return the lines that define the aliases."""
         return [f"{alias} = loc({text})" for text, alias in self._known.items()]
 
     def _alias(self, text: str) -> str:

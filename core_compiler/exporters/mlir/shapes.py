@@ -1,4 +1,4 @@
-"""Facts of shapes that both dialects need."""
+"""Shape computations shared by both dialects."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 
 
 def groups(wide: Sequence[Any], narrow: Sequence[Any]) -> list[list[int]] | None:
-    """For each axis of ``narrow`` the neighbouring axes of ``wide`` that it merges; None where it
-    is no such merger.  Shapes without elements have no answer that is worth one."""
+    """Return, for each axis of ``narrow``, the adjacent axes of ``wide`` that it merges.
+
+    None if ``narrow`` is not a merger of ``wide``.  The result is meaningless for shapes without
+    elements.
+    """
     made: list[list[int]] = []
     place = 0
     for size in narrow:
@@ -33,8 +36,11 @@ def groups(wide: Sequence[Any], narrow: Sequence[Any]) -> list[list[int]] | None
 def kept_of(
     shape: Sequence[Any], low: Sequence[int], extents: Sequence[Any], interior: Sequence[int]
 ) -> list[tuple[int, int, int]]:
-    """Where ``core.pad`` puts a tensor in a padded one of ``extents``, for each axis: (its first
-    element that is not cropped, how many are kept, the place of that first one)."""
+    """Return where ``core.pad`` puts a tensor in a padded one of ``extents``.
+
+    For each axis: (the first element that is not cropped, the number of elements kept, the position
+    of that first element).
+    """
     made = []
     for size, before, extent, between in zip(shape, low, extents, interior, strict=True):
         step = between + 1
@@ -48,7 +54,7 @@ def positions_inside(
     sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
     low: Sequence[int], outputs: Sequence[int],
 ) -> np.ndarray:  # fmt: skip
-    """How many positions of the window at each output lie inside an image of ``sizes``."""
+    """Count, for each output, the positions of its window inside an image of ``sizes``."""
     counts = np.ones(())
     rows = zip(sizes, window, strides, dilations, low, outputs, strict=True)
     for size, taps, stride, dilation, before, count in rows:

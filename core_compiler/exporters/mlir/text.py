@@ -1,8 +1,8 @@
-"""MLIR text while it is written: lines that name one another, so that what nobody reads goes.
+"""MLIR text under construction: lines that refer to one another, so that unused ones are dropped.
 
-A line is text with marks where values and regions stand; values get their names, and regions their
-indentation, when a function is printed.  All lines are pure but terminators: those whose results
-nobody reads are left out, so a handler may make more than turns out to be needed.
+A line is text with marks for values and regions; values are named and regions indented when a
+function is printed.  All lines except terminators are pure: those whose results are unused are
+omitted, so a handler may emit more than it turns out to need.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing_extensions import override
 from core_compiler.ir import Origin
 from core_compiler.ir.literals import value_name
 
-# Marks of values and regions in a line's text: characters of the private use area, which quoted
-# strings hold escaped only.
+# The marks of values and regions in a line's text are characters of the private use area, which
+# quoted strings contain only in escaped form.
 _VALUE, _REGION, _END = "\ue000", "\ue001", "\ue002"
 _MARK = re.compile(f"([{_VALUE}{_REGION}])(\\d+){_END}")
 _NUMBERS = count()
 
 
 class Ref:
-    """An SSA value of the text: ``type`` is what it holds, ``name`` what the model calls it.
+    """An SSA value of the text: ``type`` is its type, ``name`` the model's name for it.
 
-    In an f-string it leaves its mark.
+    Formatting it in an f-string inserts its mark.
     """
 
     __slots__ = ("name", "number", "type")
@@ -39,7 +39,7 @@ class Ref:
         self.number = next(_NUMBERS) if number is None else number
 
     def read_as(self, type_: Any) -> Ref:
-        """The same value under a type that the text writes alike (another sign)."""
+        """Return the same value under another type with the same MLIR text (another sign)."""
         return Ref(type_, self.name, self.number)
 
     @override
@@ -52,8 +52,11 @@ class Ref:
 
 
 class Region:
-    """Lines in braces.  ``header`` says that a line ``^bb0(...)`` names the arguments; without it
-    the op's own text does, or there are none."""
+    """Lines in braces.
+
+    ``header``: whether a line ``^bb0(...)`` names the arguments; otherwise the op's own text does,
+    or there are none.
+    """
 
     __slots__ = ("arguments", "header", "lines", "number")
 
@@ -69,7 +72,7 @@ class Region:
 
 @dataclass(slots=True)
 class Line:
-    """One op: ``text`` without results and location; ``kept`` where it stays without a reader."""
+    """An op: ``text`` without results and location; ``kept`` if it is emitted without uses."""
 
     text: str
     results: tuple[Ref, ...] = ()
@@ -80,15 +83,15 @@ class Line:
 
 @dataclass
 class Writer:
-    """Appends lines to a function: ``body`` in program order, ``constants`` before it.
+    """A builder of a function's lines: ``body`` in program order, ``constants`` before it.
 
-    A constant is written once a function, whoever asks for it and wherever it is used.
+    Each constant is written once per function, for all of its uses.
     """
 
     body: Region = field(default_factory=lambda: Region(header=False))
     constants: Region = field(default_factory=lambda: Region(header=False))
     origin: Origin | None = None
-    #: Whether a region is written that sees its arguments only.
+    #: Whether the region being written can only access its arguments.
     is_isolated: bool = False
     _known: dict[tuple[str, Any], Ref] = field(default_factory=dict)
 
@@ -113,7 +116,7 @@ class Writer:
         self.body.lines.append(Line(text, kept=True, origin=self.origin))
 
     def constant(self, text: str, type_: Any, name: str | None = None) -> Ref:
-        """An op without operands, at the function's start."""
+        """Append an op without operands at the start of the function."""
         found = self._known.get((text, type_))
         if found is None:
             found = self._known[text, type_] = Ref(type_, name)
@@ -122,7 +125,7 @@ class Writer:
 
     @contextmanager
     def region(self, types: Sequence[Any] = (), names: Sequence[str] = (), header: bool = True):
-        """A region to write into while the context lasts."""
+        """Open a region that receives the lines while the context lasts."""
         names = names or ("",) * len(types)
         made = Region(tuple(Ref(t, n) for t, n in zip(types, names, strict=True)), header)
         outer, self.body = self.body, made
@@ -133,7 +136,7 @@ class Writer:
 
     @contextmanager
     def isolated(self, types: Sequence[Any]):
-        """A region that sees its arguments only: its constants stand at its own start."""
+        """Open a region that can only access its arguments; its constants are at its own start."""
         outer = self.constants, self._known, self.is_isolated
         self.constants, self._known, self.is_isolated = Region(header=False), {}, True
         try:
@@ -151,7 +154,7 @@ def printed(
     lines: Sequence[Line], names: Names, indent: str, type_text: Callable[[Any], str],
     location: Callable[[Origin], str],
 ) -> Iterator[str]:  # fmt: skip
-    """The lines of text that ``lines`` (ending in a terminator) and their regions become."""
+    """Yield the lines of text for ``lines`` (ending in a terminator) and their regions."""
     live = _alive(lines, set())
     return _Printer(names, live, type_text, location).block(lines, indent, names)
 
@@ -194,8 +197,11 @@ class _Printer:
 
 
 class Names:
-    """The names that values have in a scope: their own, with ``$2`` behind a repeated one, or a
-    number.  What a region names is forgotten after it, as in MLIR."""
+    """The names of the values in a scope.
+
+    A value keeps its own name, with ``$2`` appended to a repeated one, or gets a number.  As in
+    MLIR, names defined in a region are discarded after it.
+    """
 
     def __init__(self, outer: Names | None = None):
         self._outer = outer
@@ -204,7 +210,7 @@ class Names:
         self._next: int = outer._next if outer else 0
 
     def inner(self, region: Region) -> Names:
-        """The scope of a region, its arguments named."""
+        """Return the scope of a region, with its arguments named."""
         made = Names(self)
         for argument in region.arguments:
             made.define(argument)
@@ -237,7 +243,7 @@ class Names:
 
 
 def _alive(lines: Sequence[Line], live: set[int]) -> set[int]:
-    """The numbers of the values that a terminator reads, directly or through others."""
+    """Return the numbers of the values that a terminator uses, directly or indirectly."""
     for line in reversed(lines):
         if not line.kept and not any(r.number in live for r in line.results):
             continue

@@ -1,12 +1,12 @@
-"""Tensor-level modules as Python that needs NumPy alone, to read and to change.
+"""Tensor-level modules as readable, editable Python that needs only NumPy.
 
-One function ``main``, one statement an op, module paths and model lines beside it; the functions
-that NumPy has not (conv, erf, softmax...) are written into the file where they are used.  Weights
-lie beside it in a ``.npz``.
+The file has one function ``main`` with one statement per op, annotated with module paths and model
+lines.  Functions that NumPy does not have (conv, erf, softmax...) are written into the file if they
+are used.  Weights are stored next to it in a ``.npz``.
 
-Integers, booleans and what only moves come out with equal bits; floats agree as far as NumPy's
-functions and its order of summation do: to 4e-6 of the largest magnitude in f32 (eight times that
-where hundreds of terms are summed), 1e-12 in f64, two units in the last place of 16-bit floats.
+Integers, booleans and data movement are bit-exact.  Floats agree as far as NumPy's functions and
+its summation order allow: to 4e-6 of the largest magnitude in f32 (eight times that if hundreds of
+terms are summed), 1e-12 in f64, two units in the last place of 16-bit floats.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ __all__ = ["Source", "export", "write"]
 
 @dataclass(frozen=True)
 class Source:
-    """A Python file: its ``text``, and the ``weights`` by name that it reads from the ``.npz``
-    beside it."""
+    """A Python file: its ``text``, and by name the ``weights`` that it reads from the ``.npz``."""
 
     text: str
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -41,11 +40,11 @@ class Source:
 def export(
     module: Module, *, inputs: Sequence[str], outputs: Sequence[str], name: str = ""
 ) -> Source:
-    """The main function of ``module`` as Python.
+    """Return the main function of ``module`` as Python.
 
-    ``inputs``  a name for each argument of main, ``outputs`` for each result, in order; ``main`` of
-    the file takes and gives arrays in that order (always a tuple of results).  ``name``: what the
-    file's first line calls it.  UserError for a stage below the tensor level.
+    ``inputs`` names each argument of main and ``outputs`` each result, in order; ``main`` of the
+    file takes and returns arrays in that order (always a tuple of results).  ``name`` is the
+    model's name in the first line of the file.  Raise UserError for a stage below the tensor level.
     """
     from core_compiler.exporters.numpy_source.file import to_source
 
@@ -56,8 +55,10 @@ def write(
     module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
     name: str = "",
 ) -> list[Path]:  # fmt: skip
-    """Write ``module`` to the file ``path`` (a ``.py``), its weights beside it; see :func:`export`.
-    The files that were written; they appear when both are complete."""
+    """Write ``module`` to the file ``path`` (a ``.py``), with its weights next to it.
+
+    Return the files written, which appear only when both are complete; see :func:`export`.
+    """
     path = Path(path)
     if path.suffix != ".py" or not path.stem:
         raise UserError(

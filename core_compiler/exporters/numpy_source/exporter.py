@@ -1,6 +1,6 @@
-"""From main of a module to the text of a Python file: one walk, one statement an op.
+"""The translation of main to the text of a Python file: one traversal, one statement per op.
 
-Broadcasts and constants are written where they are read: NumPy broadcasts by itself.
+Broadcasts and constants are written at their uses, because NumPy broadcasts implicitly.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from core_compiler.ops.base import definition
 from core_compiler.ops.builder import broadcast_shape
 from core_compiler.support.errors import InternalError
 
-#: Lists of at most so many numbers stand in the text.
+#: The maximum length of a list that is written inline.
 INLINE = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """A value that an expression stands for: a name, a call or an index."""
+    """A value represented by an expression: a name, a call or an index."""
 
     expression: str
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class Text:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A constant; ``key`` stands for its contents."""
+    """A constant; ``key`` identifies its contents."""
 
     array: np.ndarray
     name: str
@@ -73,7 +73,7 @@ Held = Text | Constant | Spread
 
 
 class Writer:
-    """One export: statements, the ``helpers`` that they call, the ``weights`` that they read.
+    """The state of an export: its statements, the ``helpers`` they call, the ``weights`` they read.
 
     ``reserved`` are names that no variable may have.
     """
@@ -94,7 +94,7 @@ class Writer:
         self._line = ""
 
     def function(self, body: Block, inputs: Sequence[str]) -> list[str]:
-        """Write a function's statements; the names of its arguments."""
+        """Write the statements of a function; return the names of its arguments."""
         arguments = []
         for value, given in zip(body.arguments, inputs, strict=True):
             arguments.append(self.names.fresh(given))
@@ -104,20 +104,20 @@ class Writer:
         self.write(f"return {', '.join(results) if len(results) > 1 else sequence(results)}")
         return arguments
 
-    # -- what handlers write with ------------------------------------------------------------------
+    # -- for the handlers --------------------------------------------------------------------------
 
     def use(self, helper: str) -> str:
-        """The name of a function of the file's own, which is copied into it."""
+        """Return the name of a helper function, which is copied into the file."""
         self.helpers.setdefault(helper)
         return helper
 
     def call(self, helper: str, *arguments: Any, **options: Any) -> str:
-        """A call of such a function."""
+        """Return a call of a helper function."""
         given = [*map(str, arguments), *(f"{name}={value}" for name, value in options.items())]
         return f"{self.use(helper)}({', '.join(given)})"
 
     def like(self, number: float, op: Op) -> str:
-        """A number beside an operand of the op's dtype."""
+        """Return a literal for use with an operand of the op's dtype."""
         kind: DType = op.result.type.dtype
         return literal(number, kind) if is_native(kind) else typed(number, kind)
 
@@ -136,7 +136,7 @@ class Writer:
     def _translate(self, op: Op) -> None:
         special = _SPECIAL.get(op.kind)
         if special is not None:
-            if op.results:  # a loop that gives nothing is for nothing
+            if op.results:  # a loop without results has no effect
                 special(self, op)
             return
         if all(v.type.elements == 0 for v in op.results):
@@ -166,7 +166,7 @@ class Writer:
             self.env[value] = self.env[result]
 
     def _assign(self, op: Op, expression: str, shape: tuple[int, ...] | None) -> None:
-        """``shape``: of the one result, as far as it is not a broadcast of that."""
+        """Assign the op's results; ``shape`` is that of a single result before it is broadcast."""
         if len(op.results) > 1 or not expression.isidentifier():
             self._say_where()
             made = [self._named(v, short(op)) for v in op.results]
@@ -181,7 +181,7 @@ class Writer:
             self.env[op.result] = text if text.shape == whole else spread
 
     def _named(self, value: Value, otherwise: str) -> str:
-        """A variable for a value."""
+        """Return the variable for a value."""
         name = self.names.fresh(value.name or otherwise)
         self.env[value] = Text(name, value.type.shape)
         return name
@@ -191,8 +191,7 @@ class Writer:
         self.statements.append(Statement(expression, targets, self.depth, comment))
 
     def _say_where(self) -> None:
-        """A comment where the module path changes; the model's line behind a statement where that
-        does."""
+        """Emit the module path as a comment and note the model's line, if they changed."""
         if self.op is None:
             return
         scope, line = plain(base.scope(self.op)), plain(_short_line(base.line(self.op)))
@@ -204,8 +203,10 @@ class Writer:
     # -- values ------------------------------------------------------------------------------------
 
     def _before_broadcasts(self, op: Op) -> tuple[list[str], tuple[int, ...]]:
-        """Operands as NumPy broadcasts them, numbers beside an array of their dtype as literals;
-        and the shape that they make."""
+        """Return the operands before NumPy's implicit broadcasting, and their common shape.
+
+        Scalars next to an array of their dtype are literals.
+        """
         held = [self._compact(v) for v in op.operands]
         made = []
         for place, (source, _) in enumerate(held):
@@ -217,11 +218,11 @@ class Writer:
         return made, broadcast_shape(*(shape for _, shape in held))
 
     def typed(self, value: Value) -> str:
-        """The expression of a value before it is broadcast, in its dtype."""
+        """Return the expression of a value before it is broadcast, in its dtype."""
         return self._spelled(self._compact(value)[0], False)
 
     def text(self, value: Value) -> str:
-        """The expression of a value, of its whole shape and its dtype."""
+        """Return the expression of a value with its full shape and dtype."""
         held = self.env[value]
         if not isinstance(held, Spread):
             return self._spelled(held, False)
@@ -246,7 +247,7 @@ class Writer:
         return f"W[{quoted(name)}]"
 
     def _compact(self, value: Value) -> tuple[Text | Constant, tuple[int, ...]]:
-        """What broadcasts to the value by itself, and its shape."""
+        """Return an operand that broadcasts implicitly to the value, and its shape."""
         held = self.env[value]
         if not isinstance(held, Spread):
             return held, held.shape
@@ -306,7 +307,7 @@ class Writer:
         self.depth -= 1
 
     def branch(self, op: Op) -> None:
-        """A conditional: both branches give the same variables their values."""
+        """Write a conditional: both branches assign the same variables."""
         condition, *captures = op.operands
         self._say_where()
         chosen, known = self.text(condition), dict(self.env)
@@ -325,7 +326,7 @@ class Writer:
             self.env[value] = Text(name, value.type.shape)
 
     def loop(self, op: Op) -> None:
-        """A loop; its test is in its head where one expression says it."""
+        """Write a loop; the condition is in its header if it is a single expression."""
         condition, body = op.regions
         self._say_where()
         start = ", ".join(map(self.text, op.operands))
@@ -361,5 +362,5 @@ _SPECIAL = {
 
 
 def _short_line(place: str) -> str:
-    """``model.py:12`` of a long path."""
+    """Shorten a long path to ``model.py:12``."""
     return place.replace("\\", "/").rpartition("/")[2]

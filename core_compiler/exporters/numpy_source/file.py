@@ -1,4 +1,4 @@
-"""The whole file: imports, weights, the helpers that are called, main, and how it runs alone."""
+"""The complete file: imports, weights, the helpers that are called, main, and the script part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from core_compiler.ir import Block, Module, Value, dtype
 
 @cache
 def _helpers() -> Mapping[str, str]:
-    """The source of each helper, in the order of their file."""
+    """Return the source of each helper, in the order of their file."""
     from core_compiler.exporters.numpy_source import helpers
 
     text = inspect.getsource(helpers)
@@ -36,7 +36,7 @@ def _helpers() -> Mapping[str, str]:
 
 
 def _with_what_they_call(wanted: Sequence[str]) -> list[str]:
-    """The sources of helpers and of those that they call, in the order of their file."""
+    """Return the sources of helpers and of those that they call, in the order of their file."""
     sources, needed, work = _helpers(), set(), list(wanted)
     while work:
         name = work.pop()
@@ -53,7 +53,7 @@ def _with_what_they_call(wanted: Sequence[str]) -> list[str]:
 def to_source(
     module: Module, inputs: Sequence[str], outputs: Sequence[str], name: str
 ) -> tuple[str, dict[str, np.ndarray]]:
-    """(text of the file, weights by name)."""
+    """Return (text of the file, weights by name)."""
     body = entry(module, inputs, outputs)
     writer = Writer(module, _helpers())
     arguments = writer.function(body, inputs)
@@ -77,7 +77,7 @@ def _signature(body: Block, arguments: Sequence[str], outputs: Sequence[str]) ->
 
 
 def _head(name: str, weights: Mapping[str, np.ndarray], parts: Sequence[str]) -> str:
-    """What the file is, its imports, and its weights."""
+    """Return the file's docstring, its imports, and its weights."""
     title = f"{plain(name)}: a" if name else "A"
     by = f"written by Compiler Workbench {__version__}"
     lines = [f'"""{title} tensor program in NumPy 2, {by}."""', ""]
@@ -94,7 +94,7 @@ def _head(name: str, weights: Mapping[str, np.ndarray], parts: Sequence[str]) ->
 
 
 def _run_alone(body: Block, arguments: Sequence[str], outputs: Sequence[str]) -> str:
-    """What ``python file.py`` does: main on random numbers."""
+    """Return the code that ``python file.py`` runs: main on random values."""
     lines = ['if __name__ == "__main__":', "    rng = np.random.default_rng(0)"]
     for name, value in zip(arguments, body.arguments, strict=True):
         shape, kind = sequence(value.type.shape), value.type.dtype

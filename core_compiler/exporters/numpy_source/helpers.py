@@ -1,8 +1,8 @@
-"""What an exported file needs beside NumPy: those functions of these that it calls are copied into
-it, with those that they call.
+"""Helper functions of exported files; the ones that a file calls are copied into it.
 
-They use ``np`` and ``math`` alone, and are written for the reader of the exported file.  Floats
-come in f32 or f64: narrower ones are widened before and rounded behind the call.
+So are those that they call.  They only use ``np`` and ``math``, and are written for the reader of
+the exported file.  Floats are f32 or f64: narrower ones are widened before the call and rounded
+after it.
 """
 
 # ruff: noqa: B905  (sizes agree; `strict=True` at every zip would be in the reader's way)
@@ -17,12 +17,12 @@ import numpy as np
 
 
 def erf(x):
-    """The error function."""
+    """Return the error function."""
     return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
 
 
 def erfc(x):
-    """1 - erf(x), accurate for large x."""
+    """Return 1 - erf(x), accurate for large x."""
     return np.vectorize(math.erfc, otypes=[np.float64])(x).astype(x.dtype)
 
 
@@ -31,27 +31,27 @@ def sigmoid(x):
 
 
 def divide(a, b):
-    """Integers: truncates towards zero; x / 0 is 0."""
+    """Divide integers, truncated towards zero; x / 0 is 0."""
     quotient = a // b
     below = (a - quotient * b != 0) & ((a < 0) != (b < 0))
     return np.where(b == 0, np.zeros_like(quotient), quotient + below.astype(quotient.dtype))
 
 
 def power(a, b):
-    """Integers: wraps; a negative exponent gives 1 or -1 of those bases, else 0."""
+    """Raise integers to a power, with wrapping; for a negative b, 0 unless a is 1 or -1."""
     inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
     return np.where(b < 0, inverse.astype(a.dtype), a ** np.maximum(b, 0).astype(a.dtype))
 
 
 def shift_right(a, b):
-    """Where b is not in 0..width-1: 0, and -1 of a negative number."""
+    """Shift right; if b is not in 0..width-1 the result is 0, or -1 for a negative number."""
     last = 8 * a.dtype.itemsize - 1
     inside = (b >= 0) & (b <= last)
     return np.where(inside, a, -(a < 0).astype(a.dtype)) >> np.where(inside, b, np.zeros_like(b))
 
 
 def to_integer(x, dtype, low, high):
-    """Floats truncated, and clipped to low..high; NaN is 0."""
+    """Truncate floats and clip them to low..high; NaN becomes 0."""
     x = x.astype(np.float64)
     inside = (x > low - 1) & (x < high + 1)
     held = np.where(inside, x, 0).astype(np.int64 if low else np.uint64)
@@ -59,7 +59,7 @@ def to_integer(x, dtype, low, high):
 
 
 def to_odd(x):
-    """f64 as f32 with a last bit of 1 where that is not exact: rounded again it is rounded once."""
+    """Round f64 to f32, with the last bit set if inexact, so that a second rounding is correct."""
     near = x.astype(np.float32)
     inexact = (near != x) & (near.view(np.int32) % 2 == 0)
     towards = np.where(x > near, np.inf, -np.inf).astype(np.float32)
@@ -67,7 +67,7 @@ def to_odd(x):
 
 
 def saturated(x, dtype, limit):
-    """Rounded to a narrow float; what is too large becomes the largest."""
+    """Round to a narrow float; larger values become the largest finite one."""
     return np.clip(x, -limit, limit).astype(dtype)
 
 
@@ -75,7 +75,7 @@ def saturated(x, dtype, limit):
 
 
 def pad(x, value, low, high, interior):
-    """value before, behind and between the elements; negative numbers crop."""
+    """Pad with value before, after and between the elements; negative numbers crop."""
     shape = [n + max(n - 1, 0) * i + a + b for n, a, b, i in zip(x.shape, low, high, interior)]
     result = np.full(shape, value, x.dtype)
     target, source = [], []
@@ -90,7 +90,7 @@ def pad(x, value, low, high, interior):
 
 
 def box(x, starts, sizes):
-    """The slices of a box of these sizes, each start moved so that it fits."""
+    """Return the slices of a box of these sizes, each start clamped so that it fits."""
     fitting = [min(max(int(s), 0), n - k) for s, n, k in zip(starts, x.shape, sizes)]
     return tuple(slice(s, s + k) for s, k in zip(fitting, sizes))
 
@@ -106,18 +106,18 @@ def dynamic_update_slice(x, update, starts):
 
 
 def clamped(indices, size):
-    """Positions moved into 0..size-1."""
+    """Clamp positions to 0..size-1."""
     return np.clip(indices, 0, max(size - 1, 0)).astype(np.int64)
 
 
 def take_along(x, indices, axis):
-    """result[i, j] = x[i, indices[i, j]] for axis 1."""
+    """Return result[i, j] = x[i, indices[i, j]] (for axis 1)."""
     corner = tuple(slice(None if a == axis else n) for a, n in enumerate(indices.shape))
     return np.take_along_axis(x[corner], clamped(indices, x.shape[axis]), axis)
 
 
 def gather_nd(x, indices, batch_dims=0):
-    """The last axis of indices holds positions on x's axes behind the batch axes."""
+    """Gather; the last axis of indices holds positions on x's axes after the batch axes."""
     at = []
     for axis, size in enumerate(indices.shape[:batch_dims]):
         column = [1] * (indices.ndim - 1)
@@ -130,7 +130,7 @@ def gather_nd(x, indices, batch_dims=0):
 
 
 def put(x, places, updates, mode):
-    """updates set, added... at places (an array for each leading axis); out of range: dropped."""
+    """Store (or add...) updates at places, an array per leading axis; drop those out of range."""
     result = x.copy()
     shape = updates.shape[: updates.ndim - x.ndim + len(places)]
     inside = np.ones(shape, bool)
@@ -163,7 +163,7 @@ def scatter_nd(x, indices, updates, mode):
 
 
 def running(function, x, axis, reverse=False, exclusive=False, start=0):
-    """function accumulated along an axis; exclusive: without the element itself."""
+    """Accumulate function along an axis; exclusive: without the element itself."""
     x = np.flip(x, axis) if reverse else x
     result = function.accumulate(x, axis, dtype=x.dtype)
     if exclusive and x.shape[axis]:
@@ -173,7 +173,7 @@ def running(function, x, axis, reverse=False, exclusive=False, start=0):
 
 
 def argsort(x, axis, descending=False):
-    """Stable in both directions; NaN is greatest."""
+    """Return a stable order in both directions; NaN is greatest."""
     if x.dtype.kind not in "biuf":
         x = x.astype(np.float32)  # ml_dtypes does not order NaN
     if not descending:
@@ -187,7 +187,7 @@ def sort(x, axis, descending=False):
 
 
 def topk(x, k, axis, largest=True):
-    """(values, positions), the first of equals first."""
+    """Return (values, positions); the first of equal values comes first."""
     places = np.take(argsort(x, axis, largest), np.arange(k), axis)
     return np.take_along_axis(x, places, axis), places
 
@@ -196,7 +196,7 @@ def topk(x, k, axis, largest=True):
 
 
 def windows(x, window, strides, dilations):
-    """[N, C, spatial..] -> [N, C, outputs.., window..]"""
+    """Return the windows: [N, C, spatial..] -> [N, C, outputs.., window..]."""
     rank = len(window)
     spans = [d * (k - 1) + 1 for k, d in zip(window, dilations)]
     seen = np.lib.stride_tricks.sliding_window_view(x, spans, tuple(range(2, 2 + rank)))
@@ -205,7 +205,7 @@ def windows(x, window, strides, dilations):
 
 
 def conv(x, w, strides, low, high, dilations, groups=1):
-    """x [N, C, spatial..], w [O, C / groups, window..] -> [N, O, outputs..]"""
+    """Convolve x [N, C, spatial..] with w [O, C / groups, window..] -> [N, O, outputs..]."""
     nothing = (0,) * len(low)
     x = pad(x, 0, (0, 0, *low), (0, 0, *high), (0, 0, *nothing))
     seen = windows(x, w.shape[2:], strides, dilations)
@@ -218,7 +218,7 @@ def conv(x, w, strides, low, high, dilations, groups=1):
 
 
 def conv_transpose(x, w, strides, low, high, dilations, output_padding, groups=1):
-    """x [N, C, spatial..], w [C, O / groups, window..]: the gradient of conv by its input."""
+    """Return the input gradient of conv: x [N, C, spatial..], w [C, O / groups, window..]."""
     reach = [d * (k - 1) for k, d in zip(w.shape[2:], dilations)]
     before = [r - a for r, a in zip(reach, low)]
     behind = [r - a + e for r, a, e in zip(reach, high, output_padding)]
@@ -231,14 +231,14 @@ def conv_transpose(x, w, strides, low, high, dilations, output_padding, groups=1
 
 
 def max_pool(x, window, strides, low, high, dilations):
-    """Padding is no term."""
+    """Return the maximum of each window; padding is ignored."""
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     x = pad(x, lowest, (0, 0, *low), (0, 0, *high), (0,) * x.ndim)
     return windows(x, window, strides, dilations).max(tuple(range(-len(window), 0)))
 
 
 def avg_pool(x, window, strides, low, high, dilations, count_padding=False):
-    """Padding is no term; with count_padding it counts in what is divided by."""
+    """Return the mean of each window; padding only counts in the divisor, with count_padding."""
     axes, around = tuple(range(-len(window), 0)), ((0, 0, *low), (0, 0, *high), (0,) * x.ndim)
     total = windows(pad(x, 0, *around), window, strides, dilations).sum(axes)
     if count_padding:
@@ -287,7 +287,7 @@ def celu(x, alpha):
 
 
 def softplus(x, beta=1.0):
-    """log(1 + exp(beta * x)) / beta, without overflow."""
+    """Return log(1 + exp(beta * x)) / beta, without overflow."""
     x = x * beta
     return (np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))) / beta
 
@@ -306,7 +306,7 @@ def softmax(x, axis):
 
 
 def softmax_or_zero(x, axis):
-    """A row of -inf alone gives 0."""
+    """Return the softmax; a row of -inf alone is 0."""
     empty = x.max(axis, keepdims=True) == -np.inf
     return np.where(empty, np.zeros_like(x), softmax(x, axis))
 
@@ -323,8 +323,10 @@ def logsumexp(x, axis):
 
 
 def attention(q, k, v, mask=None, scale=None, causal=False, hidden=-np.inf, normalise=softmax):
-    """softmax(scale * q @ k^T + mask) @ v; a mask of booleans says which keys are seen, the others'
-    scores are hidden."""
+    """Return softmax(scale * q @ k^T + mask) @ v.
+
+    A boolean mask selects the visible keys; the scores of the others become hidden.
+    """
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = scale * (q @ k.swapaxes(-1, -2))
     if mask is not None and mask.dtype == bool:
@@ -346,19 +348,19 @@ def standardised(x, axis, epsilon):
 
 
 def layer_norm(x, scale=1, bias=0, *, axis, epsilon):
-    """Over axis and all behind it."""
+    """Normalise over axis and all axes after it."""
     return standardised(x, tuple(range(axis, x.ndim)), epsilon) * scale + bias
 
 
 def rms_norm(x, scale=1, *, axis, epsilon):
-    """Over axis and all behind it."""
+    """Normalise over axis and all axes after it."""
     axes = tuple(range(axis, x.ndim))
     squares = (x * x).mean(axes, keepdims=True)
     return x / np.sqrt(squares + epsilon) * scale
 
 
 def by_channel(parameter, x, axis):
-    """A vector along one axis of x."""
+    """Return a vector, expanded to broadcast along one axis of x."""
     return parameter.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
 
 
@@ -368,7 +370,7 @@ def batch_norm(x, scale, bias, mean, variance, *, axis, epsilon):
 
 
 def group_norm(x, scale=None, bias=None, *, groups, epsilon, axis=1):
-    """Over the channels (on axis) of a group and all spatial axes."""
+    """Normalise over the channels (on axis) of a group and all spatial axes."""
     first = np.moveaxis(x, axis, 1)
     apart = first.reshape(x.shape[0], groups, -1)
     result = np.moveaxis(standardised(apart, 2, epsilon).reshape(first.shape), 1, axis)
@@ -377,7 +379,7 @@ def group_norm(x, scale=None, bias=None, *, groups, epsilon, axis=1):
 
 
 def instance_norm(x, scale=None, bias=None, *, epsilon, axis=1):
-    """Over the spatial axes."""
+    """Normalise over the spatial axes."""
     return group_norm(x, scale, bias, groups=x.shape[axis], epsilon=epsilon, axis=axis)
 
 
@@ -385,8 +387,10 @@ def instance_norm(x, scale=None, bias=None, *, epsilon, axis=1):
 
 
 def random_words(first, count, seed, stream, iteration, trip):
-    """Words of Philox4x32-10 (Salmon et al., SC 2011) from index ``first`` on: the key is the
-    seed, the counter (index / 4, stream, iteration, trip)."""
+    """Return words of Philox4x32-10 (Salmon et al., SC 2011) from index ``first`` on.
+
+    The key is the seed, the counter is (index / 4, stream, iteration, trip).
+    """
     word = 2**32 - 1
     a = np.arange(first // 4, -(-(first + count) // 4), dtype=np.uint64)
     b, c, d = (np.full_like(a, int(n) & word) for n in (stream, iteration, trip))
@@ -399,23 +403,23 @@ def random_words(first, count, seed, stream, iteration, trip):
 
 
 def random_bits(shape, seed, stream, iteration=0, shard=0, trip=0):
-    """32 bits an element; a shard's follow those of the shards before it."""
+    """Return 32 bits per element; those of a shard follow those of the shards before it."""
     count = math.prod(shape)
     words = random_words(int(shard) * count, count, seed, stream, iteration, trip)
     return words.reshape(shape)
 
 
 def random_uniform(shape, seed, stream, iteration=0, shard=0, trip=0):
-    """Uniform in [0, 1), of 24 bits."""
+    """Return uniform values in [0, 1) with 24 bits."""
     bits = random_bits(shape, seed, stream, iteration, shard, trip)
     return (bits >> 8).astype(np.float32) * np.float32(2.0**-24)
 
 
 def random_normal(shape, seed, stream, iteration=0, shard=0, trip=0):
-    """Standard normal (Box and Muller, 1958)."""
+    """Return standard normal values (Box and Muller, 1958)."""
     count = math.prod(shape)
     first = int(shard) * count
-    odd = first % 2  # numbers come in pairs
+    odd = first % 2  # values are generated in pairs
     pairs = -(-(odd + count) // 2)
     words = random_words(first - odd, 2 * pairs, seed, stream, iteration, trip)
     bits = words.reshape(-1, 2) >> 8

@@ -1,4 +1,4 @@
-"""The table of translations: each gives an expression."""
+"""The table of translations, each of which returns an expression."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ F32, I32 = dtype("f32"), dtype("i32")
 __all__ = ["TABLE", "cast", "core", "in_f32"]
 
 
-#: ``add`` of ``core.add`` -> ``handler(writer, op, *operands)``, which gives the expression of the
-#: results (several: a tuple), or None: the op's declared decomposition is written.  Operands are
-#: names, calls and indices, which need no parentheses; those of an elementwise op may come before
-#: they are broadcast, and numbers beside an array as literals.
+#: ``add`` for ``core.add`` -> ``handler(writer, op, *operands)``.  It returns the expression of the
+#: results (a tuple if there are several), or None if the op's declared decomposition is to be
+#: written.  Operands are names, calls and indices, which need no parentheses.  Operands of an
+#: elementwise op may not be broadcast yet, and scalars next to an array are literals.
 TABLE: dict[str, Callable[..., str | None]] = {}
 
 
 def core(*names: str):
-    """Enter a handler under these ops of ours."""
+    """Register a handler for these core ops."""
 
     def enter(handler):
         for name in names:
@@ -40,8 +40,7 @@ def cast(expression: str, wanted: DType) -> str:
 
 
 def in_f32(handler):
-    """Wrap a handler: operands that are floats narrower than f32 are widened, results of the op
-    that are come back as narrow."""
+    """Wrap a handler to widen float operands narrower than f32 and narrow the op's results."""
 
     @wraps(handler)
     def wide(w: Writer, op: Op, *operands: str) -> str | None:

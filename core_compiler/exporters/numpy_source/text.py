@@ -1,4 +1,4 @@
-"""Python text: names, numbers, dtypes, statements of a line's length."""
+"""Python text: names, literals, dtypes, statements within the line length."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import numpy as np
 from core_compiler.ir import DType, dtype
 
 WIDTH = 100
-#: Names that an exported file gives itself.
+#: Names that an exported file defines itself.
 RESERVED = ("W", "INPUTS", "OUTPUTS", "main", "math", "ml_dtypes", "np", "rng")
 
 
 def taken() -> set[str]:
-    """Names that no variable may have."""
+    """Return the names that no variable may have."""
     return {*RESERVED, *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 
 
 def identifier(text: str) -> str:
-    """``text`` as Python spells names: as it reads them (NFKC), other signs as underscores."""
+    """Return ``text`` as a Python identifier: NFKC-normalised, other characters as underscores."""
     made = "".join(
         c if f"_{c}".isidentifier() else "_" for c in unicodedata.normalize("NFKC", text)
     )
@@ -35,12 +35,12 @@ def identifier(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as a literal."""
+    """Return a text as a string literal."""
     return json.dumps(text, ensure_ascii=False) if text.isprintable() else repr(text)
 
 
 def plain(text: str) -> str:
-    """A text for a comment or a docstring: on one line, and ending neither."""
+    """Return a text for a comment or a docstring: on one line and without their terminators."""
     shown = "".join(c if c.isprintable() else "?" for c in text)
     return shown.replace("\\", "/").replace('"""', "'''")
 
@@ -49,19 +49,19 @@ def plain(text: str) -> str:
 
 
 def is_native(kind: DType) -> bool:
-    """Whether NumPy has the dtype itself, and not the package ml_dtypes."""
+    """Return whether NumPy itself has the dtype, as opposed to the package ml_dtypes."""
     return kind.numpy.kind in "biuf" and kind.numpy.isbuiltin == 1
 
 
 def dtype_text(kind: DType) -> str:
-    """``np.float32``, ``ml_dtypes.bfloat16``."""
+    """Return the dtype's expression: ``np.float32``, ``ml_dtypes.bfloat16``."""
     if kind.kind == "bool":
         return "np.bool_"
     return f"{'np' if is_native(kind) else 'ml_dtypes'}.{kind.numpy.name}"
 
 
 def number(value: Any, kind: DType) -> str:
-    """A literal that rounds to ``value`` in its dtype."""
+    """Return a literal that rounds to ``value`` in its dtype."""
     if kind.kind == "bool":
         return str(bool(value))
     if not kind.is_float:
@@ -75,18 +75,18 @@ def number(value: Any, kind: DType) -> str:
 
 
 def literal(value: Any, kind: DType) -> str:
-    """A number as an operand: its dtype is that of the array beside it."""
+    """Return a literal for use as an operand next to an array of its dtype."""
     text = number(value, kind)
     return f"({text})" if text.startswith("-") else text
 
 
 def typed(value: Any, kind: DType) -> str:
-    """A number of its dtype."""
+    """Return a scalar expression with an explicit dtype."""
     return f"{dtype_text(kind)}({number(value, kind)})"
 
 
 def small_array(array: np.ndarray) -> str:
-    """A short list of numbers as an array."""
+    """Return a short list of values as an array expression."""
     kind = dtype(array.dtype)
     items = ", ".join(number(v, kind) for v in array)
     default = kind.name in ("i64", "f64", "i1") and array.size
@@ -94,14 +94,16 @@ def small_array(array: np.ndarray) -> str:
 
 
 def sequence(items: Iterable[Any]) -> str:
-    """A tuple."""
+    """Return a tuple expression."""
     held = [str(i) for i in items]
     return f"({held[0]},)" if len(held) == 1 else f"({', '.join(held)})"
 
 
 def atom(expression: str) -> str:
-    """An expression in parentheses, unless it is a name, a call or an index already.  Operators of
-    two operands have spaces around them."""
+    """Return an expression in parentheses, unless it is a name, a call or an index already.
+
+    Binary operators are surrounded by spaces.
+    """
     bare = expression[0] in "-~" or _operator(expression) is not None
     return f"({expression})" if bare else expression
 
@@ -111,7 +113,10 @@ def atom(expression: str) -> str:
 
 @dataclass(frozen=True)
 class Statement:
-    """``targets = expression``; without targets a line as it is.  ``depth``: of indentation."""
+    """A statement ``targets = expression``; without targets, a line of text.
+
+    ``depth`` is the indentation level.
+    """
 
     expression: str
     targets: str = ""
@@ -134,7 +139,7 @@ class Statement:
 
 
 def _broken(head: str, expression: str, indent: str) -> Iterator[str]:
-    """A long call with its arguments on lines of their own, a long operation at its operator."""
+    """Break a long call at its arguments, or a long operation at its operator."""
     inner = f"{indent}    "
     start = _call(expression)
     if start is not None:
@@ -160,7 +165,7 @@ def _broken(head: str, expression: str, indent: str) -> Iterator[str]:
 
 
 def _operator(expression: str) -> int | None:
-    """Where the space before an operator is that stands in no parentheses."""
+    """Return the position of the space before an operator outside parentheses."""
     depth = 0
     for place, sign in _outside_texts(expression):
         depth += (sign in "([{") - (sign in ")]}")
@@ -170,7 +175,7 @@ def _operator(expression: str) -> int | None:
 
 
 def _call(expression: str) -> int | None:
-    """Where the parenthesis of a call opens that is all of the expression; None if it is none."""
+    """Return the position of the opening parenthesis if the expression is a call, else None."""
     depth, outer = 0, 0
     for place, sign in _outside_texts(expression):
         if sign == " " and depth == 0:
@@ -182,7 +187,7 @@ def _call(expression: str) -> int | None:
 
 
 def _outside_texts(expression: str) -> Iterator[tuple[int, str]]:
-    """The signs that are in no literal text, with their places."""
+    """Yield the characters outside string literals, with their positions."""
     quote, escaped = "", False
     for place, sign in enumerate(expression):
         if quote:
@@ -196,7 +201,7 @@ def _outside_texts(expression: str) -> Iterator[tuple[int, str]]:
 
 
 def _arguments(text: str) -> Sequence[str]:
-    """The arguments of a call."""
+    """Return the arguments of a call."""
     parts, depth, start = [], 0, 0
     for place, sign in _outside_texts(text):
         depth += (sign in "([{") - (sign in ")]}")

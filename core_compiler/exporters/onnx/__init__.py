@@ -1,15 +1,15 @@
 """Tensor-level modules as ONNX models, at any stage before kernels are outlined.
 
-An op of ours becomes the op that ONNX has for it, or the few that keep its meaning (with
-``guards`` also where ONNX leaves it open); a composite its counterpart of the same opset, else its
-declared decomposition.  Names of nodes, ``doc_string`` and
-``metadata_props`` say which op of the model a node is part of, where that stands, and which rules
-made it.  What ONNX has no word for is named all at once.
+A core op becomes the ONNX op with the same meaning, or the few that preserve it (with ``guards``
+also where ONNX leaves it open); a composite becomes its counterpart of the same opset, else its
+declared decomposition.  Node names, ``doc_string`` and ``metadata_props`` record which op of the
+model a node belongs to, its source line, and the rules that created it.  All unsupported ops are
+reported together.
 
-Integers, booleans and what only moves come out with equal bits.  Floats agree as far as the
-runtime's functions and its order of summation do: in onnxruntime to 4e-6 of the largest magnitude
-in f32 (eight times that where hundreds of terms are summed), 1e-12 in f64, two units in the last
-place of 16-bit floats; the sign of a zero is the runtime's, and erfc has Erf's absolute accuracy.
+Integers, booleans and data movement are bit-exact.  Floats agree as far as the runtime's functions
+and its summation order allow: in onnxruntime to 4e-6 of the largest magnitude in f32 (eight times
+that if hundreds of terms are summed), 1e-12 in f64, two units in the last place of 16-bit floats;
+the sign of a zero is the runtime's, and erfc has Erf's absolute accuracy.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OLDEST", "OPSET", "export", "write"]
 
-#: The newest opset that onnxruntime 1.31 runs (what is written if the installed onnx knows it), and
-#: the oldest that can be asked for.
+#: The newest opset that onnxruntime 1.31 runs (the default if the installed onnx supports it), and
+#: the oldest supported one.
 OPSET, OLDEST = 26, 17
 
 
@@ -36,17 +36,20 @@ def export(
     module: Module, *, inputs: Sequence[str], outputs: Sequence[str], opset: int | None = None,
     name: str = "", guards: bool = False,
 ) -> onnx.ModelProto:  # fmt: skip
-    """The main function of ``module`` as a ``ModelProto`` with its weights inside.
+    """Return the main function of ``module`` as a ``ModelProto`` that contains its weights.
 
     ``inputs``  a name for each argument of main, ``outputs`` for each result, in order.
     ``opset``   of the default domain, 17 or newer; None: the newest that onnxruntime runs.
     ``name``    of the graph.
-    ``guards``  also keep our meaning where ONNX leaves it to the runtime: NaN in a maximum,
-                positions out of range, floats that the wanted integer does not hold.  Without them
-                an op is a node, as exporters of frameworks write it, but for integer divisions:
-                those that may be by 0, or of the lowest number by -1, would end the runtime.
-    UserError names all ops that ONNX has no word for, with counts and places; for a stage below the
-    tensor level, and for a model that no message of protobuf holds (``write`` writes those).
+    ``guards``  preserve the IR's semantics even if ONNX leaves them to the runtime: NaN in a
+                maximum, positions out of range, floats that the target integer cannot represent.
+                Without them an op is a single node, as in the exporters of frameworks, except for
+                integer divisions that may divide by 0, or the lowest value by -1: these would crash
+                the runtime.
+
+    Raise UserError for unsupported ops (all of them, with counts and locations), for a stage below
+    the tensor level, and for a model that exceeds protobuf's message size (:func:`write` supports
+    those).
     """
     from core_compiler.exporters.onnx import files
 
@@ -62,11 +65,11 @@ def write(
     module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
     opset: int | None = None, name: str = "", guards: bool = False, largest: int | None = None,
 ) -> list[Path]:  # fmt: skip
-    """Write ``module`` to the file ``path``; see :func:`export`.  The files that were written.
+    """Write ``module`` to the file ``path`` and return the files written; see :func:`export`.
 
-    A model of more than ``largest`` bytes (default: what protobuf holds, 2 GiB) has its weights
-    beside it, in ``<path>.data``; 0 asks for that whatever its size.  Weights are streamed: no
-    second copy of them is in memory.  Files appear when they are complete.
+    A model of more than ``largest`` bytes (default: protobuf's limit, 2 GiB) has its weights next
+    to it, in ``<path>.data``; 0 requests that for any size.  Weights are streamed, without a second
+    copy in memory.  Files appear only when they are complete.
     """
     from core_compiler.exporters.onnx import files
 
@@ -89,7 +92,7 @@ def _made(
 
 
 def _opset(wanted: int | None) -> int:
-    """The opset to write; UserError for one that the installed onnx does not know."""
+    """Return the opset to write; raise UserError for one that the installed onnx lacks."""
     import onnx
 
     newest = onnx.defs.onnx_opset_version()

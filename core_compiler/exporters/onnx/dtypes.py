@@ -1,7 +1,7 @@
-"""Our dtypes as ONNX has them, and which of them an op of ONNX takes.
+"""The ONNX equivalents of dtypes, and the dtypes that each ONNX op accepts.
 
-What an op takes is read from the schemas of the installed onnx package, so that an export for an
-older opset widens what only newer ones take.
+The accepted dtypes are read from the schemas of the installed onnx package, so an export for an
+older opset widens dtypes that only newer ones accept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 
 from core_compiler.ir import DType, dtype
 
-#: dtype -> (``TensorProto.DataType``, its name in schemas, the opset that brought it).
+#: dtype -> (``TensorProto.DataType``, its name in schemas, the opset that introduced it).
 ONNX = {
     "f32": (1, "float", 1), "ui8": (2, "uint8", 1), "i8": (3, "int8", 1), "ui16": (4, "uint16", 1),
     "i16": (5, "int16", 1), "i32": (6, "int32", 1), "i64": (7, "int64", 1), "i1": (9, "bool", 1),
@@ -25,8 +25,9 @@ ONNX = {
 }  # fmt: skip
 _BY_TEXT = {f"tensor({text})": dtype(name) for name, (_, text, _) in ONNX.items()}
 
-#: Wider dtypes that hold every value, the likeliest first.  What wraps in the narrow integer wraps
-#: alike when the result is cast back: adding, multiplying and shifting left drop high bits alone.
+#: Wider dtypes that represent every value, most likely first.  Results that wrap in the narrow
+#: integer are the same after a cast back: adding, multiplying and shifting left only lose high
+#: bits.
 WIDER = {
     "bf16": ("f32",), "f16": ("f32",), "i1": ("ui8", "i32"), "i8": ("i32",), "ui8": ("i32",),
     "i16": ("i32",), "ui16": ("i32",), "ui32": ("i64",), "i4": ("i8", "i32"),
@@ -34,8 +35,8 @@ WIDER = {
     **dict.fromkeys(("f8E4M3FN", "f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ", "f4E2M1FN"), ("f32",)),
 }  # fmt: skip
 
-#: Integers that ONNX lets an op take and onnxruntime has no kernel for: a cast to a wider dtype
-#: keeps the bits, and the model runs.
+#: Integers that an ONNX op accepts but onnxruntime has no kernel for: a cast to a wider dtype keeps
+#: the bits and lets the model run.
 WITHOUT_KERNEL = {
     "BitShift": ("ui16",), "Clip": ("i16", "ui16"), "CumSum": ("ui32",), "Max": ("i16", "ui16"),
     "Min": ("i16", "ui16"), "Pad": ("i16", "ui16"), "TopK": ("ui16", "ui32"),
@@ -45,12 +46,12 @@ WITHOUT_KERNEL = {
 
 
 def number(kind: DType) -> int:
-    """The ``TensorProto.DataType`` of a dtype that ONNX has."""
+    """Return the ``TensorProto.DataType`` of a dtype that ONNX has."""
     return ONNX[kind.name][0]
 
 
 def missing(kind: DType, opset: int) -> str:
-    """Why ``opset`` has no tensors of ``kind``; "" where it has."""
+    """Return why ``opset`` does not support tensors of ``kind``, or "" if it does."""
     if kind.name not in ONNX:
         return f"{kind.name} is not an ONNX dtype"
     since = ONNX[kind.name][2]
@@ -59,9 +60,9 @@ def missing(kind: DType, opset: int) -> str:
 
 @dataclass(frozen=True)
 class Signature:
-    """What an op of ONNX takes and gives at an opset.
+    """The types of an ONNX op's inputs and outputs at an opset.
 
-    ``inputs`` and ``outputs`` name a type variable each (the last one repeats where ``variadic``);
+    ``inputs`` and ``outputs`` name a type variable each (the last one repeats if ``variadic``);
     ``allowed`` maps a variable to its dtypes.
     """
 
@@ -71,14 +72,16 @@ class Signature:
     variadic: bool
 
     def variable(self, place: int) -> str:
-        """The type variable of the input at ``place``."""
+        """Return the type variable of the input at ``place``."""
         return self.inputs[min(place, len(self.inputs) - 1)]
 
 
 @cache
 def signature(kind: str, opset: int) -> Signature | None:
-    """The signature of ``kind``; None where the default domain has no such op at ``opset``, or has
-    deprecated it."""
+    """Return the signature of ``kind``.
+
+    None if the default domain does not have the op at ``opset``, or has deprecated it.
+    """
     import onnx
 
     try:
@@ -102,7 +105,7 @@ def signature(kind: str, opset: int) -> Signature | None:
 
 
 def carrier(kind: str, given: DType, allowed: frozenset[DType]) -> DType | None:
-    """The dtype in which ``kind`` computes on ``given``: itself, a wider one, or None."""
+    """Return the dtype in which ``kind`` computes on ``given``: itself, a wider one, or None."""
     if given in allowed and given.name not in WITHOUT_KERNEL.get(kind, ()):
         return given
     wider = (dtype(name) for name in WIDER.get(given.name, ()))

@@ -1,7 +1,7 @@
-"""From main of a module to a graph of ONNX: one walk, all gaps reported at once.
+"""The translation of main to an ONNX graph: one traversal that collects all gaps.
 
-Broadcasts and constants become nodes where a reader needs them, and only there: most ops of ONNX
-broadcast their operands themselves.
+Broadcasts and constants only become nodes if a user needs them: most ONNX ops broadcast their
+operands themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value, as_
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import broadcast_shape
 
-#: Why ops have no translation.
+#: The reasons why ops are unsupported.
 _NO_WORD = dict.fromkeys(
     ("random_bits", "random_uniform", "random_normal"), "ONNX specifies no random number generator"
 )
@@ -33,7 +33,7 @@ _NO_WORD = dict.fromkeys(
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """A ``core.broadcast`` that is no node yet: axis i of ``source`` is axis ``dims[i]``."""
+    """A ``core.broadcast`` that is not a node yet: axis i of ``source`` is axis ``dims[i]``."""
 
     source: Tensor
     shape: tuple[Any, ...]
@@ -41,8 +41,7 @@ class Spread:
 
     @property
     def padded(self) -> tuple[int, ...]:
-        """The shape of the source with a 1 for each axis that it is repeated along, but for
-        leading ones."""
+        """Return the shape of the source with a 1 for each repeated axis, except leading ones."""
         held = self.source.shape or ()
         lead = min(self.dims, default=len(self.shape))
         sizes = [1] * (len(self.shape) - lead)
@@ -54,8 +53,10 @@ class Spread:
 def to_graph(
     module: Module, inputs: Sequence[str], outputs: Sequence[str], opset: int, guards: bool
 ) -> Graph:
-    """The graph of main, its inputs and outputs named.  UserError names all that has no word in
-    ONNX."""
+    """Return the graph of main with its inputs and outputs named.
+
+    Raise UserError with all ops that ONNX does not support.
+    """
     body = entry(module, inputs, outputs)
     exporter = Exporter(module, opset, guards)
     arguments = [exporter.argument(v) for v in body.arguments]
@@ -71,7 +72,7 @@ def to_graph(
 
 
 class Exporter(Emitter):
-    """One export; ``env`` maps values to tensors, those of a region over those around it."""
+    """The state of an export; ``env`` maps values to tensors, with a region's on top."""
 
     def __init__(self, module: Module, opset: int, guards: bool):
         super().__init__(opset, guards)
@@ -82,7 +83,7 @@ class Exporter(Emitter):
         self.ranges = Ranges(self.numbers)
 
     def argument(self, value: Value) -> Tensor:
-        """A tensor for an argument of main or of a region."""
+        """Return a tensor for an argument of main or of a region."""
         missing = dtypes.missing(value.type.dtype, self.opset)
         if missing and self.op is None:
             stand_in = Op("input", (), (value,))
@@ -98,10 +99,10 @@ class Exporter(Emitter):
             self.visit(op)
 
     def visit(self, op: Op) -> None:
-        """Translate one op; a gap is noted and the walk goes on."""
+        """Translate one op; record a gap and continue if it is unsupported."""
         self.ranges.made(op)
         outer = self.op
-        # What a decomposition makes comes from nowhere: it is part of the op that is decomposed.
+        # The ops of a decomposition have no origin: they belong to the op that is decomposed.
         self.op = outer if op.origin is None and outer is not None else op
         try:
             results = self._translated(op)
@@ -124,7 +125,7 @@ class Exporter(Emitter):
             return (self._spread(op),)
         if op.kind == "core.group":
             return self._group(op)
-        if not op.results:  # a loop that gives nothing is for nothing
+        if not op.results:  # a loop without results has no effect
             return ()
         for value in op.results:
             missing = dtypes.missing(value.type.dtype, self.opset)
@@ -148,7 +149,7 @@ class Exporter(Emitter):
         return self._inlined(block, op.operands)
 
     def _elementwise(self, op: Op, handler) -> Tensor | Spread | None:
-        """Computed before its operands are broadcast, as far as that goes."""
+        """Compute an elementwise op before its operands are broadcast, if possible."""
         held = [self.compact(v) for v in op.operands]
         whole: TensorType = op.result.type
         shape: tuple[Any, ...] = broadcast_shape(*(shape for _, shape in held))
@@ -189,7 +190,7 @@ class Exporter(Emitter):
             self.group = outer
 
     def _inlined(self, block: Block, operands: Sequence[Value]) -> list[Tensor | Spread]:
-        """The block's ops in place."""
+        """Translate the ops of a block inline."""
         for argument, value in zip(block.arguments, operands, strict=True):
             self.env[argument] = self.env[value]
             self.ranges.alias(argument, value)
@@ -200,7 +201,7 @@ class Exporter(Emitter):
 
     @contextmanager
     def region(self, inputs: Sequence[Tensor] = ()) -> Iterator[Graph]:
-        """A graph for an attribute of a node; what its ops make is not seen outside."""
+        """Open a graph for a node's attribute; its ops are not visible outside."""
         self.env = self.env.new_child()
         try:
             with self.inside(Graph(inputs)) as graph:
@@ -209,7 +210,7 @@ class Exporter(Emitter):
             self.env = self.env.parents
 
     def results(self, block: Block) -> list[Tensor]:
-        """The outputs of a block, each a tensor of its own that a node of this graph makes."""
+        """Return the outputs of a block, each a distinct tensor that a node of this graph makes."""
         held = [self.operand(v) for v in block.outputs]
         own = {t for node in self.graph.nodes for t in node.outputs}
         made: list[Tensor] = []

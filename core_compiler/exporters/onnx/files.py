@@ -1,7 +1,7 @@
-"""Writing models: in one file, or with the weights beside it, streamed one after the other.
+"""Writing of models: in one file, or with the weights streamed to a file next to it.
 
-External data are those of the ONNX format (onnx/docs/ExternalData.md): one file in the model's
-folder, each tensor at an offset of whole pages, so that a reader can map it.
+External data follow the ONNX format (onnx/docs/ExternalData.md): one file in the model's folder,
+each tensor at a page-aligned offset, so that a reader can map it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from core_compiler.exporters.onnx.proto import Unfilled
 from core_compiler.ir import dtype
 from core_compiler.support.errors import UserError
 
-#: The largest message of protobuf, with room for what its own encoding adds.
+#: The largest protobuf message, with room for the overhead of its encoding.
 LARGEST = (1 << 31) - (1 << 20)
-#: Where a tensor may begin in the data file, and the size from which one lies there.
+#: The alignment of tensors in the data file, and the minimum size of a tensor stored there.
 PAGE = 4096
 BESIDE_FROM = 1024
 _CHUNK = 1 << 24
 
 
 def size(made: Unfilled) -> int:
-    """Bytes that the model has with its weights inside."""
+    """Return the size of the model in bytes, including its weights."""
     return made.model.ByteSize() + sum(map(_bytes, (array for _, array in made.weights)))
 
 
@@ -36,21 +36,21 @@ def _bytes(array: np.ndarray) -> int:
 
 
 def fill(weights: Sequence[tuple[Any, np.ndarray]]) -> None:
-    """Put the arrays into their ``TensorProto``s."""
+    """Copy the arrays into their ``TensorProto`` messages."""
     from onnx import numpy_helper
 
     for held, array in weights:
         if _is_packed(array):
-            held.raw_data = numpy_helper.from_array(array).raw_data  # several to a byte
+            held.raw_data = numpy_helper.from_array(array).raw_data  # several elements share a byte
         else:
             held.raw_data = np.ascontiguousarray(array).tobytes()
 
 
 def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
-    """Write the model to ``path``; beside it the weights where it would have more than ``largest``
-    bytes.  The files, the model's first.
+    """Write the model to ``path`` and return the files, the model's first.
 
-    They take the places of older ones when all are complete, the model last.
+    Weights go to a file next to it if it would have more than ``largest`` bytes.  Existing files
+    are replaced when all new ones are complete, the model last.
     """
     inside, apart = list(made.weights), []
     if size(made) > min(largest, LARGEST):
@@ -75,18 +75,20 @@ def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
 
 
 def _lies_beside(array: np.ndarray) -> bool:
-    """Whether an array is stored in the data file: small ones, and those of which several elements
-    share a byte, stay in the model."""
+    """Return whether an array is stored in the data file.
+
+    Small arrays, and those with several elements per byte, stay in the model.
+    """
     return not _is_packed(array) and _bytes(array) >= BESIDE_FROM
 
 
 def _is_packed(array: np.ndarray) -> bool:
-    """Whether ONNX stores several elements in a byte."""
+    """Return whether ONNX stores several elements in a byte."""
     return dtype(array.dtype).bits < 8 and array.dtype != np.bool_
 
 
 def _stream(stream, array: np.ndarray) -> None:
-    """The bytes of an array, a part at a time: of a mapped one no more is in memory."""
+    """Write the bytes of an array in chunks: only one chunk of a mapped array is in memory."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     for start in range(0, flat.size, _CHUNK):
         stream.write(flat[start : start + _CHUNK].data)

@@ -1,4 +1,4 @@
-"""A graph of ONNX in the making: tensors are objects until all is known, then get their names."""
+"""An ONNX graph under construction: tensors are objects that are named at the end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from core_compiler.ir import DType, Op
 class Tensor:
     """A tensor of the graph.
 
-    ``wanted`` is the name it would like to have; ``shape`` is known of what an IR value became;
-    ``array`` is there of a constant.
+    ``wanted`` is its preferred name; ``shape`` is known if it represents an IR value; ``array`` is
+    set for a constant.
     """
 
     __slots__ = ("array", "dtype", "shape", "wanted")
@@ -32,8 +32,10 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A node; an input that is left out is None.  ``op`` is the op of the IR that it is part of,
-    ``group`` the fusion group around that."""
+    """A node; an omitted input is None.
+
+    ``op`` is the op of the IR that it belongs to, ``group`` the enclosing fusion group.
+    """
 
     kind: str
     inputs: tuple[Tensor | None, ...]
@@ -45,14 +47,14 @@ class Node:
 
 @dataclass(eq=False)
 class Graph:
-    """Nodes in order; attributes of nodes may hold graphs, which see the tensors around them."""
+    """Nodes in order; attributes of nodes may hold graphs, which can access the outer tensors."""
 
     inputs: Sequence[Tensor] = ()
     nodes: list[Node] = field(default_factory=list)
     outputs: Sequence[Tensor] = ()
 
     def walk(self) -> Iterator[Graph]:
-        """This graph, then those in its nodes, outermost first."""
+        """Yield this graph, then those in its nodes, outermost first."""
         yield self
         for node in self.nodes:
             for value in node.attributes.values():
@@ -60,7 +62,7 @@ class Graph:
                     yield from value.walk()
 
     def constants(self) -> Iterator[Tensor]:
-        """The constants that are read, each once, in the order of their first reader."""
+        """Yield the constants that are used, each once, in the order of their first use."""
         seen: dict[Tensor, None] = {}
         for graph in self.walk():
             for node in graph.nodes:

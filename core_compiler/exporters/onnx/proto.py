@@ -1,4 +1,4 @@
-"""A graph as a ``ModelProto``: names are given, nodes say what op of the model they are part of."""
+"""Graphs as a ``ModelProto``: names are assigned, and nodes record the op they belong to."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from core_compiler.exporters.onnx.dtypes import number
 from core_compiler.exporters.onnx.graph import Graph, Node, Tensor
 from core_compiler.ir import Op
 
-#: Keys of a node's ``metadata_props``; ``frontends/onnx/origins.py`` reads them back.
+#: Prefix of a node's ``metadata_props`` keys; ``frontends/onnx/origins.py`` reads them back.
 PREFIX = "pkg.core_compiler."
 #: The first IR version whose nodes have ``metadata_props``.
 _METADATA_SINCE = 10
-#: Rules of an op's history that a node shows.
+#: The maximum number of rules from an op's history on a node.
 _RULES = 6
 
 
 @dataclass(frozen=True)
 class Unfilled:
-    """A model whose weights are not in it yet: ``weights`` pairs each ``TensorProto`` of the model
-    with its array."""
+    """A model without its weights; ``weights`` pairs each ``TensorProto`` with its array."""
 
     model: Any
     weights: Sequence[tuple[Any, np.ndarray]]
 
 
 def to_model(graph: Graph, opset: int, name: str) -> Unfilled:
-    """The model of a graph whose inputs and outputs have the names they want."""
+    """Return the model of a graph whose inputs and outputs have their wanted names."""
     import onnx
 
     opsets = [onnx.helper.make_opsetid("", opset)]
@@ -48,7 +47,7 @@ def to_model(graph: Graph, opset: int, name: str) -> Unfilled:
 
 
 class _Writer:
-    """Names of tensors and of nodes, each given once in the whole model."""
+    """A writer that makes the names of tensors and nodes unique in the whole model."""
 
     def __init__(self, graph: Graph, metadata: bool):
         self.metadata = metadata
@@ -64,7 +63,7 @@ class _Writer:
         return found
 
     def fill(self, proto, graph: Graph, name: str) -> None:
-        """``proto`` with the inputs, nodes and outputs of ``graph``."""
+        """Fill ``proto`` with the inputs, nodes and outputs of ``graph``."""
         proto.name = name
         proto.input.extend(self._typed(t) for t in graph.inputs)
         for node in graph.nodes:
@@ -77,7 +76,7 @@ class _Writer:
         )
 
     def initializers(self, proto, graph: Graph) -> Iterator[tuple[Any, np.ndarray]]:
-        """An entry for each constant, without its data."""
+        """Add an entry for each constant, without its data."""
         for tensor in graph.constants():
             array: Any = tensor.array
             held = proto.initializer.add()
@@ -111,7 +110,7 @@ class _Writer:
             self._origin(proto, node.op, node.group)
 
     def _origin(self, proto, op: Op, group: str) -> None:
-        """What a viewer shows of the node: its op, module path, model line and rules."""
+        """Record what a viewer shows for the node: its op, module path, model line and rules."""
         rules = () if op.origin is None else op.origin.rules()[:_RULES]
         history = " <- ".join(rules)
         told = (op.kind, base.scope(op), base.line(op), history)
@@ -131,8 +130,11 @@ class _Writer:
 
 
 def _label(node: Node) -> str:
-    """``encoder/layer.0/softmax_1``: the module path and the name of the framework's node, or of
-    the op where several nodes became one."""
+    """Return the node's label: ``encoder/layer.0/softmax_1``.
+
+    It is the module path and the name of the framework's node, or of the op if it comes from
+    several nodes.
+    """
     if node.op is None:
         return "main"
     path, held = base.scope(node.op), base.nodes(node.op)
@@ -143,12 +145,11 @@ def _label(node: Node) -> str:
 
 
 def _utf8(text: str) -> str:
-    """A text as protobuf takes it: what is no text (half of a surrogate pair) becomes a question
-    mark."""
+    """Return text that protobuf accepts: lone surrogates become question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _frame(file: str, line: int, function: str, text: str) -> str:
-    """One frame as Python's tracebacks write it."""
+    """Return one frame in the format of Python's tracebacks."""
     shown = f'File "{file}", line {line}, in {function or "?"}'
     return f"{shown}\n    {text}" if text else shown

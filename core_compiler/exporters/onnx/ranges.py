@@ -1,7 +1,7 @@
-"""What the elements of a value can be at most, as far as the ops that make it say.
+"""Bounds of the elements of a value, derived from the ops that compute it.
 
-It spares guards: positions that lie on their axis need no clamp, and floats that some integer
-holds no saturation.
+They make guards unnecessary: positions known to be in range need no clamp, and floats that fit into
+the integer need no saturation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core_compiler.exporters.base import short
 from core_compiler.ir import Op, Value
 
 Bounds = tuple[float, float]
-#: How many ops back a bound is looked for.
+#: The maximum number of ops that a bound is traced back through.
 DEPTH = 24
 
 #: Ops whose elements are elements of their first operand.
@@ -27,7 +27,7 @@ _POSITIONS = frozenset({"argmax", "argmin", "argsort"})
 
 
 class Ranges:
-    """Bounds of values, from their makers; ``numbers`` answers the elements of a constant."""
+    """Bounds of values, derived from their defining ops; ``numbers`` evaluates constants."""
 
     def __init__(self, numbers: Callable[[Value], np.ndarray | None]):
         self._numbers = numbers
@@ -36,16 +36,15 @@ class Ranges:
         self._known: dict[Value, Bounds | None] = {}
 
     def made(self, op: Op) -> None:
-        """Note who makes the results of ``op``."""
+        """Record the op that defines its results."""
         self._makers |= dict.fromkeys(op.results, op)
 
     def alias(self, value: Value, other: Value) -> None:
-        """``value``, an argument of a region, is ``other``."""
+        """Record that ``value``, an argument of a region, is ``other``."""
         self._same[value] = other
 
     def of(self, value: Value, depth: int = DEPTH) -> Bounds | None:
-        """The least and the greatest element, ends included, and none is NaN; None if nothing is
-        known."""
+        """Return the least and greatest element, inclusive, without any NaN; None if unknown."""
         while value in self._same:
             value = self._same[value]
         op = self._makers.get(value)
@@ -73,7 +72,7 @@ class Ranges:
         if name == "topk" and value is op.results[1]:
             return 0, op.operands[0].type.shape[op["axis"]] - 1
         if name in _MOVES or name == "topk":
-            if op.get("exclusive"):  # it starts with an end of the dtype
+            if op.get("exclusive"):  # it starts with an extreme value of the dtype
                 return None
             return self.of(op.operands[0], depth)
         if name == "iota":
@@ -85,7 +84,7 @@ class Ranges:
 
 
 def _holds(value: Value, found: Bounds) -> bool:
-    """Whether the value's dtype holds the bounds, so that nothing wraps on the way."""
+    """Return whether the value's dtype contains the bounds, so that nothing wraps."""
     kind = value.type.dtype
     if kind.kind in ("int", "uint") and kind.bits >= 8:
         limits = np.iinfo(kind.numpy)
@@ -101,7 +100,7 @@ def _union(found) -> Bounds | None:
 
 
 def _cast(op: Op, found) -> Bounds | None:
-    """Integers keep their value where the new dtype holds them; floats are no question here."""
+    """Return integer bounds that the new dtype can represent; None for floats."""
     whole = op.operands[0].type.dtype.kind != "float"
     return found[0] if whole or op.result.type.dtype.is_float else None
 
@@ -125,7 +124,7 @@ def _product(op: Op, found) -> Bounds | None:
 
 
 def _larger(op: Op, found) -> Bounds | None:
-    """One known bound of two is enough for one end."""
+    """Bound one end by a single known operand."""
     a, b = (f or _all(op) for f in found)
     return None if a is None or b is None else (max(a[0], b[0]), max(a[1], b[1]))
 
@@ -144,7 +143,7 @@ def _clamp(op: Op, found) -> Bounds | None:
 
 
 def _all(op: Op) -> Bounds | None:
-    """All that the dtype of the result holds; None of a float, which may be NaN."""
+    """Return the range of the result's dtype; None for a float, which may be NaN."""
     kind = op.results[0].type.dtype
     if not kind.is_integer or kind.bits < 8:
         return None
@@ -159,7 +158,7 @@ def _running_sum(op: Op, found) -> Bounds | None:
 
 
 def _remainder(op: Op, found) -> Bounds | None:
-    """Of the sign of a positive divisor, and below it."""
+    """Return bounds with the sign of a positive divisor, and below it."""
     divisor = found[1]
     if divisor is None or divisor[0] <= 0 or not op.result.type.dtype.is_integer:
         return None

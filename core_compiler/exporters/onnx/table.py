@@ -1,4 +1,4 @@
-"""The table of translations and what they emit nodes with."""
+"""The table of translations and the emitter of nodes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ __all__ = ["TABLE", "Emitter", "NotInOnnx", "core", "in_f32"]
 
 
 class NotInOnnx(Exception):
-    """ONNX has no word for this use of an op; the message says what is missing."""
+    """ONNX does not support this use of an op; the message names the missing feature."""
 
 
-#: ``add`` of ``core.add`` -> ``handler(emitter, op, *operands)``, which gives the results, or None:
-#: the op's declared decomposition is exported.  Operands of an elementwise op may come before they
-#: are broadcast; the result of the ``op`` that its handler sees is of the shape that they make.
+#: ``add`` for ``core.add`` -> ``handler(emitter, op, *operands)``.  It returns the results, or None
+#: if the op's declared decomposition is to be exported.  Operands of an elementwise op may not be
+#: broadcast yet; the result of the ``op`` passed to its handler has the shape that they broadcast
+#: to.
 TABLE: dict[str, Callable[..., Tensor | Sequence[Tensor] | None]] = {}
 
 
 def core(*names: str):
-    """Enter a handler under these ops of ours."""
+    """Register a handler for these core ops."""
 
     def enter(handler):
         for name in names:
@@ -40,8 +41,7 @@ def core(*names: str):
 
 
 def in_f32(handler):
-    """Wrap a handler of several nodes: what is narrower than f32 is widened once, the result
-    rounded once."""
+    """Wrap a handler of several nodes: widen dtypes below f32 once, round the result once."""
 
     @wraps(handler)
     def wide(g: Emitter, op: Op, *operands: Tensor):
@@ -54,9 +54,9 @@ def in_f32(handler):
 
 
 class Emitter:
-    """Appends nodes to a graph; knows the opset, and the op of ours that it emits for.
+    """A builder of nodes that knows the opset and the core op being translated.
 
-    ``guards``: also emit what keeps our meaning where ONNX leaves it to the runtime.
+    ``guards``: also preserve semantics that ONNX leaves to the runtime.
     """
 
     def __init__(self, opset: int, guards: bool):
@@ -66,41 +66,41 @@ class Emitter:
         self.group = ""
         self._constants: dict[Any, Tensor] = {}
 
-    # What is known of values of the IR; the exporter fills these in.
+    # Facts about values of the IR; the exporter implements these.
 
     def numbers(self, value: Value) -> np.ndarray | None:
-        """The numbers that a value is made of, each at least once; None if it is no constant."""
+        """Return the values that occur in a constant, each at least once; None for other values."""
         raise NotImplementedError
 
     def bounds(self, value: Value) -> tuple[float, float] | None:
-        """The least and the greatest that an element can be (then none is NaN); None if nothing is
-        known."""
+        """Return the least and the greatest possible element (never NaN); None if unknown."""
         raise NotImplementedError
 
     def operand(self, value: Value) -> Tensor:
-        """The tensor of a value, of its whole shape."""
+        """Return the tensor of a value with its full shape."""
         raise NotImplementedError
 
     def compact(self, value: Value) -> tuple[Tensor, tuple[int, ...]]:
-        """A tensor that broadcasts to the value as NumPy's do, and its shape."""
+        """Return a tensor that broadcasts to the value by NumPy's rules, and its shape."""
         raise NotImplementedError
 
     # -- nodes -------------------------------------------------------------------------------------
 
     def has(self, kind: str) -> bool:
-        """Whether the default domain has ``kind`` at this opset."""
+        """Return whether the default domain has ``kind`` at this opset."""
         return dtypes.signature(kind, self.opset) is not None
 
     def takes(self, kind: str, given: DType) -> bool:
-        """Whether ``kind`` takes ``given`` as its first input, as it is."""
+        """Return whether ``kind`` accepts ``given`` as its first input without a conversion."""
         held = dtypes.signature(kind, self.opset)
         return held is not None and given in held.allowed[held.inputs[0]]
 
     def emit(self, kind: str, *inputs: Tensor | None, outputs: int = 1, **attributes: Any) -> Any:
-        """Append a node; its result, or a tuple of ``outputs`` results.
+        """Append a node; return its result, or a tuple if ``outputs`` is more than 1.
 
-        An input of a dtype that ``kind`` does not take is widened, and what has its type comes back
-        as narrow.  NotInOnnx where the opset has no such op, or none that takes the dtype.
+        An input with a dtype that ``kind`` does not accept is widened, and outputs of its type are
+        narrowed again.  Raise NotInOnnx if the opset does not have the op or none that accepts the
+        dtype.
         """
         held = dtypes.signature(kind, self.opset)
         if held is None:
@@ -131,15 +131,17 @@ class Emitter:
         self, kind: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor],
         **attributes: Any,
     ) -> None:  # fmt: skip
-        """Append a node as it is; attributes that are None are left out."""
+        """Append a node unchanged; attributes that are None are omitted."""
         known = {name: value for name, value in attributes.items() if value is not None}
         self.graph.nodes.append(
             Node(kind, tuple(inputs), tuple(outputs), known, self.op, self.group)
         )
 
     def cast(self, x: Tensor, wanted: DType, **attributes: Any) -> Tensor:
-        """``x`` converted as ONNX's Cast does, if need be.  A constant is only ever widened, which
-        is done here."""
+        """Convert ``x`` as ONNX's Cast does, if necessary.
+
+        A constant is only ever widened, which is done here.
+        """
         if x.dtype is wanted:
             return x
         for kind in (x.dtype, wanted):
@@ -153,7 +155,10 @@ class Emitter:
         return made
 
     def constant(self, array: Any, wanted: str = "", key: Any = None) -> Tensor:
-        """A constant; equal ones are one.  ``key`` stands for the contents of a large array."""
+        """Return a constant; equal ones are shared.
+
+        ``key`` identifies the contents of a large array.
+        """
         array = np.asarray(array)
         kind, shape = dtype(array.dtype), array.shape
         if key is None:
@@ -165,17 +170,17 @@ class Emitter:
         return known
 
     def scalar(self, number: Any, kind: DType) -> Tensor:
-        """A constant of rank 0."""
+        """Return a constant of rank 0."""
         return self.constant(np.asarray(number).astype(kind.numpy))
 
     def ints(self, *values: int) -> Tensor:
-        """A constant list of sizes, axes or places."""
+        """Return a constant list of sizes, axes or positions."""
         return self.constant(np.array(values, np.int64))
 
     # -- small patterns ----------------------------------------------------------------------------
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """``x`` under another shape; a constant is reshaped here."""
+        """Reshape ``x``; a constant is reshaped here."""
         shape = tuple(shape)
         if x.shape == shape:
             return x
@@ -186,7 +191,7 @@ class Emitter:
         return made
 
     def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """``x`` broadcast as NumPy does."""
+        """Broadcast ``x`` by NumPy's rules."""
         return x if x.shape == tuple(shape) else self.emit("Expand", x, self.ints(*shape))
 
     def transpose(self, x: Tensor, permutation: Sequence[int]) -> Tensor:
@@ -195,13 +200,15 @@ class Emitter:
         return self.emit("Transpose", x, perm=list(permutation))
 
     def cut(self, x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
-        """A slice along one axis."""
+        """Slice along one axis."""
         steps = () if step == 1 else (self.ints(step),)
         return self.emit("Slice", x, self.ints(start), self.ints(stop), self.ints(axis), *steps)
 
     def where(self, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        """``a`` where ``condition``, else ``b``; ui64, which onnxruntime does not choose from, as
-        i64 of the same bits."""
+        """Select ``a`` if ``condition``, else ``b``.
+
+        ui64, which onnxruntime's Where does not support, is selected as i64 of the same bits.
+        """
         kind = a.dtype
         if kind.name == "ui64":
             a, b = self.cast(a, I64), self.cast(b, I64)
@@ -226,7 +233,7 @@ def _only(allowed: frozenset[DType]) -> DType:
 
 
 def _spelled(array: np.ndarray) -> str:
-    """A name for a small constant that says what it is: ``f32_0.5``, of a list ``i64s_2_3``."""
+    """Return a descriptive name for a small constant: ``f32_0.5``, or ``i64s_2_3`` for a list."""
     if array.size > 4 or array.ndim > 1:
         return "constant"
     kind = dtype(array.dtype).name + "s" * array.ndim

@@ -1,5 +1,4 @@
-"""Keras 3 models: live ones on the backend they run on, ``.keras`` files on one that is
-installed."""
+"""Keras 3 models: live ones on their backend, ``.keras`` files on an installed backend."""
 
 from __future__ import annotations
 
@@ -24,16 +23,16 @@ __all__ = ["example_shapes", "import_model", "on_arrays", "read_file"]
 
 
 def read_file(path: Path, trust: bool = False) -> Any:
-    """The model of a ``.keras`` file; ``trust`` lets it run the code of its Lambda layers.
+    """Load the model of a ``.keras`` file; ``trust`` allows the code of its Lambda layers to run.
 
-    Keras is started on an installed backend where nobody has chosen one.  UserError where keras is
-    missing or refuses the file.
+    Keras is started on an installed backend if the user has not chosen one.  Raise UserError if
+    keras is missing or rejects the file.
     """
     if importlib.util.find_spec("keras") is None:
         raise UserError("keras is not installed", "frontend",
                         "pip install 'compiler-workbench[keras]'", 3)  # fmt: skip
     need_regular(path)
-    if not zipfile.is_zipfile(path):  # keras would say that there is no such file
+    if not zipfile.is_zipfile(path):  # keras would report that the file does not exist
         what = "keras cannot read it: expected a zip archive"
         raise UserError(what, str(path), "save it again with model.save(path)")
     backends.choose()
@@ -41,7 +40,7 @@ def read_file(path: Path, trust: bool = False) -> Any:
 
     try:
         return keras.saving.load_model(path, compile=False, safe_mode=not trust)
-    except Exception as problem:  # zip, json, h5, layers that nobody knows: keras raises them all
+    except Exception as problem:  # zip, json, h5, unknown layers: keras raises them all
         text = str(problem)
         unsafe = "unsafe" in text.lower() or "safe_mode" in text
         fix = ("pass --trust to let the file run its code" if unsafe
@@ -51,8 +50,10 @@ def read_file(path: Path, trust: bool = False) -> Any:
 
 
 def example_shapes(model: Any) -> list[tuple[tuple[int, ...], str]]:
-    """Shape (open sizes are 1) and dtype of each input.  UserError for a model that has never been
-    built."""
+    """Return the shape (unknown sizes are 1) and dtype of each input.
+
+    Raise UserError for a model that has never been built.
+    """
     inputs = getattr(model, "inputs", None)
     if not inputs:
         raise UserError(f"the inputs of {model.name} are unknown", "keras",
@@ -66,11 +67,12 @@ def import_model(
     """Import a Keras model.
 
     ``inputs``    one array for each of its inputs, in order.
-    ``training``  as it trains (on JAX): the variables that a call changes (statistics of a batch
-                  normalisation, seeds of dropout) are state.
-    The other variables become constants that keep their paths as names; layers' names are the ops'
-    scopes.  UserError where the model cannot be called on ``inputs``, for a backend that is not
-    read, for losses that layers add in training, and for ops without a translation.
+    ``training``  import it in training mode (on JAX): the variables that a call changes (statistics
+                  of a batch normalisation, seeds of dropout) are state.
+
+    The other variables become constants named by their paths; layer names are the scopes of ops.
+    Raise UserError if the model cannot be called on ``inputs``, for an unsupported backend, for
+    losses that layers add in training, and for ops without a translation.
     """
     import keras
 
@@ -92,7 +94,7 @@ def import_model(
 
 
 def on_arrays(model: Any):
-    """``model`` called for inference by Keras itself, from arrays to a tuple of arrays."""
+    """Return ``model`` in inference mode as a function from arrays to a tuple of arrays."""
     import keras
 
     def run(*arrays):
@@ -103,7 +105,7 @@ def on_arrays(model: Any):
 
 
 def _mode(model: Any, training: bool = False) -> dict[str, bool]:
-    """The argument that says whether a call trains, for models that take it."""
+    """Return the argument that selects training or inference, for models that accept it."""
     known = "training" in inspect.signature(model.call).parameters
     return {"training": training} if known else {}
 
@@ -114,7 +116,7 @@ def _by_torch(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
     from core_compiler.frontends.pytorch import import_module
 
     tensors = [torch.from_numpy(np.array(each)) for each in inputs]
-    # A second argument of a call is no second input: several go in as a list.
+    # Several inputs are passed as a list: a second positional argument would not be an input.
     return import_module(model.eval(), tensors if len(tensors) == 1 else [tensors], name=name)
 
 
@@ -146,14 +148,17 @@ def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str, training: bool)
         )  # fmt: skip
     except UserError:
         raise
-    except Exception as problem:  # the model's own layers
+    except Exception as problem:  # raised by the model's own layers
         raise UserError(f"keras cannot call it: {raised_at(problem)}", name,
                         "make sure that model(inputs) runs") from None  # fmt: skip
 
 
 class _Stateless:
-    """A model on JAX as a function of its ``fixed`` variables, its inputs, and the ``moving``
-    variables, which a call in training changes: to its outputs and the next moving ones."""
+    """A model on JAX as a pure function.
+
+    It maps the ``fixed`` variables, the inputs and the ``moving`` variables, which a training call
+    changes, to the outputs and the next moving variables.
+    """
 
     def __init__(self, model: Any, inputs: Sequence[np.ndarray], training: bool):
         self.model, self.training = model, training
@@ -168,7 +173,7 @@ class _Stateless:
         self.fixed = self.trained + [v for v, moves in told if not moves]
 
     def _changed(self, inputs: Sequence[np.ndarray]) -> list[bool]:
-        """Of each variable that is not trained, whether a call makes another of it."""
+        """Return, for each variable that is not trained, whether a call changes it."""
         import jax
 
         given = self.values(self.fixed), list(inputs), self.values(self.moving)
@@ -198,7 +203,7 @@ class _Stateless:
         return [variable.value for variable in variables]
 
     def arrays(self, variables: Sequence[Any]) -> dict[str, np.ndarray]:
-        """The variables' numbers by their paths."""
+        """Return the values of the variables by their paths."""
         return {self.names[id(v)]: np.asarray(v.value) for v in variables}
 
 

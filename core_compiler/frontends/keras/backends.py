@@ -1,4 +1,4 @@
-"""The backend that Keras runs on: an installed one where the user has not chosen."""
+"""The selection of Keras's backend: an installed one if the user has not chosen."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from typing_extensions import override
 
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
-#: The backends whose models are read, in the order in which an installed one is taken.
+#: The supported backends, in order of preference.
 BACKENDS = ("jax", "torch", "tensorflow")
 _CHOICE = "KERAS_BACKEND"
 
 
 def installed() -> list[str]:
-    """The backends that are installed here."""
+    """Return the installed backends."""
     return [name for name in BACKENDS if importlib.util.find_spec(name) is not None]
 
 
 def fix() -> str:
-    """What to do where a model's backend is not read."""
+    """Return advice for a model whose backend is not supported."""
     choices = " or ".join(installed() or BACKENDS)
     return f"set {_CHOICE} to {choices}: a .keras file loads on any backend"
 
 
 def backend() -> str:
-    """The backend that Keras runs on, or will run on once it is imported.
+    """Return the backend that Keras uses, or will use once it is imported.
 
-    It is the one that the user has chosen (in the environment; where that is silent, in Keras's
-    own keras.json, if it is installed), else the first of :func:`installed`.  UserError where the
-    chosen one is not installed, or none is.
+    It is the user's choice (the environment, else Keras's own keras.json if that backend is
+    installed), else the first of :func:`installed`.  Raise UserError if the chosen backend is not
+    installed, or if none is.
     """
     loaded = sys.modules.get("keras")
     if loaded is not None and hasattr(loaded, "config"):
@@ -62,7 +62,7 @@ _INSTALL = "pip install 'compiler-workbench[keras]'"
 
 
 def _configured() -> str:
-    """The backend that keras.json names, or ""."""
+    """Return the backend that keras.json names, or ""."""
     folder = os.environ.get("KERAS_HOME") or Path("~/.keras").expanduser()
     try:
         found = json.loads((Path(folder) / "keras.json").read_text("utf-8"))
@@ -72,21 +72,23 @@ def _configured() -> str:
 
 
 def choose() -> None:
-    """Before Keras is imported: let it run on :func:`backend`, and say so on standard error where
-    nobody has chosen it."""
+    """Let Keras use :func:`backend` before it is imported.
+
+    Report the choice on standard error if the user has not made one.
+    """
     if "keras" in sys.modules or os.environ.get(_CHOICE) in (*installed(), "numpy", "openvino"):
         return
     name = backend()
     if not os.environ.get(_CHOICE):
         os.environ[_CHOICE] = name
         print(f"{_CHOICE} is not set: Keras runs on {name}", file=sys.stderr, flush=True)
-    # An import that failed for its backend leaves modules that remember it.
+    # An import that failed because of its backend leaves modules that remember it.
     for left in [m for m in sys.modules if m.startswith("keras.")]:
         del sys.modules[left]
 
 
 class _Finder(MetaPathFinder):
-    """Finds nothing: chooses the backend when somebody begins to import Keras."""
+    """A meta path finder that finds nothing; it chooses the backend when Keras is imported."""
 
     @override
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
@@ -96,8 +98,7 @@ class _Finder(MetaPathFinder):
 
 @contextmanager
 def chosen() -> Iterator[None]:
-    """Within it code that imports Keras gets a backend as :func:`choose` has it, unless it chooses
-    one itself."""
+    """Apply :func:`choose` if code in this context imports Keras without choosing a backend."""
     finder = _Finder()
     sys.meta_path.insert(0, finder)
     try:

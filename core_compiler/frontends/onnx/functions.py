@@ -1,5 +1,7 @@
-"""Functions of ONNX, a model's own and those that define an op by others: the nodes of a call's
-body, with the call's attributes put in."""
+"""Functions of ONNX: the body of a call with the call's attributes resolved.
+
+These are a model's own functions and those that define an op in terms of others.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from core_compiler.frontends.onnx.reading import LONGEST_NAME
 
 
 def schema_with_function(node, opset: int):
-    """The schema of the op of ``node`` at ``opset`` if ONNX defines it by others, else None."""
+    """Return the schema of ``node``'s op at ``opset`` if it has a function body, else None."""
     import onnx
 
     try:
@@ -21,8 +23,10 @@ def schema_with_function(node, opset: int):
 
 
 def definition(schema, node, inputs: Sequence):
-    """The function that defines an op, its attributes' defaults filled in; None where there is none
-    for these ``inputs``: the TypeProto of each (empty where one is left out)."""
+    """Return the function that defines an op, with its attributes' defaults filled in.
+
+    None if there is none for these ``inputs``: the TypeProto of each (empty if it is omitted).
+    """
     import onnx
 
     version = schema.since_version
@@ -42,7 +46,7 @@ def definition(schema, node, inputs: Sequence):
 
 
 def inlined(function, call) -> Iterator:
-    """The function's nodes for one call: attribute references resolved, names under the call's."""
+    """Yield the function's nodes for one call, with attributes resolved and names prefixed."""
     import onnx
 
     given = {a.name: a for a in function.attribute_proto}
@@ -58,7 +62,7 @@ def inlined(function, call) -> Iterator:
 
 
 def _resolve(node, given) -> None:
-    """Replace ``ref_attr_name`` by the call's attribute, in ``node`` and in its subgraphs."""
+    """Replace ``ref_attr_name`` by the call's attribute in ``node`` and its subgraphs."""
     import onnx
 
     kept = []

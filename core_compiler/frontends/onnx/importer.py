@@ -1,5 +1,7 @@
-"""From a ``ModelProto`` to a module: one walk, origins from node names, all gaps reported at
-once."""
+"""Translation of a ``ModelProto`` to a module: one traversal, which collects all gaps.
+
+Origins come from node names.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +62,14 @@ from core_compiler.support.errors import CANNOT_HERE, UserError
 
 __all__ = ["import_file", "import_proto", "ops"]
 
-#: An example of an input: a tensor, a sequence of them, or None for an empty optional value.
+#: An example input: a tensor, a sequence of them, or None for an empty optional value.
 Example = np.ndarray | Sequence[np.ndarray] | None
-#: Ops that know sequences of tensors; loops only where they are unrolled.
+#: Ops that support sequences of tensors; loops only if they are unrolled.
 TAKE_SEQUENCES = frozenset(
     {"ConcatFromSequence", "Identity", "Loop", "Optional", "OptionalGetElement",
      "OptionalHasElement", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"}
 )  # fmt: skip
-#: Ops whose translation reads no size of an operand that may depend on data.
+#: Ops whose translation does not depend on a data-dependent size of an operand.
 TAKE_SIZES = frozenset(
     {"ArgMax", "ArgMin", "Cast", "CastLike", "Clip", "Compress", "Concat", "Conv", "CumSum",
      "Dropout", "Elu", "Gather", "GatherND", "Gelu", "HardSigmoid", "Identity",
@@ -76,9 +78,9 @@ TAKE_SIZES = frozenset(
      "ReduceL1", "ReduceL2", "ReduceSumSquare", "Reshape", "Shape", "Size", "Slice",
      "Softmax", "Squeeze", "Sum", "TopK", "Transpose", "Unsqueeze", "Where", *POINTWISE}
 )  # fmt: skip
-#: The oldest version of the default domain that is read as it stands.
+#: The oldest version of the default domain that is supported without conversion.
 OLDEST = 6
-#: Nodes that one import translates at most (functions and unrolled loops included).
+#: The maximum number of nodes of an import (including functions and unrolled loops).
 NODES = 500_000
 
 
@@ -90,7 +92,8 @@ def import_file(
 ) -> Imported:
     """Import a ``.onnx`` file; see :func:`import_proto`.
 
-    UserError for a damaged file, external data outside the folder, unsupported ops (all at once).
+    Raise UserError for a damaged file, external data outside the folder, and unsupported ops (all
+    of them at once).
     """
     path = Path(path)
     imported = import_proto(
@@ -98,7 +101,7 @@ def import_file(
         training=training,
     )  # fmt: skip
     assert imported.nodes is not None
-    # The file is read again where its graph is run: nobody else needs its weights twice.
+    # The file is read again if its graph is run, so that its weights are not kept in memory twice.
     again = partial(run_file, path, list(imported.nodes.values))
     return replace(imported, nodes=replace(imported.nodes, run=again))
 
@@ -117,26 +120,27 @@ def import_proto(
 ) -> Imported:
     """Import a ``ModelProto``.
 
-    ``folder``  where its external data may lie, or the store that holds them.
+    ``folder``  the location of its external data, or the weight store that holds them.
     ``sizes``   symbolic dimension -> size.
-    ``inputs``  example inputs, by name or in order: their shapes bind symbolic dimensions too, and
-                where a shape of the model depends on an input's values, these are taken.
-    ``origins`` where nodes (and initializers), by name, came from: what a level before this one
-                knows; else they are roots.
-    ``tensors`` is filled with what each of the graph's tensors became, by name, ``became`` with the
-                ops of each of its nodes and initializers (those of a subgraph or a function are
-                those of the node that holds or calls it).
-    ``training`` the model as it trains: batch normalisation goes by the batch, whose statistics
-                move the running ones, which are state; dropout and other random ops draw from a
-                seed and an iteration, which are state too.
-    An input that is a sequence becomes one argument for each tensor of its example (a list), called
-    ``name[0]``, ``name[1]``...; an optional one without an example is empty.  Results that are
-    sequences are named alike.
-    A dimension that neither names is 1.  ``facts["bound"]`` says for each symbol its ``size`` and
-    the range ``low`` to ``high`` (-1: unbounded) that the model allows; ``facts["bound_values"]``
-    the inputs whose values were taken; ``facts["external_data"]`` the data files' names;
-    ``facts["sequences"]`` how many tensors a result has that is no tensor; a result whose size
-    depends on data has room for the largest, and a result of its own says how many elements count
+    ``inputs``  example inputs, by name or in order.  Their shapes also bind symbolic dimensions,
+                and if a shape in the model depends on an input's values, these are used.
+    ``origins`` the origins of nodes (and initializers), by name, from a preceding level; nodes
+                without one are roots.
+    ``tensors`` is filled with the result of each tensor of the graph, by name, ``became`` with the
+                ops of each of its nodes and initializers (those of a subgraph or a function belong
+                to the node that holds or calls it).
+    ``training`` import the model in training mode: batch normalisation uses the statistics of the
+                batch, which update the running ones, which are state; dropout and other random ops
+                draw from a seed and an iteration, which are state too.
+
+    A sequence input becomes one argument for each tensor of its example (a list), named
+    ``name[0]``, ``name[1]``...; an optional one without an example is empty.  Sequence results are
+    named in the same way.  A dimension that neither ``sizes`` nor ``inputs`` binds is 1.
+    ``facts["bound"]`` holds for each symbol its ``size`` and the range ``low`` to ``high`` (-1:
+    unbounded) that the model allows; ``facts["bound_values"]`` the inputs whose values were used;
+    ``facts["external_data"]`` the names of the data files; ``facts["sequences"]`` the number of
+    tensors in a result that is a sequence.  A result with a data-dependent size has the largest
+    possible size, and an additional result is the number of valid elements
     (:meth:`Imported.trimmed`).
     """
     need_sound(model, name)
@@ -194,7 +198,7 @@ def import_proto(
 
 
 def _by_name(model, inputs: Mapping[str, Example] | Sequence[Example], name: str):
-    """Example inputs by the names of the graph's inputs."""
+    """Return example inputs by the names of the graph's inputs."""
     if isinstance(inputs, Mapping):
         return inputs
     held = {t.name for t in model.graph.initializer}
@@ -206,8 +210,10 @@ def _by_name(model, inputs: Mapping[str, Example] | Sequence[Example], name: str
 
 
 class Importer:
-    """One import; ``env`` maps tensor names to values, ``made`` values to the ops that make
-    them."""
+    """The state of an import.
+
+    ``env`` maps tensor names to values, ``made`` values to their defining ops.
+    """
 
     def __init__(
         self, model, opset: int, folder, sizes, inputs, name: str, origins, draws: Draws
@@ -231,28 +237,28 @@ class Importer:
         self.ops: list = []
         #: The ops of each node and initializer of the main graph, by its name.
         self.became: dict[str, Sequence[Op]] = {}
-        #: Values that come from example inputs, and which node asked for them.
+        #: Values that were taken from example inputs, and the node that needed them.
         self.taken: list[tuple[Value, np.ndarray, str]] = []
-        #: The ops that ONNX gives no positions out of range.
+        #: The ops for which ONNX requires positions to be in range.
         self.accesses: list[Access] = []
         self.unsupported: list[Unsupported] = []
-        #: Outputs that their node's translation does not make -> what is said where one is read.
+        #: Outputs that the translation of their node omits -> the error if one is used.
         self.lacking: dict[str, Unsupported] = {}
-        #: The random ops of the model, and what training changes beside parameters.
+        #: The random ops of the model, and the state that training changes besides parameters.
         self.draws, self.state = draws, State()
-        #: Initializers that are parts of the state: constant -> the part's name.
+        #: Initializers that belong to the state: constant -> name of the state.
         self.moving: dict[Value, str] = {}
         self.opsets = {o.domain: o.version for o in model.opset_import}
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.calls: list[tuple[str, str, str]] = []
-        #: Operations that computing shapes took so far.
+        #: The number of operations used so far to compute shapes.
         self.worked = 0
         self._lines = self._nodes = self.regions = 0
 
     # -- the main graph ----------------------------------------------------------------------------
 
     def graph(self, graph) -> None:
-        """The main graph: inputs, initializers, nodes, outputs."""
+        """Translate the main graph: inputs, initializers, nodes, outputs."""
         stored = {t.name for t in graph.initializer}
         if graph.sparse_initializer:
             raise UserError("sparse weights are not supported", self.name,
@@ -282,7 +288,7 @@ class Importer:
                 self._result(info.name, value)
 
     def main(self) -> Function:
-        """The function of the main graph that was walked."""
+        """Return the function of the translated main graph."""
         own = len(self.results)
         if self.training:
             self.ops = [*without_unread(self), *self.state.count_iterations(self.draws)]
@@ -319,7 +325,8 @@ class Importer:
                     f"input {info.name!r} is a sequence and needs an example", self.name,
                     "pass a list of tensors as its example input",
                 )  # fmt: skip
-            kind = kind.sequence_type.elem_type.tensor_type  # its shape: what they have in common
+            # Its shape covers the tensors' common part.
+            kind = kind.sequence_type.elem_type.tensor_type
             held = [self._argument(f"{info.name}[{i}]", kind, each.shape, each)
                     for i, each in enumerate(example)]  # fmt: skip
             self.define(info.name, TensorSequence(tuple(held)))
@@ -347,8 +354,7 @@ class Importer:
         return value
 
     def _shape(self, name: str, kind, example) -> list[int]:
-        """The declared shape, symbols bound; checked against the example input where there is
-        one."""
+        """Return the declared shape with symbols bound; check it against the example, if any."""
         if not kind.HasField("shape"):
             if example is None:
                 raise UserError(f"input {name!r} has no shape", self.name, "pass example inputs")
@@ -388,8 +394,10 @@ class Importer:
         self.define(held.name, self.stored(held.name, to_array(held, self.folder)))
 
     def stored(self, name: str, array: np.ndarray) -> Value:
-        """The constant of an initializer.  One of rank 0 is a number of a formula (exporters lift
-        those out of nodes), not a parameter."""
+        """Emit a constant for an initializer.
+
+        One of rank 0 is a scalar in a formula (exporters lift those out of nodes), not a parameter.
+        """
         kind = "initializer" if array.ndim else "constant"
         origin = self.origins.get(name) or Origin.root(
             FrontendNode(name, kind, LISTING, 0, scope_of(name))
@@ -402,7 +410,7 @@ class Importer:
     # -- nodes -------------------------------------------------------------------------------------
 
     def define(self, name: str, value: Value | TensorSequence | EmptyOptional) -> None:
-        """Give ``value`` its name in the model; a name is given once."""
+        """Define the name of ``value``; a name may only be defined once."""
         if self.env.get(name) is not None:
             raise UserError(f"tensor {name!r} is defined twice", self.name,
                             "the file is damaged; export it again")  # fmt: skip
@@ -418,7 +426,7 @@ class Importer:
         builder.ops, builder.accesses = [], []
 
     def node(self, node) -> None:
-        """Translate one node into ops; a gap is noted and the walk goes on."""
+        """Translate one node into ops; record a gap and continue if it is unsupported."""
         self._nodes += 1
         if self._nodes > NODES:
             raise UserError(f"the model has more than {NODES} nodes", self.name,
@@ -435,7 +443,7 @@ class Importer:
             handler = TABLE.get(key)
             if handler is None:
                 defined = self._defined(node)
-                if defined is None:  # said of nodes behind other gaps, too
+                if defined is None:  # also reached by nodes behind other gaps
                     raise NotSupported("no translation")
                 self._call(defined, node)
                 return
@@ -481,7 +489,7 @@ class Importer:
         return self.env[name]
 
     def _defined(self, node):
-        """The function by which ONNX itself defines an op that has no translation here."""
+        """Return ONNX's own function body of an op that has no translation."""
         opset = self.opset if node.domain in DOMAINS else self.opsets.get(node.domain, 1)
         schema = schema_with_function(node, opset)
         if schema is None:
@@ -495,7 +503,7 @@ class Importer:
         return made
 
     def _call(self, function, node) -> None:
-        """A function: its body with the call's tensors and attributes, in place."""
+        """Inline a function: its body with the call's tensors and attributes."""
         key = (node.domain, node.op_type, node.overload)
         if key in self.calls:
             raise UserError(f"function {node.op_type} calls itself", self.name,
@@ -523,9 +531,9 @@ class Importer:
                 self.define(name, value)
 
     def subgraph(self, graph, arguments: list[Value]) -> list[Value]:
-        """Translate a graph attribute in place, its inputs bound to ``arguments``; its outputs.
+        """Inline a graph attribute, its inputs bound to ``arguments``; return its outputs.
 
-        The body sees the tensors around it.  NotSupported where a node of it has no translation.
+        The body can use the outer tensors.  Raise NotSupported if a node in it has no translation.
         """
         outer, gaps = self.env, len(self.unsupported)
         self.env = dict(outer)
@@ -551,7 +559,7 @@ class Importer:
         return results
 
     def region(self, graph, arguments: list[Value]) -> Block:
-        """A graph attribute as a region: its ops apart from those around it."""
+        """Translate a graph attribute as a region, with separate ops."""
         outer, self.ops = self.ops, []
         self.regions += 1
         try:
@@ -571,7 +579,7 @@ def _holds_sequence(inputs) -> bool:
 
 
 class _Missing(NotSupported):
-    """An input of an unsupported node's: only the first gap is worth a line."""
+    """An input of an unsupported node: only the first gap is reported."""
 
 
 class _Nothing:

@@ -1,4 +1,4 @@
-"""An ONNX model executed by onnxruntime, every tensor of its graph told."""
+"""Execution of an ONNX model by onnxruntime, which reports every tensor of its graph."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from core_compiler.frontends.onnx.reading import read_model
 from core_compiler.ir.framework import TellNode
 from core_compiler.support.arrays import widened
 
-#: Tells the session where a model that is given as bytes has its external data.
+#: The session option with the folder of external data for a model passed as bytes.
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
-#: Ops whose kernels of f64 in onnxruntime have their scale in f32.
+#: Ops whose f64 kernels in onnxruntime have an f32 scale.
 _SCALED_IN_F32 = frozenset({"Attention", "DFT"})
-#: Floats that NumPy has not, by onnxruntime's names for them.
+#: Floats that NumPy does not have, by onnxruntime's names.
 _OTHERS = {
     "bfloat16": "bfloat16", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz",
     "float8e5m2": "float8_e5m2", "float8e5m2fnuz": "float8_e5m2fnuz",
 }  # fmt: skip
 #: Kinds of attributes that hold graphs.
 _GRAPH, _GRAPHS = 5, 10
-#: Ops that draw numbers; and those that are about the bits of one dtype.
+#: Random ops, and ops that depend on the bits of one dtype.
 _RANDOM = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
     "Multinomial", "BitCast",
@@ -36,7 +36,7 @@ _RANDOM = frozenset({
 
 
 def in_f32(model: Any) -> dict[str, float]:
-    """Of the tensors that such kernels make, how far their constants may be off."""
+    """Return the tensors produced by such kernels, with the relative error of their constants."""
     nodes = (node for node in model.graph.node if node.op_type in _SCALED_IN_F32)
     return {name: 2.0**-24 for node in nodes for name in node.output}
 
@@ -44,17 +44,19 @@ def in_f32(model: Any) -> dict[str, float]:
 def run_file(
     path: Path, names: Sequence[str], inputs: Sequence[np.ndarray], tell: TellNode
 ) -> dict[int, np.ndarray]:
-    """:func:`run_nodes` of the model in a file."""
+    """Run the model in a file; see :func:`run_nodes`."""
     return run_nodes(read_model(path), path.parent, names, inputs, tell)
 
 
 def run_nodes(
     model: Any, folder: Any, names: Sequence[str], inputs: Sequence[np.ndarray], tell: TellNode
 ) -> dict[int, np.ndarray]:
-    """Run a ``ModelProto``, as it is written (no optimisation), on arrays for its inputs in their
-    order; ``tell`` hears the tensors called ``names``, which nodes of its graph make.  ``folder``:
-    where its external data lie.  Returns the model's results by their places, up to the first that
-    is no tensor."""
+    """Run a ``ModelProto`` without optimisation on arrays for its inputs, in their order.
+
+    ``tell`` receives the tensors ``names``, which nodes of its graph produce.  ``folder`` is the
+    location of its external data.  Return the model's results by position, up to the first that is
+    not a tensor.
+    """
     import onnx
     import onnxruntime
 
@@ -89,7 +91,7 @@ def run_nodes(
 
 
 def _value(array: np.ndarray) -> Any:
-    """An array as onnxruntime's value; floats that NumPy has not go by their bits."""
+    """Return an array as onnxruntime's value; floats that NumPy lacks are passed as bits."""
     from onnx import helper
     from onnxruntime import OrtValue
 
@@ -101,7 +103,7 @@ def _value(array: np.ndarray) -> Any:
 
 
 def _array(value: Any, kind: str) -> np.ndarray | None:
-    """A tensor of onnxruntime's type ``kind``; None of a sequence, or of strings."""
+    """Return a tensor of onnxruntime's type ``kind``; None for a sequence or strings."""
     name = _OTHERS.get(kind.removeprefix("tensor(").removesuffix(")"))
     if name is None:
         try:
@@ -116,8 +118,10 @@ def _array(value: Any, kind: str) -> np.ndarray | None:
 
 
 class _InF64:
-    """Executes single nodes of a model in f64.  ``known`` are the graph's tensors by name;
-    ``untold`` are those that nobody goes on from."""
+    """An evaluator of single nodes in f64.
+
+    ``known`` are the graph's tensors by name; ``untold`` are those that ``tell`` did not accept.
+    """
 
     def __init__(self, model: Any, folder: Any, known: Mapping[str, Any]):
         self.model, self.folder, self.known = model, folder, known
@@ -142,11 +146,11 @@ class _InF64:
         try:
             operands = {n: widened(self._operand(n)) for n in node.input if n}
             asked = _asked_in_f64(node)
-        except Exception:  # sparse, a sequence, external data: any kind of exception
+        except Exception:  # any exception: sparse tensors, sequences, external data
             return None
         try:
             return self._executed(asked, operands)
-        except Exception:  # what an op without this dtype raises: any kind of exception
+        except Exception:  # any exception of an op that does not support the dtype
             return None
 
     def _operand(self, name: str) -> np.ndarray:
@@ -161,7 +165,7 @@ class _InF64:
         raise KeyError(name)
 
     def _alone(self, node: Any, operands: Mapping[str, np.ndarray]) -> tuple[Any, list[str]]:
-        """A model of one node; integers are stored in it, as ops that read sizes want them."""
+        """Return a model of one node; integers are stored in it, for ops that read sizes."""
         import onnx
         from onnx import helper, numpy_helper
 
@@ -200,14 +204,14 @@ class _InF64:
         }  # fmt: skip
 
 
-#: Attributes that name the dtype of results, or that an op computes in on its way.
+#: Attributes that name the dtype of results, or of an op's internal computation.
 _DTYPES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
-#: Ops that compute in f32 on their way where no attribute says otherwise.
+#: Ops that compute in f32 internally unless an attribute specifies otherwise.
 _STASHED = ("GroupNormalization", "LayerNormalization", "RMSNormalization")
 
 
 def _asked_in_f64(node: Any) -> Any:
-    """A node whose attributes ask for f64 where they ask for another float, or would by default."""
+    """Return a node whose attributes ask for f64 instead of another float, also by default."""
     import onnx
     from onnx import helper, numpy_helper
 

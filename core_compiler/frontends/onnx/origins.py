@@ -1,5 +1,4 @@
-"""Where an ONNX node came from: its name, its line in our listing, what torch's exporter or ours
-left on it."""
+"""Origins of ONNX nodes: their name, their line in the listing, and an exporter's metadata."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from functools import lru_cache
 
 from core_compiler.ir import FrontendNode
 
-#: The name under which the node list is shown as a source file.
+#: The name of the node list as a source file.
 LISTING = "model.onnx"
 
 _TORCH = "pkg.torch.onnx."
-#: What our own exporter leaves on a node (``core_compiler/exporters/onnx/proto.py``).
+#: The key prefix of our exporter's metadata (``core_compiler/exporters/onnx/proto.py``).
 _OURS = "pkg.core_compiler."
 _FRAME = re.compile(
     r'File "([^"]+)", line (\d+), in (\S+)[^\S\n]*(?:\n[^\S\n]*(?!File ")([^\n]*))?'
@@ -22,16 +21,16 @@ _FRAME = re.compile(
 
 
 def describe(node, line: int) -> FrontendNode:
-    """The frontend node of a ``NodeProto`` that stands on ``line`` of the listing.
+    """Return the frontend node of a ``NodeProto`` on ``line`` of the listing.
 
-    With the metadata of torch's exporter or of ours: the file and line of the model's Python source
+    With the metadata of torch's exporter or ours: the file and line of the model's Python source
     and the module path; else the listing and the path in the node's name.
     """
     facts = {e.key: e.value for e in node.metadata_props if e.key.startswith((_TORCH, _OURS))}
     if f"{_OURS}kind" in facts:
         return _described_by_us(node, line, facts)
     stack = _frames(facts.get(f"{_TORCH}stack_trace", ""))
-    # Frames of torch and of code that it made (`<eval_with_key>.7`) are nobody's own lines.
+    # Frames of torch and of code that it generated (`<eval_with_key>.7`) are not the user's lines.
     own = [f for f in stack if "/torch/" not in f[0].replace("\\", "/") and f[0][0] != "<"]
     file, at = own[-1][:2] if own else (LISTING, line)
     scopes = _names(facts.get(f"{_TORCH}name_scopes", ""))
@@ -41,7 +40,7 @@ def describe(node, line: int) -> FrontendNode:
 
 
 def _described_by_us(node, line: int, facts: Mapping[str, str]) -> FrontendNode:
-    """What we exported comes from where the op came from that it was."""
+    """Return the origin of a node that our exporter wrote: that of the exported op."""
     name = facts.get(f"{_OURS}name") or node.name or f"{node.op_type}_{line}"
     file, _, at = facts.get(f"{_OURS}line", "").rpartition(":")
     known = file and at.isdecimal() and len(at) < 10
@@ -51,8 +50,10 @@ def _described_by_us(node, line: int, facts: Mapping[str, str]) -> FrontendNode:
 
 
 def scope_of(name: str) -> str:
-    """The module path in the name of a node or an initializer (``/layer1/conv/Conv``,
-    ``layer1.conv.weight``)."""
+    """Return the module path in the name of a node or initializer.
+
+    For example ``/layer1/conv/Conv`` or ``layer1.conv.weight``.
+    """
     if "/" in name:
         return "/".join(p for p in name.split("/")[:-1] if p)
     parts = name.split(".")
@@ -68,7 +69,7 @@ def _frames(text: str) -> tuple:
 
 
 def _names(text: str) -> list[str]:
-    """A list of strings as Python writes it; [] where the text is anything else."""
+    """Parse a list of strings in Python syntax; return [] for any other text."""
     if len(text) > 1 << 14:
         return []
     try:
@@ -81,7 +82,7 @@ def _names(text: str) -> list[str]:
 
 
 def listing(graph) -> str:
-    """The node list as text, a node a line: what the source view shows for an ONNX model."""
+    """Return the node list as text, one node per line, for the source view of an ONNX model."""
     lines = []
     for node in graph.node:
         outs, ins = ", ".join(node.output), ", ".join(node.input)

@@ -1,7 +1,7 @@
-"""Reading ``.onnx`` files that nobody has vouched for.
+"""Reading of untrusted ``.onnx`` files.
 
-External data may not leave the model's folder; every size is checked against the file before memory
-is taken; a truncated or foreign file is a clear error.
+External data must be in the model's folder; every size is checked against the file before memory is
+allocated; a truncated or foreign file is reported as an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core_compiler.ir import DType, Value, WeightStore, dtype
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.support.regular_files import inside, need_regular, read_regular
 
-#: ``TensorProto`` data type -> our dtype name.
+#: ``TensorProto`` data type -> dtype name.
 DTYPES = {
     1: "f32", 2: "ui8", 3: "i8", 4: "ui16", 5: "i16", 6: "i32", 7: "i64", 9: "i1", 10: "f16",
     11: "f64", 12: "ui32", 13: "ui64", 16: "bf16", 17: "f8E4M3FN", 18: "f8E4M3FNUZ",
@@ -25,21 +25,22 @@ DTYPES = {
     25: "ui2", 26: "i2",
 }  # fmt: skip
 
-#: Where the data of a tensor that was left out of a ``ModelProto`` are: in a weight store, under
-#: this and their digest.
+#: The prefix of the external location of a tensor that was omitted from a ``ModelProto``: the rest
+#: is its digest in a weight store.
 STORED = "weights:"
-#: How the default domain is called.
+#: The names of the default domain.
 DOMAINS = ("", "ai.onnx")
 #: The largest file that protobuf reads.
 LARGEST = (1 << 31) - 1
-#: Axes that an array of NumPy may have.
+#: The maximum number of axes of a NumPy array.
 MOST_AXES = 64
-#: The longest name of a node or a tensor (characters): what functions and unrolled loops repeat.
+#: The maximum length of the name of a node or tensor (characters), which functions and unrolled
+#: loops repeat.
 LONGEST_NAME = 4096
 
 
 def read_model(path: Path):
-    """The ``ModelProto`` of a file, without its external data; UserError if it is none."""
+    """Return the ``ModelProto`` of a file without its external data; raise UserError if invalid."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -71,15 +72,17 @@ def read_model(path: Path):
 
 
 def need_sound(model, where: str) -> None:
-    """UserError where text of a model is none (protobuf hands over bytes for what is not UTF-8), a
-    name is too long, or a version of a domain is none."""
+    """Raise UserError if a model has invalid text, a name that is too long, or an invalid version.
+
+    Protobuf returns bytes for text that is not UTF-8.
+    """
     from google.protobuf.message import Message
     from onnx import OperatorSetIdProto, TensorProto
 
     stack: list[Any] = [model]
     while stack:
         part = stack.pop()
-        if isinstance(part, TensorProto):  # not its data: reading a field copies it
+        if isinstance(part, TensorProto):  # without its data: reading a field copies it
             stack += part.external_data
             _need_text("name", (part.name,), where)
             continue
@@ -114,8 +117,10 @@ def _free_memory() -> int:
 
 
 def dtype_of(number: int, where: str = "") -> DType:
-    """Our dtype of a ``TensorProto`` data type; UserError for strings, complex numbers and the
-    like."""
+    """Return the dtype of a ``TensorProto`` data type.
+
+    Raise UserError for unsupported ones, such as strings and complex numbers.
+    """
     if number not in DTYPES:
         import onnx
 
@@ -128,7 +133,7 @@ def dtype_of(number: int, where: str = "") -> DType:
 
 
 def type_of(value: Value | Sequence[Value] | None):
-    """The ``TypeProto`` of a tensor, or of a sequence of them; an empty one for None."""
+    """Return the ``TypeProto`` of a tensor, or of a sequence of them; an empty one for None."""
     import onnx
 
     if value is None:
@@ -140,10 +145,11 @@ def type_of(value: Value | Sequence[Value] | None):
 
 
 def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
-    """The array of a ``TensorProto``; external data is memory-mapped from ``folder``, or taken from
-    a weight store, of which it is called ``weights:DIGEST``.
+    """Return the array of a ``TensorProto``.
 
-    UserError where the stored data are not as long as dtype and shape say.
+    External data is memory-mapped from ``folder``, or taken from a weight store, in which it is
+    called ``weights:DIGEST``.  Raise UserError if the length of the data does not match the dtype
+    and shape.
     """
     where = f"tensor {tensor.name!r}"
     kind = dtype_of(tensor.data_type, where)
@@ -172,14 +178,14 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
 
 
 def need_rank(rank: int, where: str) -> None:
-    """UserError where a tensor has more axes than an array can have."""
+    """Raise UserError if a tensor has more axes than an array can have."""
     if rank > MOST_AXES:
         raise UserError(f"rank {rank} is not supported, expected at most {MOST_AXES}", where,
                         "reshape it to fewer axes")  # fmt: skip
 
 
 def external_files(model) -> list[str]:
-    """The names of the data files that a ``ModelProto`` refers to, as it spells them, sorted."""
+    """Return the names of the data files that a ``ModelProto`` refers to, as written, sorted."""
     found: set[str] = set()
 
     def tensors(held) -> None:
@@ -249,8 +255,11 @@ def _short(error: Exception) -> str:
 
 
 def need_unchanged(model, opset: int, oldest: int, name: str) -> None:
-    """UserError where a node of a version before the ``oldest`` that is read meant something else
-    then (or ONNX does not say)."""
+    """Raise UserError if the meaning of a node has changed since its version.
+
+    This concerns versions before ``oldest``, the oldest supported one; it is also raised if ONNX
+    does not define the op in both.
+    """
     kinds = dict.fromkeys(node.op_type for node in model.graph.node if node.domain in DOMAINS)
     other = [kind for kind in kinds if not _means_the_same(kind, opset, oldest)]
     if other:
@@ -261,7 +270,7 @@ def need_unchanged(model, opset: int, oldest: int, name: str) -> None:
 
 
 def _means_the_same(op_type: str, opset: int, later: int) -> bool:
-    """Whether two versions define an op alike, but for a hint of the first about memory."""
+    """Return whether two versions define an op alike, except for a memory hint of the first."""
     import onnx
 
     try:

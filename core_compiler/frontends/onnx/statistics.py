@@ -1,4 +1,4 @@
-"""What of an ONNX model training changes beside its parameters: initializers that are state."""
+"""State that training an ONNX model changes besides its parameters, stored as initializers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core_compiler.support.errors import UserError
 
 
 def initializer(importer: Any, value: Value) -> tuple[str, np.ndarray] | None:
-    """The name and the numbers of ``value`` if it is a tensor stored in the model."""
+    """Return the name and values of ``value`` if it is a tensor stored in the model."""
     op = importer.made.get(value)
     if op is None or op.kind != "core.constant" or op.origin.node is None:
         return None
@@ -21,7 +21,10 @@ def initializer(importer: Any, value: Value) -> tuple[str, np.ndarray] | None:
 
 
 def running(importer: Any, value: Value) -> Value:
-    """A running statistic as it is now: state where ``value`` is an initializer, else ``value``."""
+    """Return the current value of a running statistic.
+
+    It is state if ``value`` is an initializer, else ``value`` itself.
+    """
     if value not in importer.moving:
         stored = initializer(importer, value)
         if stored is None:
@@ -34,14 +37,17 @@ def running(importer: Any, value: Value) -> Value:
 
 
 def move(importer: Any, value: Value, after: Value) -> None:
-    """``after`` is what the running statistic ``value`` is from now on."""
+    """Set the next value of the running statistic ``value`` to ``after``."""
     if value in importer.moving:
         importer.state.change(importer.moving[value], after)
 
 
 def without_unread(importer: Any) -> list[Op]:
-    """The ops without the stored tensors that none of them reads: those that became state, and
-    numbers that importing took.  UserError where a part of the state is a parameter as well."""
+    """Return the ops without unused stored tensors.
+
+    These are the ones that became state, and constants that were only used at import.  Raise
+    UserError if a state is also a parameter.
+    """
     read = {v for op in importer.ops for v in op.uses()} | set(importer.results)
     for value, name in importer.moving.items():
         if value in read:

@@ -1,4 +1,4 @@
-"""The table of translations and the context that an ONNX op is translated in."""
+"""The table of translations and the context in which an ONNX op is translated."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ TABLE: dict[str, Callable] = {}
 
 @dataclass(frozen=True)
 class TensorSequence:
-    """A value of ONNX's sequence type while a model is imported: no op of ours sees one."""
+    """A value of ONNX's sequence type during import: it never reaches a core op."""
 
     tensors: tuple[Value, ...]
 
 
 class EmptyOptional:
-    """A value of ONNX's optional type that holds nothing; one that holds something is that."""
+    """A value of ONNX's optional type that is empty; a non-empty one is its content."""
 
 
 EMPTY = EmptyOptional()
-#: What a name of an ONNX model stands for (None: an input that is left out).
+#: The value of a name in an ONNX model (None: an omitted input).
 Named = Value | TensorSequence | EmptyOptional | None
 
 
 class NotSupported(Exception):
-    """This use of an op has no translation; the message says why."""
+    """This use of an op has no translation; the message states the reason."""
 
 
 def onnx_op(*names: str):
-    """Enter a handler under these op types."""
+    """Register a handler for these op types."""
 
     def enter(handler):
         for name in names:
@@ -48,16 +48,16 @@ def onnx_op(*names: str):
     return enter
 
 
-#: Elements that a value computed at import may have at most: a shape is small.
+#: The maximum number of elements of a value that is computed at import: shapes are small.
 FOLDED_ELEMENTS = 1 << 24
-#: Operations (of arithmetic, and elements made) that one import computes at most.
+#: The maximum number of operations (arithmetic, and elements created) that an import computes.
 FOLDED_WORK = 1 << 32
-#: Elements of an input whose values are bound at most.
+#: The maximum number of elements of an input whose values are bound.
 BOUND_ELEMENTS = 1 << 12
 
 
 class Context(SizedBuilder):
-    """A builder that knows the node it translates and can ask for constants.
+    """A builder that knows the node being translated and can evaluate constants.
 
     Shapes computed in the graph (Shape, Gather, Concat...) are evaluated here, by the reference,
     when an op needs them.
@@ -80,10 +80,10 @@ class Context(SizedBuilder):
         return own if own is not None else self.importer.made.get(value)
 
     def const(self, value: Value | None, what: str = "an input") -> np.ndarray:
-        """The array of a value that shapes depend on.
+        """Return the array of a value that shapes depend on.
 
-        Where it depends on the model's inputs, on the values of the example inputs, which are then
-        noted as bound; NotSupported where there are none.
+        If it depends on the model's inputs, use the values of the example inputs, which are then
+        recorded as bound; raise NotSupported if there are none.
         """
         found = self.known(value)
         if found is not None:
@@ -98,15 +98,15 @@ class Context(SizedBuilder):
         return found
 
     def known(self, value: Value | None) -> np.ndarray | None:
-        """The array of a value that does not depend on the model's inputs, or None."""
+        """Return the array of a value that does not depend on the model's inputs, else None."""
         return (
             None if value is None else self._evaluated(value, self.importer.constants, bind=False)
         )
 
     def _evaluated(self, value: Value, cache: dict[Value, Any], bind: bool) -> np.ndarray | None:
-        """Evaluate a value from the ops that make it; None where an input or a random op is met.
+        """Evaluate a value from its defining ops; None if it depends on an input or random op.
 
-        What has no answer is cached as None too, so that each op is looked at once.
+        None is cached too, so that each op is visited once.
         """
         stack = [value]
         while stack:
@@ -138,8 +138,10 @@ class Context(SizedBuilder):
         return cache[value]
 
     def _unfoldable(self, op) -> bool:
-        """Random ops, ops with regions, results too large and work too much are left to the
-        compiler."""
+        """Return whether evaluation is left to the compiler.
+
+        It is for random ops, ops with regions, and results or work that exceed the limits.
+        """
         if op.kind.startswith("core.random") or op.regions or any(
             v.type.elements > FOLDED_ELEMENTS for v in op.results
         ):  # fmt: skip
@@ -155,11 +157,11 @@ class Context(SizedBuilder):
         return found
 
     def ints(self, value: Value | None, what: str = "an input") -> list[int]:
-        """A constant 1-D integer input as a list."""
+        """Return a constant 1-D integer input as a list."""
         return [int(v) for v in np.atleast_1d(self.const(value, what))]
 
     def axes(self, value, rank: int, name: str = "axes") -> tuple[int, ...] | None:
-        """Axes from an input (newer opsets) or an attribute; None where absent."""
+        """Return axes from an input (newer opsets) or an attribute; None if absent."""
         given = self.ints(value, name) if value is not None else self.attr(name)
         if given is None:
             return None
@@ -176,19 +178,19 @@ class Context(SizedBuilder):
 
 
 def work_of(op) -> int:
-    """How many operations the evaluation of an op takes, about."""
+    """Estimate the number of operations that evaluating an op takes."""
     return cost(op).flops + sum(v.type.elements for v in op.results)
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """A non-negative axis; NotSupported where it is out of range."""
+    """Return a non-negative axis; raise NotSupported if it is out of range."""
     if not -rank <= axis < max(rank, 1):
         raise NotSupported(f"axis {axis} is out of range for rank {rank}")
     return axis + rank if axis < 0 else axis
 
 
 def attributes_of(node) -> dict[str, Any]:
-    """A node's attributes as Python values; graphs and tensors stay protos."""
+    """Return a node's attributes as Python values; graphs and tensors remain protos."""
     import onnx
 
     found = {}

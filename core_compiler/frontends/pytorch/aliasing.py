@@ -1,5 +1,4 @@
-"""In-place ops of ATen: which programs may be walked as they are, and which must be
-functionalised."""
+"""In-place ops of ATen: the programs that need functionalisation before they are translated."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from core_compiler.frontends.pytorch.tensors import memory_of
 from core_compiler.frontends.pytorch.transforms import failed_at, is_transform
 from core_compiler.support.errors import UserError, raised_at
 
-#: Composite ops that always make a new tensor (others of their kind may return an argument itself).
+#: Composite ops that always create a new tensor (others may return an argument itself).
 FRESH = frozenset({
     "batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "linear", "matmul",
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
@@ -23,19 +22,19 @@ FRESH = frozenset({
 
 
 def packet(node) -> str:
-    """``add_`` of a node that calls ``aten.add_.Tensor``; "" for other nodes."""
+    """Return ``add_`` for a node that calls ``aten.add_.Tensor``; "" for other nodes."""
     parts = str(node.target).split(".")
     return parts[1] if node.op == "call_function" and len(parts) > 1 else ""
 
 
 def is_in_place(node) -> bool:
-    """Whether the node writes into its first argument."""
+    """Return whether the node writes into its first argument."""
     written = _written(node)
     return written[:1] == [True]
 
 
 def _written(node) -> list[bool]:
-    """For each argument of the node's schema: whether the op writes into it."""
+    """Return for each argument in the node's schema whether the op writes into it."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return []
@@ -43,11 +42,10 @@ def _written(node) -> list[bool]:
 
 
 def may_alias(node) -> bool:
-    """Whether a result of the node may share memory with an argument.
+    """Return whether a result of the node may share memory with an argument.
 
-    A schema says so of views; composite ops may return their argument without saying so
-    (``dropout``
-    in evaluation mode, ``type_as``).
+    The schema declares it for views; composite ops may return their argument without declaring it
+    (``dropout`` in evaluation mode, ``type_as``).
     """
     schema = getattr(node.target, "_schema", None)
     if schema is None:
@@ -63,11 +61,11 @@ def may_alias(node) -> bool:
 
 
 def functional(program, training: bool = False):
-    """The program as it is where every in-place op writes into a tensor that nothing else shares;
-    else functionalised by torch.
+    """Return the program in a form in which in-place ops only write into unshared tensors.
 
-    The walk then simply takes the result of an in-place op for its argument from there on.
-    ``training``: gradients are held back where the program detaches.
+    If that is not already the case, torch functionalises the program.  The walker then uses the
+    result of an in-place op for its argument from there on.  ``training``: keep the points at which
+    the program stops gradients.
     """
     import torch
 
@@ -81,12 +79,12 @@ def functional(program, training: bool = False):
             _drop_idle_dropout(program)
             _keep_what_is_written(program)
             _drop_idle_names(program)
-            # `detach` is kept only while gradients are enabled.
+            # `detach` is only kept while gradients are enabled.
             enabled = torch.set_grad_enabled(training or torch.is_grad_enabled())
             with enabled, silent():
                 try:
                     return program.run_decompositions({})
-                except Exception as error:  # torch's own passes raise what they like
+                except Exception as error:  # torch's own passes raise any exception
                     raise UserError(
                         f"torch cannot resolve the model's in-place writes: {raised_at(error)}",
                         failed_at(program, error), "compute new tensors instead",
@@ -95,9 +93,12 @@ def functional(program, training: bool = False):
 
 
 def _keep_what_is_written(program) -> None:
-    """Make state of what the program writes: one name for each tensor, where the first of several
-    is given; a buffer of what it keeps as a constant, which torch's functionalisation refuses to
-    change.  UserError where it shares memory with another tensor that is not the same."""
+    """Turn the tensors that the program writes into state.
+
+    Each tensor gets one name, at the position of its first input.  Constants become buffers,
+    because torch's functionalisation refuses to change constants.  Raise UserError if a tensor
+    partially shares memory with another one.
+    """
     from torch.export.graph_signature import InputKind
 
     states = {**program.state_dict, **program.constants}
@@ -128,7 +129,7 @@ def _keep_what_is_written(program) -> None:
 
 
 def is_written(node) -> bool:
-    """Whether an op may write into the memory of a node's result, by whatever name."""
+    """Return whether an op may write into the memory of a node's result under any name."""
     seen, left = {node}, [node]
     while left:
         held = left.pop()
@@ -150,7 +151,7 @@ def is_written(node) -> bool:
 
 
 def _graphs_of(node) -> list:
-    """The graphs that an op is given."""
+    """Return the graphs among the arguments of an op."""
     owner = node.graph.owning_module
     held = [a for a in node.args if getattr(a, "op", "") == "get_attr"]
     found = [getattr(owner, str(a.target), None) for a in held]
@@ -163,8 +164,11 @@ def _writes(graph) -> bool:
 
 
 def _spell_statistics(graph) -> None:
-    """Instance normalisations write into running statistics, of which their schema does not speak:
-    what they write (each instance's mean and unbiased variance, on average) becomes ops."""
+    """Write out the updates of running statistics by instance normalisations.
+
+    Their schema does not declare these writes.  The new value is the mean over the instances of
+    each one's mean and unbiased variance.
+    """
     import torch
 
     aten = torch.ops.aten
@@ -185,9 +189,9 @@ def _spell_statistics(graph) -> None:
 
 
 def _drop_idle_dropout(program) -> None:
-    """Take dropouts in evaluation mode out of the program, which means the same without them.
+    """Remove dropouts in evaluation mode from the program, where they have no effect.
 
-    They return their argument itself; torch's functionalisation takes their results for fresh
+    They return their argument itself, but torch's functionalisation takes their results for new
     tensors and loses writes through them.
     """
     for node in list(program.graph.nodes):
@@ -197,8 +201,11 @@ def _drop_idle_dropout(program) -> None:
 
 
 def _drop_idle_names(program) -> None:
-    """Take out what the program is given a second time, under another name, and does not read (the
-    tensors of a module that hangs in two places): torch's functionalisation fails on it."""
+    """Remove unused inputs that duplicate another input under a second name.
+
+    These are the tensors of a module that is registered twice; torch's functionalisation fails on
+    them.
+    """
     states = program.state_dict
     targets = {s.arg.name: s.target for s in program.graph_signature.input_specs if s.target}
     given = [
@@ -215,8 +222,10 @@ def _drop_idle_names(program) -> None:
 
 
 def _tracks(node) -> bool:
-    """Whether a batch normalisation updates the statistics that it is given (of which its schema
-    does not speak)."""
+    """Return whether a batch normalisation updates its running statistics.
+
+    Its schema does not declare this.
+    """
     if packet(node) != "batch_norm":
         return False
     statistics, training = node.args[3], node.args[5]
@@ -228,7 +237,7 @@ def _simple(node) -> bool:
 
 
 def _is_one_result(node) -> bool:
-    """Whether the node takes one of several fresh results (of topk...) that no other takes."""
+    """Return whether the node is the only user of one of several new results (of topk...)."""
     if node.target is not operator.getitem:
         return False
     source, place = node.args
@@ -238,7 +247,7 @@ def _is_one_result(node) -> bool:
 
 
 def _owns(target, writer) -> bool:
-    """Whether ``target`` is a fresh tensor without views when ``writer`` writes into it."""
+    """Return whether ``target`` is a new tensor without views when ``writer`` writes into it."""
     if target.op != "call_function":
         return False
     if is_in_place(target):

@@ -1,10 +1,10 @@
-"""Reading ``.pt2`` archives of ``torch.export.save`` that nobody has vouched for.
+"""Reading of untrusted ``.pt2`` archives of ``torch.export.save``.
 
-Torch's own loader executes what a file says in four places: it falls back to full pickle, evaluates
-symbolic expressions as Python (``sympify``), imports modules that tree specs name, and generates
-Python source from names in the graph.  Here the archive's structure and sizes are checked first,
-every string of the program is checked (:mod:`.program_json`), tensors are read from their raw bytes
-or by the restricted unpickler, and only then torch rebuilds the program.
+Torch's own loader executes the contents of a file in four ways: it falls back to full pickle,
+evaluates symbolic expressions as Python (``sympify``), imports modules that tree specs name, and
+generates Python source from names in the graph.  Here the archive's structure and sizes are checked
+first, every string of the program is checked (:mod:`.program_json`), tensors are read from their
+raw bytes or by the restricted unpickler, and only then torch rebuilds the program.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from core_compiler.support.regular_files import need_regular
 TRUST = "if you trust the file's author, pass --trust to read it with torch's own loader"
 DAMAGED = "the file is damaged or in another format; export it again"
 
-#: Entries an archive may have, and bytes of its JSON parts.
+#: The maximum number of entries of an archive, and of bytes of its JSON parts.
 ENTRIES = 100_000
 JSON_BYTES = 1 << 30
-#: Example inputs larger than this are left out.
+#: Larger example inputs are skipped.
 EXAMPLE_BYTES = 1 << 30
 
 _RECORD = re.compile(r"^(weight|tensor)_\d+$")
 
 
 def read_pt2(path: Path | str, trust: bool = False):
-    """The ``torch.export.ExportedProgram`` of a ``.pt2`` file.
+    """Return the ``torch.export.ExportedProgram`` of a ``.pt2`` file.
 
-    Without ``trust`` nothing in the file is executed or unpickled freely; what would need that is a
-    UserError that names ``--trust``.  Example inputs that need it are left out.  Tensors are put on
-    the CPU.  UserError for a damaged, foreign or too old file.
+    Without ``trust`` nothing in the file is executed or fully unpickled; if that would be
+    necessary, raise a UserError that suggests ``--trust``.  Example inputs that would need it are
+    skipped.  Tensors are loaded to the CPU.  Raise UserError for a damaged or foreign file, or one
+    that is too old.
     """
     path = Path(path)
     where = str(path)
@@ -70,7 +71,7 @@ def _trusted(path: Path):
 
 
 class _Archive:
-    """The entries of one archive, by their path below its root folder."""
+    """The entries of an archive, by their path below its root folder."""
 
     def __init__(self, archive: zipfile.ZipFile, size: int, where: str):
         self.archive, self.where = archive, where
@@ -85,7 +86,7 @@ class _Archive:
                             "export it on a little-endian machine")  # fmt: skip
 
     def _entries(self, infos, size: int) -> dict[str, zipfile.ZipInfo]:
-        """Entries by name; UserError for names that leave the archive, bombs and repeats."""
+        """Return the entries by name; raise UserError for unsafe paths, zip bombs and repeats."""
         if not 0 < len(infos) <= ENTRIES:
             raise UserError(f"the archive has {len(infos)} entries, expected 1 to {ENTRIES}",
                             self.where, DAMAGED)  # fmt: skip
@@ -133,7 +134,7 @@ class _Archive:
     # -- the program -------------------------------------------------------------------------------
 
     def program(self):
-        """Rebuild the program: checked JSON, tensors, then torch's deserialiser."""
+        """Rebuild the program: check the JSON, read the tensors, then run torch's deserialiser."""
         from torch._export.serde import schema
         from torch._export.serde.serialize import ExportedProgramDeserializer, _dict_to_dataclass
 
@@ -160,7 +161,7 @@ class _Archive:
         return names[0]
 
     def _examples(self, model: str):
-        """``(args, kwargs)`` read by the restricted unpickler; None where that cannot."""
+        """Return ``(args, kwargs)`` read by the restricted unpickler, or None on failure."""
         import torch
 
         name = f"data/sample_inputs/{model}.pt"
@@ -171,7 +172,7 @@ class _Archive:
             return None
         try:
             found = torch.load(io.BytesIO(held), weights_only=True, map_location="cpu")
-        except Exception:  # whatever stops it: the program can do without
+        except Exception:  # any failure: the program does not need its examples
             return None
         if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], tuple)):
             return None
@@ -182,7 +183,7 @@ class _Archive:
     # -- tensors -----------------------------------------------------------------------------------
 
     def _tensors(self, kind: str, model: str) -> dict[str, Any]:
-        """Weights or constants by their name in the model."""
+        """Return weights or constants by their name in the model."""
         if f"data/{kind}/{model}.pt" in self.entries:
             raise Unsafe(f"the {kind} are pickled (an old format)")
         config = self.json(f"data/{kind}/{model}_{kind}_config.json")
@@ -247,7 +248,7 @@ class _Archive:
 
 
 def _stored(held: bytes) -> bool:
-    """Whether a torch file inside the archive is a zip of plain entries no longer than itself."""
+    """Return whether a torch file in the archive is a zip of stored entries of bounded size."""
     try:
         with zipfile.ZipFile(io.BytesIO(held)) as inner:
             infos = inner.infolist()

@@ -1,4 +1,4 @@
-"""What a module keeps in plain Python attributes while it is exported."""
+"""Changes of a module's plain Python attributes during export."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 
 @contextmanager
 def told(module: Any) -> Iterator[None]:
-    """Within it (an export, which runs ``forward`` once and sets attributes back) numbers, words
-    and tensors that a module has as attributes may change: a warning names them at the end, as the
-    program has what the first call makes of them."""
+    """Warn about plain attributes that change during an export in this context.
+
+    An export runs ``forward`` once and then restores attributes.  The program keeps the numbers,
+    strings and tensors that the first call computes, so the warning names those that changed.
+    """
     before = {name: _plain(part) for name, part in module.named_modules()}
     changed: dict[str, None] = {}
 

@@ -1,4 +1,4 @@
-"""The caches of transformers as trees of tensors: a model may have one among its results."""
+"""The caches of transformers as trees of tensors, so that a model may return one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any
 
 
 def register_caches() -> None:
-    """Let torch flatten the caches of transformers, where that is imported: `DynamicCache` as
-    transformers itself has it, and the pair of them that encoder-decoders make."""
+    """Let torch flatten the caches of transformers, if that is imported.
+
+    These are `DynamicCache`, as transformers registers it, and the pair of them that
+    encoder-decoders return.
+    """
     if "transformers" not in sys.modules:
         return
     try:
         caches = importlib.import_module("transformers.integrations.executorch")
         caches.register_dynamic_cache_export_support()
         both = importlib.import_module("transformers.cache_utils").EncoderDecoderCache
-    except (ImportError, AttributeError):  # another version: its user sets use_cache=False
+    except (ImportError, AttributeError):  # an unknown version: the user can set use_cache=False
         return
     _register_pair(both)
 

@@ -1,7 +1,7 @@
-"""Batch normalisations with ``momentum=None``: running statistics that are plain averages.
+"""Batch normalisations with ``momentum=None``, whose running statistics are plain averages.
 
-Torch's layer reads its count of batches as a Python number, on which no export can depend.  While
-a module is exported such a layer has a ``forward`` that does the same on tensors.
+Torch's layer reads its count of batches as a Python number, which an export cannot represent.
+While a module is exported, such a layer has a ``forward`` that does the same on tensors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 @contextmanager
 def averages_on_tensors(module: Any) -> Iterator[None]:
-    """Within it the layers of ``module`` that average over all batches can be exported."""
+    """Make layers of ``module`` that average over all batches exportable in this context."""
     layers = [part for part in module.modules() if _averages(part)]
     for layer in layers:
         layer.forward = partial(_forward, layer)
@@ -27,8 +27,7 @@ def averages_on_tensors(module: Any) -> Iterator[None]:
 
 
 def _averages(layer: Any) -> bool:
-    """Whether ``layer`` is torch's own, in training mode, and has a count of batches to divide
-    by."""
+    """Return whether ``layer`` is torch's own, in training mode, and has a count of batches."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
     own = type(layer).forward is _BatchNorm.forward and "forward" not in vars(layer)
@@ -37,8 +36,10 @@ def _averages(layer: Any) -> bool:
 
 
 def _forward(layer: Any, x: Any) -> Any:
-    """The layer on a batch: normalised by the batch's own statistics, of which the running mean and
-    unbiased variance take the share 1 / (batches so far)."""
+    """Normalise a batch by its own statistics and update the running ones.
+
+    The batch's mean and unbiased variance have the weight 1 / (batches so far).
+    """
     from torch.nn.functional import batch_norm
 
     layer._check_input_dim(x)

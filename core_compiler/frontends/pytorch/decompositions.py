@@ -1,7 +1,7 @@
-"""Torch's own decompositions, for the ops (and the forms of ops) that have no translation here.
+"""Torch's own decompositions, for ops (and forms of ops) that have no translation here.
 
-Only those are decomposed: what we translate keeps its name, and with it its meaning, its source
-line and its chance to be recognised by a target.
+Only those are decomposed: an op that has a translation keeps its name, and with it its meaning, its
+source line and the possibility that a target recognises it.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from core_compiler.frontends.pytorch.silence import silent
 
 
 def lookup(target: str):
-    """The translation of an op by its name (``aten.add_.Tensor``), or None."""
+    """Return the translation of an op by its name (``aten.add_.Tensor``), or None."""
     parts = target.split(".")
     if parts[0] not in ("aten", "prims") or len(parts) < 2:
-        return TABLE.get(".".join(parts[:2]))  # a library's own op, by its whole name
+        return TABLE.get(".".join(parts[:2]))  # a library's own op, by its full name
     packet = parts[1] if parts[1].startswith("_") else parts[1].rstrip("_")
     return TABLE.get(".".join([packet, *parts[2:]])) or TABLE.get(packet)
 
 
 def known(target: str) -> bool:
-    """Whether an op has a translation, be it for complex numbers only."""
+    """Return whether an op has a translation, even if only for complex numbers."""
     packet = target.removeprefix("aten.").partition(".")[0]
     return lookup(target) is not None or packet in COMPLEX
 
 
 def decomposed(program, refused: Collection[str]):
-    """The program with torch's decompositions of every op that we do not translate, and of those in
-    ``refused`` (names of ops that a translation turned down); None where torch has none for
-    them."""
+    """Decompose every op without a translation, and those in ``refused``, by torch's rules.
+
+    ``refused`` are the names of ops that a translation rejected.  Return None if torch has no rule
+    for them.
+    """
     table = {
         op: rule
         for op, rule in _every().items()
@@ -51,9 +53,11 @@ def decomposed(program, refused: Collection[str]):
 
 
 def definition(node) -> Any:
-    """The graph of torch's decomposition of one node, for inputs like the node's own: a
-    ``GraphModule`` that takes its tensors, in order.  None where torch has none, or it does not
-    trace."""
+    """Return the graph of torch's decomposition of a node, for inputs like the node's own.
+
+    It is a ``GraphModule`` that takes the node's tensors, in order.  None if torch has no
+    decomposition, or if it cannot be traced.
+    """
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils import _pytree as pytree
@@ -75,18 +79,17 @@ def definition(node) -> Any:
     try:
         with silent(), mode, torch.no_grad():
             graph = make_fx(call)(*tensors)
-            # Traced once more where it writes: what a composite writes in C++, functionalisation of
-            # the composite itself does not see.
+            # It is traced again if it writes: functionalisation of the composite does not detect
+            # writes of its C++ implementation.
             if any(node.op == "call_function" and is_in_place(node) for node in graph.graph.nodes):
                 graph = make_fx(torch.func.functionalize(graph))(*tensors)
             return graph
-    except Exception:  # what a rule raises for what it does not know
+    except Exception:  # raised by a rule for unknown inputs
         return None
 
 
 def tensors_of(node) -> list[Any]:
-    """The nodes that a node is given as tensors, in the order in which its definition takes
-    them."""
+    """Return the tensor arguments of a node, in the order in which its definition takes them."""
     import torch
 
     return [n for n in _nodes((node.args, dict(node.kwargs)))
@@ -101,7 +104,7 @@ def _nodes(held: Any) -> list[Any]:
 
 
 def decomposable(op: Any) -> bool:
-    """Whether torch has a decomposition of an op."""
+    """Return whether torch has a decomposition of an op."""
     return op in _every()
 
 
@@ -111,7 +114,7 @@ def _is_inert(op: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def _every() -> dict[Any, Any]:
-    """All of torch's decompositions: the core table, its further ones, and composite ops."""
+    """Return all of torch's decompositions: the core table, additional ones, and composite ops."""
     import torch
     from torch._decomp import decomposition_table
 

@@ -1,5 +1,8 @@
-"""``torch.export`` of a live module, with what a forward pass may do and torch's own export would
-refuse or lose: writes through ``.data``, buffers that are replaced, caches as results."""
+"""``torch.export`` of a live module, with support for more forward passes.
+
+Torch's own export would reject or lose writes through ``.data``, replaced buffers, and caches as
+results.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from core_compiler.frontends.pytorch.own_gradients import refused
 from core_compiler.support.errors import UserError, raised_at
 
 _FIX = "make the module exportable (see torch.export's documentation), or export it to ONNX"
-#: What torch's messages on exports say of its own parts -> what the user can do about it.
+#: Internals in torch's export messages -> advice to the user.
 _KNOWN = {
     "fake tensor in the exported program": (
         "forward computes a tensor in a way that it cannot trace, such as torch.func",
@@ -33,19 +36,22 @@ _KNOWN = {
 }
 
 
-#: Words of torch's messages that speak of its own machinery.
+#: Terms in torch's messages that refer to its internals.
 _INTERNAL = re.compile(
     r"Fake|Functional[TM]|Prox[yi]|torch\._|functorch|has no attribute 'constant'"
 )
 
 
 def exported(module: Any, inputs: Sequence, name: str, training: bool) -> Any:
-    """The ``ExportedProgram`` of a module on example inputs; UserError with the model's own line
-    where torch cannot export it."""
+    """Return the ``ExportedProgram`` of a module on example inputs.
+
+    Raise UserError with the model's own line if torch cannot export it.
+    """
     import torch
 
     register_caches()
-    # Torch prints what it had traced where it fails; a model's own prints are no answers of ours.
+    # Torch prints the traced program if it fails, and the output of a model's own prints must not
+    # be mixed with ours.
     said = io.StringIO()
     noted = refused() if training else nullcontext()
     depth = _functorch_depth()
@@ -66,7 +72,8 @@ def exported(module: Any, inputs: Sequence, name: str, training: bool) -> Any:
 def _refusal(error: Exception, module: Any, name: str) -> UserError:
     text = raised_at(error)
     where = name
-    if f"{type(error).__name__} at " not in text:  # torch fails after the trace: no line of theirs
+    # Torch fails after the trace, without a line of the model.
+    if f"{type(error).__name__} at " not in text:
         where = _forward(module) or name
     for part, (what, fix) in _KNOWN.items():
         if part in str(error):
@@ -81,7 +88,7 @@ def _refusal(error: Exception, module: Any, name: str) -> UserError:
 
 
 def _forward(module: Any) -> str:
-    """Where a module's forward method is written."""
+    """Return the location of a module's forward method."""
     try:
         method = type(module).forward
         return f"{inspect.getsourcefile(method)}:{inspect.getsourcelines(method)[1]}"
@@ -91,9 +98,12 @@ def _forward(module: Any) -> str:
 
 @contextmanager
 def _followed() -> Iterator[None]:
-    """Within it ``tensor.data`` in a model's code is ``tensor.detach()``, which an export follows
-    (writes into it are writes into the tensor), an assignment to ``.data`` is refused, and a buffer
-    takes a copy of what is assigned to it, which an export takes for a computed value."""
+    """Make writes through ``.data`` and replaced buffers visible to an export in this context.
+
+    In a model's code, ``tensor.data`` becomes ``tensor.detach()``, whose writes an export follows,
+    and an assignment to ``.data`` is rejected.  A buffer receives a copy of an assigned value,
+    which an export takes for a computed value.
+    """
     import torch
 
     kind: Any = torch.Tensor
@@ -115,7 +125,7 @@ def _followed() -> Iterator[None]:
         inherited.__set__(tensor, value)
 
     def copied(module, name, buffer):
-        frame = sys._getframe(1)  # of nn.Module, called where the attribute is set
+        frame = sys._getframe(1)  # nn.Module's, called where the attribute is set
         while frame.f_back is not None and frame.f_code.co_filename == nn_module:
             frame = frame.f_back
         own = not is_library(frame.f_code.co_filename)
@@ -142,8 +152,10 @@ def _functorch_depth() -> int | None:
 
 
 def _leave_functorch(depth: int | None) -> None:
-    """Leave the transforms (vmap, grad) that a failed export has entered and not left: all of
-    torch would go on inside them."""
+    """Leave the transforms (vmap, grad) that a failed export has left active.
+
+    Otherwise they would apply to all further calls of torch.
+    """
     import torch
 
     while (now := torch._C._functorch.maybe_current_level()) is not None and now != depth:

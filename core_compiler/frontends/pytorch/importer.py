@@ -1,5 +1,7 @@
-"""From an ``ExportedProgram`` to a module: exports, resolves writes, and says at once all that has
-no translation."""
+"""Translation of an ``ExportedProgram`` to a module.
+
+It exports live modules, functionalises writes, and reports all unsupported ops together.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,10 @@ from core_compiler.support.errors import UserError
 def import_module(
     module, inputs: Sequence, *, name: str = "model", training: bool = False
 ) -> Imported:
-    """Export a live ``nn.Module`` on example ``inputs`` (tensors, in order) and import it, as it is
-    (in training mode or not); ``training`` as :func:`import_exported` has it."""
+    """Export a live ``nn.Module`` on example ``inputs`` (tensors, in order) and import it.
+
+    The module's mode (training or not) is kept; ``training`` is that of :func:`import_exported`.
+    """
     if training:
         refuse_hooks(module, name)
     program = exported(module, inputs, name, training)
@@ -44,17 +48,17 @@ def import_exported(
     program, *, name: str = "model", sizes: Mapping[str, int] | None = None,
     read_files: bool = True, training: bool = False,
 ) -> Imported:  # fmt: skip
-    """Import a ``torch.export.ExportedProgram``; UserError names all unsupported ops at once.
+    """Import a ``torch.export.ExportedProgram``; raise UserError with all unsupported ops.
 
-    Weights are not copied: the module reads the model's own memory, and refuses to be used once
+    Weights are not copied: the module reads the model's own memory, and can no longer be used once
     torch has written to it.
 
     ``sizes`` binds symbolic dimensions (by the program's names for them, ``s77``); the others take
-    the example inputs' sizes.  ``facts["bound"]`` says for each its ``size`` and the range ``low``
-    to ``high`` (-1: unbounded) that the program allows.  ``read_files`` off: the source files that
-    the program names are not read (for programs that nobody has vouched for).
-    ``training``: random ops draw from a seed and an iteration, which are state of the model, and
-    where the model stops gradients is kept.
+    the example inputs' sizes.  ``facts["bound"]`` holds for each its ``size`` and the range ``low``
+    to ``high`` (-1: unbounded) that the program allows.  ``read_files`` off: do not read the source
+    files that the program names (for untrusted programs).  ``training``: random ops draw from a
+    seed and an iteration, which are state of the model, and the points at which the model stops
+    gradients are kept.
     """
     import torch
 
@@ -97,8 +101,8 @@ def import_exported(
             "state": len(after),
             "written": [[v.name for v in walker.arguments].index(n) for n in walker.written],
             "tied": tied(program.state_dict),
-            # Parameters as torch's optimiser counts them, and by whatever names they have; of the
-            # state what a state dict leaves out.
+            # Parameters in the order of torch's optimisers, and all of their names; of the state,
+            # the entries that a state dict omits.
             "parameters": list(program.graph_signature.parameters) if training else [],
             "stood_in": [_told(item) for item in walker.stood_in],
             "transient": sorted(n for n in walker.state.begun if n in program.constants),
@@ -119,13 +123,12 @@ def import_exported(
     )
 
 
-#: Rounds of decomposing what has no translation; each may show further such ops.
+#: The maximum number of decomposition rounds; each may reveal further unsupported ops.
 ROUNDS = 4
 
 
 def _walk(program, symbols: Symbols, name: str) -> Walker:
-    """The walk that finds a translation for every op, torch's decompositions put in where
-    needed."""
+    """Return a walker that has translated every op, decomposed by torch if necessary."""
     refused: set[str] = set()
     first: list[Unsupported] = []
     misfits: list[Unsupported] = []
@@ -155,8 +158,7 @@ def _told(item: Unsupported) -> dict[str, str]:
 
 
 def _as_written(left: Sequence[Unsupported], first: Sequence[Unsupported]) -> list[Unsupported]:
-    """What is left after decomposing, named by the ops of the model itself: those of the same
-    line."""
+    """Return the ops still unsupported after decomposing, as ops of the model on the same line."""
 
     def place(item: Unsupported):
         return item.node.file, item.node.line, item.node.scope
@@ -168,13 +170,15 @@ def _as_written(left: Sequence[Unsupported], first: Sequence[Unsupported]) -> li
     return list({id(item): item for item in found}.values())
 
 
-#: What a training step cannot write, by the name of the kind of its output.
+#: Outputs that a training step cannot write, by the name of their kind.
 _WRITTEN = {"PARAMETER_MUTATION": "parameter", "USER_INPUT_MUTATION": "input"}
 
 
 def _refuse_mutation(program, name: str) -> None:
-    """UserError where a program that is trained changes its parameters, which the optimiser moves,
-    or its inputs, which are a batch."""
+    """Raise UserError if a program in training changes its parameters or inputs.
+
+    The optimiser updates the parameters, and the inputs are a batch.
+    """
     ends = next(node for node in program.graph.nodes if node.op == "output").args[0]
     changed = [
         (f"{_WRITTEN[spec.kind.name]} {spec.target}", describe(made))

@@ -1,4 +1,4 @@
-"""A torch program executed by torch itself, node by node."""
+"""Execution of a torch program by torch itself, node by node."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from core_compiler.frontends.pytorch.tensors import to_numpy
 from core_compiler.ir.framework import TellNode
 from core_compiler.support.arrays import to_torch
 
-#: Ops whose result is about the bits of one dtype: f64 would give another.
+#: Ops whose result depends on the bits of one dtype: it would differ in f64.
 _BITS = frozenset({"aten.view.dtype", "aten.nextafter.default", "aten.nan_to_num.default"})
-#: Ops whose results hold whatever was in their memory.
+#: Ops whose results are uninitialised memory.
 _UNSET = ("aten.empty", "aten.new_empty")
-#: Ops of which torch says that it may take any of equal elements.
+#: Ops for which torch may select any of several equal elements.
 _OPEN_TIES = frozenset({
     "aten.topk", "aten.sort", "aten.argsort", "aten.kthvalue", "aten.median", "aten.nanmedian",
     "aten.mode",
@@ -26,8 +26,10 @@ _OPEN_TIES = frozenset({
 
 
 def open_ties(program) -> frozenset[str]:
-    """The nodes of an ``ExportedProgram`` whose positions may be those of any of equal elements: a
-    sort that is not asked to be stable."""
+    """Return the nodes of an ``ExportedProgram`` that may select any of several equal elements.
+
+    These are ops such as sorts that are not stable.
+    """
     return frozenset(
         node.name for node in program.graph.nodes
         if str(node.target).rsplit(".", 1)[0] in _OPEN_TIES and not node.kwargs.get("stable")
@@ -35,9 +37,11 @@ def open_ties(program) -> frozenset[str]:
 
 
 def result_places(program, names: Sequence[str]) -> list[int | None]:
-    """Of each output of an ``ExportedProgram``'s graph, which result of main it is: ``names`` are
-    those of all; the model's own come first, in its order.  None of what holds whatever was in its
-    memory."""
+    """Return the index of main's result for each output of an ``ExportedProgram``'s graph.
+
+    ``names`` are those of all results; the model's own come first, in order.  The index is None for
+    an output that is uninitialised memory.
+    """
     place = {name: i for i, name in enumerate(names)}
     found: list[int | None] = []
     own = 0
@@ -57,16 +61,19 @@ def result_places(program, names: Sequence[str]) -> list[int | None]:
 def run_nodes(
     program, places: Sequence[int | None], inputs: Sequence[np.ndarray], tell: TellNode
 ) -> dict[int, np.ndarray]:
-    """Run an ``ExportedProgram`` on arrays for its user inputs; ``tell`` hears the tensors of each
-    of its nodes.  Buffers that the program changes are copies.  Returns the results that are
-    tensors by their ``places``."""
+    """Run an ``ExportedProgram`` on arrays for its user inputs.
+
+    ``tell`` receives the tensors of each node.  Buffers that the program changes are copied.
+    Return the results that are tensors by their ``places``.
+    """
     import torch
     from torch.utils import _pytree as pytree
 
     class Telling(torch.fx.Interpreter):
         def __init__(self, module):
             super().__init__(module)
-            #: Results that nobody goes on from, in f64 (None: torch has none).
+            #: Results that ``tell`` did not accept, in f64 (None: torch has none); their users
+            #: compute in f64.
             self.untold: dict[Any, Any] = {}
 
         @override
@@ -100,7 +107,7 @@ def run_nodes(
 
 
 def _parts(leaves: Iterable[Any]) -> list[Any]:
-    """Tensors with a complex one as its real and its imaginary part: the import has two values."""
+    """Split complex tensors into real and imaginary parts, which the import has as two values."""
     import torch
 
     found: list[Any] = []
@@ -123,14 +130,14 @@ def _is_exact(leaf: Any) -> bool:
 
 
 def _in_f64(target: Any, args: tuple, kwargs: dict) -> Any:
-    """What one op makes of its operands in f64; None where torch has no such form of it."""
+    """Return the result of an op on its operands in f64; None if torch does not support that."""
     import torch
     from torch.utils import _pytree as pytree
 
     name = str(target)
     packet = isinstance(target, torch._ops.OpOverload)
     if name in _BITS or not (packet or name.startswith("<built-in function getitem")):
-        return None  # (a graph as an operand: control flow)
+        return None  # an operand is a graph: control flow
     if packet and (torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable):
         return None
 
@@ -148,11 +155,11 @@ def _in_f64(target: Any, args: tuple, kwargs: dict) -> Any:
     args, kwargs = _with_defaults(name, args, kwargs)
     try:
         return target(*pytree.tree_map(wide, args), **pytree.tree_map(wide, kwargs))
-    except Exception:  # what an op without this dtype raises: any kind of exception
+    except Exception:  # any exception of an op that does not support the dtype
         return None
 
 
-#: Arguments whose default is a constant of the operand's dtype: it stays that constant in f64.
+#: Arguments whose default is a constant of the operand's dtype, which is kept in f64.
 _OF_THE_DTYPE: Mapping[str, Mapping[str, tuple[int, str, int]]] = {
     "aten.rms_norm.default": {"eps": (3, "eps", 1)},
     "aten._fused_rms_norm.default": {"eps": (3, "eps", 1)},
@@ -161,7 +168,7 @@ _OF_THE_DTYPE: Mapping[str, Mapping[str, tuple[int, str, int]]] = {
 
 
 def _with_defaults(name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """The arguments of an op with those defaults filled in that depend on its operand's dtype."""
+    """Return an op's arguments with the defaults that depend on its operand's dtype filled in."""
     import torch
 
     given = list(args)
@@ -175,7 +182,7 @@ def _with_defaults(name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
 
 
 def _arguments(program, inputs: Sequence[np.ndarray]) -> list[Any]:
-    """What the placeholders of the program's graph stand for."""
+    """Return the values of the placeholders of the program's graph."""
     states = {**program.state_dict, **program.constants}
     signature = program.graph_signature.input_specs
     specs = {s.arg.name: s for s in signature if hasattr(s.arg, "name")}
@@ -196,7 +203,7 @@ def _arguments(program, inputs: Sequence[np.ndarray]) -> list[Any]:
 
 
 def _array(leaf: Any) -> np.ndarray | None:
-    """A tensor as an array that is read before the next node runs; None for anything else."""
+    """Return a tensor as an array, to be read before the next node runs; None for other values."""
     import torch
 
     if not isinstance(leaf, torch.Tensor):

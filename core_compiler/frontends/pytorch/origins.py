@@ -1,4 +1,4 @@
-"""Where a node of a torch program comes from: file, line, module path, stack."""
+"""Origins of the nodes of a torch program: file, line, module path, stack."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _FRAME = re.compile(
 
 
 def describe(node) -> FrontendNode:
-    """File, line, module path and stack of an fx node; the innermost frame of the user's own
-    code."""
+    """Return file, line, module path and stack of an fx node.
+
+    The line is that of the innermost frame in the user's own code.
+    """
     trace = node.meta.get("stack_trace") or ""
     frames = tuple(
         (m["file"], int(m["line"]), m["function"].strip(), m["text"].strip())
@@ -29,21 +31,20 @@ def describe(node) -> FrontendNode:
 
 
 def owner_of(dotted: str, keep_last: bool = False) -> str:
-    """``layer.0.conv.weight`` -> ``layer/0/conv`` (the module that owns a parameter)."""
+    """Return the module that owns a parameter: ``layer.0.conv.weight`` -> ``layer/0/conv``."""
     parts = dotted.split(".")
     return "/".join(parts if keep_last else parts[:-1])
 
 
-#: This package, whose frames are on the stack where an export goes through it.
+#: This package, whose frames are on the stack during an export.
 _HERE = str(Path(__file__).parent)
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is torch's own (or ours), or is none: code that it has generated of a
-    person's."""
+    """Return whether a file belongs to torch or to this package, or is generated code."""
     return "/torch/" in file or "\\torch\\" in file or file.startswith(("<eval_with_key>", _HERE))
 
 
 def identifier(name: str) -> str:
-    """A name as values may have it."""
+    """Return a name in a form that is valid for values."""
     return re.sub(r"[^A-Za-z0-9_.]", "_", name)

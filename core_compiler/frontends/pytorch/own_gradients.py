@@ -1,4 +1,4 @@
-"""Gradients that a module's own Python code makes: an export keeps forward passes only."""
+"""Gradients defined by a module's own Python code, which an export does not include."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIX = (
 
 
 def refuse_hooks(module: Any, where: str) -> None:
-    """UserError where a hook of a module or of a parameter would change gradients."""
+    """Raise UserError if a hook of a module or of a parameter would change gradients."""
     for name, part in module.named_modules():
         if part._backward_hooks or part._backward_pre_hooks:
             raise UserError(f"module {name or '(the model)'} has a backward hook, which a training "
@@ -30,8 +30,11 @@ def refuse_hooks(module: Any, where: str) -> None:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Within it (an export of a model that is to be trained) code of a person's that applies an
-    ``autograd.Function`` or hooks a tensor is remembered: UserError at the end names the first."""
+    """Reject custom gradients during the export of a model for training.
+
+    User code in this context that applies an ``autograd.Function`` or hooks a tensor is recorded; a
+    UserError at the end names the first occurrence.
+    """
     import torch
 
     function: Any = torch.autograd.Function
@@ -61,7 +64,7 @@ def refused() -> Iterator[None]:
 
 
 def _caller() -> str:
-    """The line that called this function's caller; "" where it is the framework's."""
+    """Return the line that called this function's caller; "" if it belongs to the framework."""
     frame = sys._getframe(2)
     file = frame.f_code.co_filename
     return "" if is_library(file) else f"{file}:{frame.f_lineno}"

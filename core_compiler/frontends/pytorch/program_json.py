@@ -1,9 +1,9 @@
-"""The JSON of an exported program, checked before torch's deserialiser sees it.
+"""Validation of an exported program's JSON before torch's deserialiser reads it.
 
 Torch turns strings of it into code: symbolic sizes by ``sympify`` (``eval``), tree specs by
-importing
-modules, names by generating a Python function.  So every string must be of the form that its place
-allows; what could name anything else is refused, and what the program does not need is left out.
+importing modules, names by generating a Python function.  So every string must have the form that
+its position allows; strings that could name anything else are rejected, and unneeded ones are
+removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Unsafe(Exception):
-    """The program needs what only trust allows; the message says what."""
+    """The program needs a feature that requires trust; the message names it."""
 
 
 _WORD = re.compile(r"^[A-Za-z0-9_.]{0,1000}$")
@@ -27,11 +27,11 @@ _SYMBOL = re.compile(r"^(s|u|zf|zuf)[0-9]{1,9}$")
 _OPERATOR = re.compile(r"^torch\.ops\.([A-Za-z]\w*)\.([A-Za-z_]\w*)\.([A-Za-z]\w*)$")
 _FLOAT = re.compile(r"^(-?Infinity|NaN)$")
 
-#: Places whose strings are only ever shown or passed to an op as a string.
+#: Positions whose strings are only displayed or passed to an op as a string.
 _FREE = frozenset({"as_string", "as_strings", "stack_trace", "nn_module_stack", "torch_version"})
-#: Places whose strings become names in generated code.
+#: Positions whose strings become names in generated code.
 _NAMES = frozenset({"name", "as_name", "user_input_name"})
-#: What has no safe reading: subgraphs, script objects, operators as values.
+#: Features without a safe reading: subgraphs, script objects, operators as values.
 _REFUSED = frozenset(
     {"as_graph", "as_custom_obj", "as_operator", "custom_obj", "token", "as_string_to_argument"}
 )
@@ -74,7 +74,7 @@ _FUNCTIONS = frozenset(
         "Le",
         "Gt",
         "Ge",
-        # As sympy's classes of relations are called where it writes one out.
+        # sympy's names of relation classes when it prints one.
         "Equality",
         "Unequality",
         "StrictLessThan",
@@ -92,8 +92,10 @@ _TREES = frozenset({"builtins.tuple", "builtins.list", "builtins.dict", "builtin
 
 
 def checked(described: Any) -> dict[str, Any]:
-    """The same description with nothing in it that torch would execute; :class:`Unsafe`
-    otherwise."""
+    """Return a copy of the description that contains nothing that torch would execute.
+
+    Raise :class:`Unsafe` if that is not possible.
+    """
     if not isinstance(described, dict) or not isinstance(described.get("graph_module"), dict):
         raise Unsafe("it has no program in a known format")
     module = dict(described["graph_module"])
@@ -118,7 +120,7 @@ def _list(held: Any) -> list:
 
 
 def _node(node: Any) -> dict:
-    """A node with a known op and only the metadata that is shown."""
+    """Return a node with a known op and only the metadata that is displayed."""
     if not isinstance(node, dict) or not isinstance(node.get("target"), str):
         raise Unsafe("a node has no op")
     _check_target(node["target"])
@@ -143,7 +145,7 @@ def _check_target(target: str) -> None:
 
 
 def _root_call(entry: Mapping) -> dict:
-    """The signature of the whole program, its tree specs of plain containers only."""
+    """Return the signature of the whole program, with tree specs of plain containers only."""
     signature = entry.get("signature")
     if not isinstance(signature, dict):
         return {"fqn": "", "signature": None}
@@ -167,7 +169,7 @@ def _check_tree(text: Any) -> None:
 
 
 def _walk(held: Any, place: str) -> Any:
-    """A copy with every string checked for its place; devices become the CPU."""
+    """Return a copy with every string checked for its position; devices become the CPU."""
     if isinstance(held, dict):
         refused = _REFUSED & held.keys()
         if refused:
@@ -220,12 +222,12 @@ _SYNTAX = (
     ast.UAdd,
     ast.cmpop,
 )
-#: What sympy may be told of a symbol.
+#: The allowed assumptions of a sympy symbol.
 _ASSUMPTIONS = frozenset({"positive", "nonnegative", "integer", "real"})
 
 
 def _check_expression(text: str) -> None:
-    """A symbolic size: symbols, numbers, arithmetic, a few functions; nothing that can run away."""
+    """Check a symbolic size: symbols, numbers, arithmetic, and a few functions of bounded cost."""
     tree = None
     if len(text) <= 2000:
         with suppress(SyntaxError, ValueError, MemoryError, RecursionError):
@@ -235,8 +237,7 @@ def _check_expression(text: str) -> None:
 
 
 def _harmless(node: ast.AST) -> bool:
-    """Whether evaluating the expression can only build a symbolic number of about its own
-    length."""
+    """Return whether evaluating the expression only builds a symbolic number of similar size."""
     if isinstance(node, ast.Name):
         return bool(_SYMBOL.match(node.id))
     if isinstance(node, ast.Constant):
@@ -263,7 +264,7 @@ def _harmless_call(node: ast.Call) -> bool:
 
 
 def _is_symbol(node: ast.AST) -> bool:
-    """``s0`` or ``Symbol('s0', positive=True)``."""
+    """Return whether a node is ``s0`` or ``Symbol('s0', positive=True)``."""
     if isinstance(node, ast.Name):
         return bool(_SYMBOL.match(node.id))
     return (
@@ -279,7 +280,7 @@ def _is_symbol(node: ast.AST) -> bool:
 
 
 def _small(node: ast.AST) -> bool:
-    """An exponent from 0 to 8 (``3`` or ``Integer(3)``)."""
+    """Return whether a node is an exponent from 0 to 8 (``3`` or ``Integer(3)``)."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Integer":
         node = node.args[0] if len(node.args) == 1 and not node.keywords else node
     return isinstance(node, ast.Constant) and type(node.value) is int and 0 <= node.value <= 8

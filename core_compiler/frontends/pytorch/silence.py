@@ -1,4 +1,4 @@
-"""Silence while torch tries what may fail."""
+"""Suppression of torch's output during attempts that may fail."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
-#: What is silenced belongs to the whole process: two threads take turns, else the one that ends
-#: last brings the other's silence back.
+#: The suppression is process-wide, so threads take turns; otherwise the one that ends last would
+#: restore the other's suppression.
 _TURN = threading.RLock()
 
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """What torch says of itself (warnings, its log, the program at which it gave up) reaches
-    nobody: whether what it tries succeeds is all that is asked."""
+    """Suppress torch's output in this context: warnings, its log, the program at which it failed.
+
+    Only the success of the attempt matters.
+    """
     said = io.StringIO()
     with _TURN, warnings.catch_warnings(), redirect_stdout(said), redirect_stderr(said):
         disabled = logging.root.manager.disable

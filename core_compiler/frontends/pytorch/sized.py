@@ -1,4 +1,4 @@
-"""Which translations read no size of an operand that may depend on data."""
+"""The translations that do not depend on a data-dependent size of an operand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMES = (
     "matmul", "linear", "addmm", "layer_norm", "batch_norm", "conv1d", "conv2d", "conv3d",
     "nonzero", "nonzero_static", "argwhere", "masked_select", "index_put",
 )  # fmt: skip
-#: Handlers, whatever name leads to them.
+#: Handlers, under all of their names.
 TAKE_SIZES = frozenset(
     handler
     for name, handler in TABLE.items()

@@ -1,4 +1,4 @@
-"""The stored tensors of a torch program: which are one, which are read, which share memory."""
+"""The stored tensors of a torch program: tied tensors, used tensors, shared memory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from core_compiler.ir import Dense, Resource
 from core_compiler.support.arrays import as_numpy
 from core_compiler.support.errors import UserError
 
-#: How much work it may be to find out whether two tensors of one storage have an element in
-#: common (NumPy's measure); where it is more, they are taken to.
+#: The effort limit for deciding whether two tensors of one storage overlap (NumPy's measure);
+#: beyond it, they are assumed to overlap.
 SEARCH = 1_000_000
 
 
 def tied(states: Mapping[str, Any]) -> list[list[str]]:
-    """The names of each tensor that has several."""
+    """Return the names of each tensor that has several."""
     groups: dict[tuple, list[str]] = {}
     for name, held in states.items():
         groups.setdefault(memory_of(held), []).append(name)
@@ -29,9 +29,12 @@ def tied(states: Mapping[str, Any]) -> list[list[str]]:
 def stored(
     states: Mapping[str, Any], made: Mapping[str, Dense | Resource | None], changed: Set[str]
 ) -> tuple[dict[str, Dense | Resource | np.ndarray], dict[str, np.ndarray]]:
-    """A state dict in two parts, by name: what is read as it is (``made``: as the module has it;
-    copies of what it has in parts), and copies of what nothing reads.  What the program has
-    ``changed``, by whatever name, is in neither, nor what is not dense."""
+    """Return a state dict in two parts by name: the used tensors, and copies of the others.
+
+    The used ones are those of the module (``made``), or copies if the module has them in parts.
+    Tensors that the program has ``changed``, under any name, and tensors that are not dense are in
+    neither.
+    """
     moved = {memory_of(states[name]) for name in changed if name in states}
     known = {memory_of(states[name]): held for name, held in made.items() if name in states}
     constants: dict[str, Dense | Resource | np.ndarray] = {}
@@ -52,10 +55,11 @@ def stored(
 
 
 def refuse_shared(states: Mapping[str, Any], where: str, *, one: bool = True) -> None:
-    """UserError where a parameter that is trained has elements in common with another tensor of
-    the model: torch changes both at once, a training step would change one.  ``one``: tensors that
-    have all their memory in common are one that has several names, as in a program that was
-    saved."""
+    """Raise UserError if a trained parameter overlaps another tensor of the model.
+
+    Torch changes both at once, a training step would change one.  ``one``: tensors that share all
+    of their memory are a single one with several names, as in a saved program.
+    """
     for (name, held), (other, beside) in _sharing(states):
         if held is beside or not (held.requires_grad or beside.requires_grad):
             continue
@@ -68,12 +72,12 @@ def refuse_shared(states: Mapping[str, Any], where: str, *, one: bool = True) ->
 
 
 def _sharing(states: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], tuple[str, Any]]]:
-    """The pairs of tensors that have elements in common."""
+    """Yield the pairs of tensors that have elements in common."""
     storages: dict[int, list[tuple[str, Any]]] = {}
     for item in states.items():
         try:
             storages.setdefault(item[1].untyped_storage().data_ptr(), []).append(item)
-        except (RuntimeError, NotImplementedError, AttributeError):  # sparse, fake, no tensor
+        except (RuntimeError, NotImplementedError, AttributeError):  # sparse, fake, not a tensor
             continue
     for pointer, group in storages.items():
         for first, second in combinations(group, 2):
@@ -82,23 +86,23 @@ def _sharing(states: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], tuple
 
 
 def overlap(first: Any, second: Any) -> bool:
-    """Whether two tensors have elements in common (where that takes too long to say, yes)."""
+    """Return whether two tensors have elements in common (True if it takes too long to decide)."""
     try:
         if first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr():
             return False
         if not (first.numel() and second.numel()):
             return False
-    except (RuntimeError, NotImplementedError, AttributeError):  # sparse, fake, no tensor
+    except (RuntimeError, NotImplementedError, AttributeError):  # sparse, fake, not a tensor
         return False
     try:
-        most: Any = SEARCH  # the annotation of NumPy knows two special numbers only
+        most: Any = SEARCH  # NumPy's annotation only allows two special numbers
         return np.shares_memory(_bytes(first), _bytes(second), max_work=most)
     except np.exceptions.TooHardError:
         return True
 
 
 def _bytes(held: Any) -> np.ndarray:
-    """What stands for the memory of a tensor, on whatever device, and is never read."""
+    """Return an array with the address range of a tensor on any device, which is never read."""
     size = held.element_size()
     strides = (*(size * stride for stride in held.stride()), 1)
     facts = {"data": (held.data_ptr(), True), "shape": (*held.shape, size), "strides": strides,

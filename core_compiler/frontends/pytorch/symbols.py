@@ -12,17 +12,17 @@ from core_compiler.support.errors import UserError
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether a value is a symbolic number of torch (a size, or computed from sizes)."""
+    """Return whether a value is a symbolic number of torch (a size, or computed from sizes)."""
     return type(value).__name__ in ("SymInt", "SymFloat", "SymBool")
 
 
 @dataclass(frozen=True)
 class Symbols:
-    """What each symbol is bound to, and its range ``(low, high)``, high -1 where unbounded."""
+    """The values of symbols, and their ranges ``(low, high)``, with high -1 if unbounded."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    #: Symbols that depend on data, with the largest that each can be.
+    #: Data-dependent symbols, with their largest possible values.
     largest: dict[str, int] = field(default_factory=dict)
     #: The random ops of the program.
     draws: Draws = field(default_factory=Draws)
@@ -33,8 +33,11 @@ class Symbols:
 
     @staticmethod
     def of(program, sizes: Mapping[str, int], where: str, draws: Draws) -> Symbols:
-        """Bind the symbols in the shapes of the program's inputs: to ``sizes``, else to the example
-        inputs' sizes.  UserError for a name that is no symbol or a size out of its range."""
+        """Bind the symbols in the shapes of the program's inputs.
+
+        They take ``sizes``, else the example inputs' sizes.  Raise UserError for an unknown name or
+        a size out of its range.
+        """
         hints: dict[str, int | None] = {}
         for node in program.graph.nodes:
             if node.op == "placeholder":
@@ -62,10 +65,10 @@ class Symbols:
                        draws=draws)  # fmt: skip
 
     def number(self, value: Any) -> Any:
-        """``value`` with symbols bound; what is not symbolic as it is.
+        """Return ``value`` with symbols bound; other values are returned unchanged.
 
-        A symbol that depends on data counts as the largest it can be; NotSupported where that is
-        not known.
+        A data-dependent symbol is its largest possible value; raise NotSupported if that is
+        unknown.
         """
         if not is_symbolic(value):
             return value
@@ -84,7 +87,7 @@ class Symbols:
         return kind(made)
 
     def depends_on_data(self, value: Any) -> bool:
-        """Whether a symbolic number is computed from a size that only a run knows."""
+        """Return whether a symbolic number is computed from a data-dependent size."""
         return any(str(s) in self.largest for s in value.node.expr.free_symbols)
 
     def facts(self) -> dict[str, dict[str, int]]:
@@ -93,7 +96,7 @@ class Symbols:
 
 
 def _collect(value: Any, hints: dict[str, int | None]) -> None:
-    """Note the plain symbols of a placeholder's value with the example's sizes."""
+    """Record the plain symbols of a placeholder's value with the example's sizes."""
     parts = value.shape if hasattr(value, "shape") else [value]
     for part in parts:
         if not is_symbolic(part):
@@ -105,7 +108,7 @@ def _collect(value: Any, hints: dict[str, int | None]) -> None:
 
 
 def _hint(part: Any, symbol) -> int | None:
-    """The example's size of a symbol, from the shape environment that the program was traced in."""
+    """Return the example's size of a symbol, from the shape environment of the trace."""
     if part.node.expr == symbol and part.node.has_hint():
         return int(part.node.hint)
     env = part.node.shape_env

@@ -1,4 +1,4 @@
-"""Torch dtypes and tensors as ours."""
+"""Conversion of torch dtypes and tensors."""
 
 from __future__ import annotations
 
@@ -18,49 +18,48 @@ _NAMES = {
     "uint8": "ui8", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64", "bool": "i1",
 }  # fmt: skip
 
-#: Of complex dtypes the dtype of the two parts.
+#: The dtype of the two parts of a complex dtype.
 _PARTS = {"complex32": "f16", "complex64": "f32", "complex128": "f64"}
 
 
 def dtype_of(torch_dtype) -> DType:
-    """Our dtype of a torch dtype; KeyError where there is none (complex, quantised)."""
+    """Return the dtype of a torch dtype; raise KeyError if unsupported (complex, quantised)."""
     return dtype(_NAMES[str(torch_dtype).removeprefix("torch.")])
 
 
 def element_of(torch_dtype) -> DType:
-    """Our dtype of a torch dtype, of a complex one that of its parts; KeyError as above."""
+    """Return the dtype of a torch dtype, for a complex one that of its parts; KeyError as above."""
     name = str(torch_dtype).removeprefix("torch.")
     return dtype(_PARTS[name]) if name in _PARTS else dtype_of(torch_dtype)
 
 
 def memory_of(held) -> tuple:
-    """What two names of one tensor have in common, also in a program that was saved and loaded."""
+    """Return a key that is equal for all names of one tensor, also in a program that was loaded."""
     try:
         if held.numel():
             return held.data_ptr(), tuple(held.shape), held.stride(), held.dtype
-    except (RuntimeError, NotImplementedError):  # it has no memory of its own: sparse, quantised
+    except (RuntimeError, NotImplementedError):  # sparse and quantised: no memory of its own
         pass
     return (id(held),)
 
 
 def to_numpy(held) -> np.ndarray:
-    """A torch tensor as a NumPy array with the same bits; KeyError as above."""
+    """Return a torch tensor as a NumPy array with the same bits; KeyError as above."""
     dtype_of(held.dtype)
     return as_numpy(held)
 
 
 def lent(name: str, held) -> tuple[np.ndarray, Callable[[str], None] | None]:
-    """The bits of a torch tensor, read-only in its own memory, and a check that raises UserError
-    once they are not those of a digest any more; without a check where they had to be copied or may
-    not be shared.
+    """Return the bits of a torch tensor, read-only in its own memory, and a check.
 
-    Torch counts the changes in place of every tensor; those made through ``.data`` or NumPy escape
-    it, and of inference tensors it counts none.
+    The check raises UserError once the bits no longer have a given digest; there is none if they
+    had to be copied or may not be shared.  Torch counts the in-place changes of every tensor, but
+    not those through ``.data`` or NumPy, and none of inference tensors.
     """
     array = to_numpy(held)
     if held.is_inference() or held.data_ptr() != array.ctypes.data:
         return array, None
-    held = held.detach()  # stays with this memory when the parameter is given another
+    held = held.detach()  # keeps this memory if the parameter is assigned another
     version = held._version
     array = array.view()
     array.flags.writeable = False
@@ -70,7 +69,7 @@ def lent(name: str, held) -> tuple[np.ndarray, Callable[[str], None] | None]:
         now = held._version
         if now == version:
             return
-        if array_digest(array) != digest:  # the same may have been written again
+        if array_digest(array) != digest:  # the same values may have been written again
             raise UserError(
                 f"{name} was changed in place after the model was imported; its memory is shared, "
                 "not copied",

@@ -1,5 +1,7 @@
-"""What torch's own machinery leaves in a program (transforms of ``torch.func``, graphs in graphs)
-in the words of its documentation: its internal names mean nothing to who wrote the model."""
+"""Public names for torch's internals in a program (``torch.func`` transforms, nested graphs).
+
+Messages use them because the internal names mean nothing to the author of a model.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 from core_compiler.frontends.pytorch.origins import describe, is_library
 from core_compiler.support.errors import UserError
 
-#: Names of nodes that ``torch.func`` leaves in a program -> the function that left them.
+#: Names of nodes that ``torch.func`` leaves in a program -> the function that created them.
 _TRANSFORMS = {
     "lazy_load_decompositions": "torch.vmap", "_vmap_increment_nesting": "torch.vmap",
     "_vmap_decrement_nesting": "torch.vmap", "_add_batch_dim": "torch.vmap",
@@ -19,7 +21,7 @@ _TRANSFORMS = {
          "aten._unpack_dual.default"), "torch.func.jvp"),
     "_unwrap_for_grad": "torch.func.grad",
 }  # fmt: skip
-#: Torch's names of ops with graphs as arguments -> what a model's code calls.
+#: Torch's names of ops with graphs as arguments -> the function in a model's code.
 _CALLED = {
     "cond": "torch.cond", "while_loop": "torch.while_loop", "scan": "torch.scan",
     "tag_activation_checkpoint": "torch.utils.checkpoint", "wrap_with_autocast": "torch.autocast",
@@ -38,13 +40,15 @@ _CALLED = {
 
 
 def spoken(node: Any, target: str) -> str:
-    """What a node's op is called in a message: an operator by its name, what only torch's
-    machinery calls by the function that a model calls."""
+    """Return the name of a node's op for messages.
+
+    It is the name of an operator, or for torch's internals the function that a model calls.
+    """
     if target in _TRANSFORMS:
         return _TRANSFORMS[target]
     if target in _CALLED:
         return _CALLED[target]
-    if hasattr(node.target, "_schema"):  # an operator: aten's, or one that a library registers
+    if hasattr(node.target, "_schema"):  # an operator of aten or of a library
         return target
     module = str(getattr(node.target, "__module__", "") or "")
     internal = target.startswith("_") or "higher_order" in str(node.target)
@@ -54,16 +58,20 @@ def spoken(node: Any, target: str) -> str:
 
 
 def is_transform(node: Any) -> bool:
-    """Whether a node belongs to a transform of ``torch.func`` (vmap, jvp), which torch resolves
-    into operators when it decomposes a program."""
+    """Return whether a node belongs to a transform of ``torch.func`` (vmap, jvp).
+
+    Torch resolves these into operators when it decomposes a program.
+    """
     return node.op == "call_function" and (
         str(getattr(node.target, "__module__", "")) == "torch._functorch.predispatch"
     )
 
 
 def refuse_without_values(program: Any, name: str) -> None:
-    """UserError where a tensor that the program keeps has no values: torch computed it while it
-    exported the model, within a transform, and kept nothing but its type."""
+    """Raise UserError if a tensor that the program stores has no values.
+
+    Torch computed it during the export, within a transform, and only kept its type.
+    """
     states = {**program.state_dict, **program.constants}
     targets = {s.arg.name: s.target for s in program.graph_signature.input_specs
                if s.target and hasattr(s.arg, "name")}  # fmt: skip
@@ -82,18 +90,18 @@ def refuse_without_values(program: Any, name: str) -> None:
 
 
 def _has_values(held: Any) -> bool:
-    if not hasattr(held, "is_meta"):  # no tensor
+    if not hasattr(held, "is_meta"):  # not a tensor
         return True
     if held.is_meta or hasattr(held, "fake_mode"):
         return False
     try:
         return str(held.layout) != "torch.strided" or held.untyped_storage() is not None
-    except RuntimeError:  # a tensor within a transform wraps one that is gone
+    except RuntimeError:  # a tensor within a transform wraps one that no longer exists
         return False
 
 
 def _line_of_reader(program: Any, node: Any) -> str:
-    """The model's line that reads what a node gives; "" where torch has kept none."""
+    """Return the model's line that uses a node's result; "" if torch did not record it."""
     graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
     for reader in (*node.users, *(each for graph in graphs for each in graph.nodes)):
         told = describe(reader)
@@ -103,7 +111,7 @@ def _line_of_reader(program: Any, node: Any) -> str:
 
 
 def failed_at(program: Any, error: BaseException) -> str:
-    """The line of the node at which torch's own interpreter failed; "" where it does not say."""
+    """Return the line of the node at which torch's interpreter failed; "" if unknown."""
     lines = [line for text in str(error).splitlines() if "While executing %" in (line := text)]
     wanted = lines[0].partition("%")[2].partition(" ")[0] if lines else ""
     for module in program.graph_module.modules():

@@ -1,4 +1,4 @@
-"""The walk over the graph of an ``ExportedProgram``: a translation for every node."""
+"""Translation of every node in the graph of an ``ExportedProgram``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from core_compiler.ops.base import TypeRuleError
 from core_compiler.ops.positions import Access
 from core_compiler.support.errors import UserError
 
-#: Ops that only assert or annotate: they have no effect on values.
+#: Ops that only assert or annotate and do not affect values.
 IGNORED = frozenset({
     "aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default",
     "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default",
@@ -57,54 +57,56 @@ IGNORED = frozenset({
 
 #: Torch's ops with graphs as arguments that have a method of :class:`Walker`.
 CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
-#: Those that only set something for a part of the graph that says nothing of values.
+#: Ops that change a setting for a subgraph without affecting its values.
 AUTOCAST = "wrap_with_autocast"
 WRAPPERS = frozenset({"wrap_with_set_grad_enabled", AUTOCAST})
-#: How deep decompositions of decompositions are followed.
+#: The maximum nesting of decompositions.
 DEEPEST = 8
 
 
-#: Stands in for the result of an unsupported op whose type we cannot say.
+#: The result of an unsupported op whose type is unknown.
 UNKNOWN = object()
 #: Outputs of a program that are its state, by the name of their kind.
 _STATE = frozenset({"BUFFER_MUTATION", "PARAMETER_MUTATION"})
 
 
 class Walker:
-    """One walk over the graph; ``env`` maps fx nodes to values, tuples of values or Python
-    numbers."""
+    """A traversal of the graph.
+
+    ``env`` maps fx nodes to values, tuples of values or Python numbers.
+    """
 
     def __init__(self, program, weights: WeightStore, symbols: Symbols):
         self.program, self.weights, self.symbols = program, weights, symbols
         self.env: dict[Any, Any] = {}
-        #: What each node of the model's own graph became, by its name.
+        #: The results of each node of the model's own graph, by its name.
         self.nodes: dict[str, list[Value | None]] = {}
-        #: Of each part of a complex tensor the other one.
+        #: Maps each part of a complex tensor to the other one.
         self.parts: dict[Value, Value] = {}
         self.arguments: list[Value] = []
         self.outputs: list[Value] = []
         self.output_names: list[str] = []
         self.ops: list = []
-        #: The ops that torch gives no positions out of range.
+        #: The ops for which torch requires positions to be in range.
         self.accesses: list[Access] = []
-        #: The inputs that the program writes into, by name: what they are at the end.
+        #: The final values of the inputs that the program writes into, by name.
         self.written: dict[str, Value] = {}
         #: The buffers and parameters that the program changes, by name.
         self.state = State()
         self.unsupported: list[Unsupported] = []
-        #: Wrong translations, for which torch's decompositions stand in.
+        #: Incorrect translations that were replaced by torch's decompositions.
         self.stood_in: list[Unsupported] = []
-        #: Whether the graph at hand stands under torch.autocast.
+        #: Whether the current graph is inside torch.autocast.
         self.autocast = False
         self.sizes = RunTimeSizes()
-        #: Stored tensors that something reads, by name; None for those that are made of parts.
+        #: Stored tensors that are used, by name; None for those that are assembled from parts.
         self.stored: dict[str, Dense | Resource | None] = {}
         #: Parameters by the memory of their tensor.
         self.tied: dict[tuple, Value] = {}
-        self.counts: dict[str, Value] = {}  # of symbols that depend on data
-        #: The nodes whose decompositions are being walked, the model's own first.
+        self.counts: dict[str, Value] = {}  # of data-dependent symbols
+        #: The nodes whose decompositions are being translated, the model's own first.
         self.within: list[FrontendNode] = []
-        #: Whether something was refused on purpose.
+        #: Whether an op was rejected intentionally.
         self.final = False
 
     def walk(self) -> None:
@@ -129,7 +131,7 @@ class Walker:
                 )  # fmt: skip
 
     def _inner(self, node, owner) -> None:
-        """A node of the graph of ``owner`` that is neither given to it nor its end."""
+        """Translate a node of ``owner``'s graph that is neither a placeholder nor the output."""
         if node.op == "call_function":
             self._call(node)
             return
@@ -171,12 +173,12 @@ class Walker:
         self.env[node] = argument
 
     def _changed(self) -> set[str]:
-        """The buffers and parameters that the program writes back."""
+        """Return the buffers and parameters that the program writes back."""
         return {s.target for s in self.program.graph_signature.output_specs
                 if s.kind.name in _STATE}  # fmt: skip
 
     def _first(self, target: str, held) -> np.ndarray:
-        """What a part of the state is at first."""
+        """Return the initial value of a state."""
         try:
             return to_numpy(held).copy()
         except (KeyError, RuntimeError, TypeError):
@@ -193,7 +195,8 @@ class Walker:
             self.env[node] = self.tied[memory]
             return
         about = FrontendNode(target, kind, scope=owner_of(target))
-        if kind == "constant_tensor":  # written in the model's own code: where it is read first
+        # Defined in the model's own code; its origin is that of its first user.
+        if kind == "constant_tensor":
             reader = describe(next(iter(node.users)))
             about = replace(reader, name=target, kind=kind)
         origin = Origin.root(about)
@@ -235,7 +238,7 @@ class Walker:
             arguments = self._read(node.args)
             keywords = self._read(dict(node.kwargs))
             if any(part is UNKNOWN for part in leaves((arguments, keywords))) and known(target):
-                self.env[node] = self._stand_in(node)  # what it reads has been reported
+                self.env[node] = self._stand_in(node)  # its operands have been reported
                 return
             made = self._translate(target, context, arguments, keywords, node)
             self.ops += context.ops
@@ -245,7 +248,8 @@ class Walker:
             self.final = True
             made = self._stand_in(node)
         except (NotSupported, TypeRuleError) as reason:
-            # (under autocast torch converts what an op is given: its node alone does not say so)
+            # Under autocast torch converts the operands of an op, which its node alone does not
+            # show.
             misfit = isinstance(reason, Misfit | TypeRuleError) and not self.autocast
             made = self._otherwise(node, Unsupported(called, str(reason), described, misfit))
         except (
@@ -263,7 +267,7 @@ class Walker:
             self.env[node.args[0]] = made
 
     def _otherwise(self, node, gap: Unsupported):
-        """What torch's decomposition of a node makes; without one the node is a gap."""
+        """Translate torch's decomposition of a node; without one the node is a gap."""
         kept, gaps = len(self.ops), len(self.unsupported)
         graph = definition(node) if len(self.within) < DEEPEST else None
         if graph is not None:
@@ -283,7 +287,7 @@ class Walker:
         return self._stand_in(node)
 
     def _walked(self, graph_module, given: Sequence):
-        """The results of a graph walked in place, its inputs being ``given``."""
+        """Return the results of a graph that is inlined with ``given`` as its inputs."""
         inputs = iter(given)
         for node in graph_module.graph.nodes:
             if node.op == "placeholder":
@@ -326,7 +330,7 @@ class Walker:
         return made
 
     def _cond(self, context, condition, then, other, operands=()):
-        """``torch.cond``: both branches read their operands where they are."""
+        """Translate ``torch.cond``; both branches use their operands directly."""
         if not isinstance(condition, Value):
             condition = context.constant(np.asarray(bool(condition)))
         regions = [self._region(graph, operands) for graph in (then, other)]
@@ -334,7 +338,7 @@ class Walker:
         return made if isinstance(made, tuple) else (made,)
 
     def _while_loop(self, context, condition, body, carried, more=()):
-        """``torch.while_loop``: carries tensors; what it is given besides is read where it is."""
+        """Translate ``torch.while_loop``, which carries tensors; others are used directly."""
         if not all(isinstance(x, Value) for x in carried):
             raise NotSupported("it carries a Python number; use a tensor")
         regions = []
@@ -346,8 +350,7 @@ class Walker:
         return made if isinstance(made, tuple) else (made,)
 
     def _scan(self, context, body, state, streams, more=()):
-        """``torch.scan``: the first axis counts the iterations; what it is given besides is read
-        where it is."""
+        """Translate ``torch.scan`` over the first axis; other operands are used directly."""
         steps = streams[0].type.shape[0]
         ends, stacks = loop_over(
             context, steps, state, [Stream(x) for x in streams],
@@ -356,7 +359,7 @@ class Walker:
         return (*ends, *stacks)
 
     def _region(self, graph_module, given: Sequence) -> Block:
-        """The block of a graph that is part of another; its inputs are ``given``."""
+        """Return a nested graph as a block; its inputs are ``given``."""
         around, self.ops = self.ops, []
         try:
             made = self._walked(graph_module, given)
@@ -377,7 +380,7 @@ class Walker:
         )
 
     def _bind(self, made, expected) -> None:
-        """Torch's symbols for sizes that this op's data decide: the largest, and the count."""
+        """Bind torch's symbols for sizes that this op's data determine: maximum and count."""
         pairs = zip(made, expected, strict=False) if isinstance(made, tuple) else [(made, expected)]
         for value, meta in pairs:
             for axis, count in self.sizes.of(value).items() if isinstance(value, Value) else ():
@@ -389,7 +392,7 @@ class Walker:
                         self.counts[name] = count
 
     def _compare(self, made, expected, target: str) -> None:
-        """What we made must have torch's own shape and dtype: a wrong translation stops here."""
+        """Check that results have torch's shape and dtype, to detect incorrect translations."""
         pairs = zip(made, expected, strict=False) if isinstance(made, tuple) else [(made, expected)]
         for value, meta in pairs:
             if isinstance(value, Complex) and meta.dtype.is_complex:
@@ -405,16 +408,20 @@ class Walker:
                 raise Misfit(f"expected a result of {wanted}, got {value.type}")
 
     def _stand_in(self, node):
-        """A placeholder result, so that the walk goes on and finds every unsupported op: a value of
-        torch's type, or :data:`UNKNOWN` where that is none of ours."""
+        """Return a placeholder result, so that the traversal finds every unsupported op.
+
+        It is a value of torch's type, or :data:`UNKNOWN` if that is unsupported.
+        """
         value = node.meta.get("val")
         if isinstance(value, list | tuple):
             return tuple(self._placebo(v) for v in value)
         return self._placebo(value)
 
     def _number(self, value):
-        """A symbolic number bound; as it is where it depends on data: only who uses it is
-        refused."""
+        """Return a symbolic number bound, or unchanged if it depends on data.
+
+        Only the users of a data-dependent number are rejected.
+        """
         try:
             number = self.symbols.number(value)
         except NotSupported:
@@ -432,7 +439,7 @@ class Walker:
             return UNKNOWN
 
     def _type(self, meta):
-        """The type of a fake tensor, symbols bound; NotSupported for a dtype that we have not."""
+        """Return the type of a fake tensor with symbols bound; NotSupported for unknown dtypes."""
         try:
             kind = dtype_of(meta.dtype)
         except KeyError:
@@ -476,7 +483,7 @@ class Walker:
 
 
 def _told(made: Any) -> tuple[Value | None, ...]:
-    """What may be compared of a leaf of what a node made: of a complex tensor both parts."""
+    """Return the comparable values of a leaf of a node's result: both parts of a complex tensor."""
     if isinstance(made, Complex):
         return made.real, made.imag
     return (made if isinstance(made, Value) else None,)

@@ -1,4 +1,4 @@
-"""Parts of a program under ``no_grad``, and what it detaches, where it is read to be trained."""
+"""Parts of a program under ``no_grad``, and detached values, in a program that is trained."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from core_compiler.support.errors import UserError
 
 
 def hold_back(program, where: str) -> None:
-    """Detach what parts under ``no_grad`` read: they are put in line, where nothing says any more
-    that they stop gradients, by torch's functionalisation and by the walk.
+    """Detach the inputs of parts under ``no_grad``, which are inlined later.
 
-    Not what they return: they may write into buffers that are read after them.  UserError where
-    something is written that gradients go through, see :func:`_refuse_unseen_writes`.
+    Torch's functionalisation and the walker inline these parts, which loses the information that
+    they stop gradients.  Their results are not detached: they may write into buffers that are read
+    later.  Raise UserError for a write into a tensor that propagates gradients, see
+    :func:`_refuse_unseen_writes`.
     """
     _refuse_unseen_writes(program, where)
     for module in program.graph_module.modules():
@@ -24,7 +25,7 @@ def hold_back(program, where: str) -> None:
 
 
 def _parts(module) -> Iterator[tuple]:
-    """The calls of a graph that run a part of it under ``no_grad``, each with that part."""
+    """Yield the calls of a graph that run a part under ``no_grad``, each with that part."""
     for node in module.graph.nodes:
         if "wrap_with_set_grad_enabled" in str(node.target) and node.args[0] is False:
             yield node, module.get_submodule(node.args[1].target)
@@ -44,9 +45,11 @@ def _detach_arguments(graph) -> None:
 
 
 def _refuse_unseen_writes(program, where: str) -> None:
-    """UserError where the program writes, under ``no_grad`` or through ``detach``, into a tensor
-    that depends on parameters: torch computes on with the new numbers and lets gradients pass as if
-    nothing had been written, which the import cannot say."""
+    """Raise UserError for hidden writes into a tensor that depends on parameters.
+
+    These are writes under ``no_grad`` or through ``detach``: torch continues with the new values
+    but propagates gradients as if nothing had been written, which the import cannot represent.
+    """
     module = program.graph_module
     tracked = _tracked(module.graph)
     for node in module.graph.nodes:
@@ -75,7 +78,7 @@ def _unseen(node, where: str) -> UserError:
 
 
 def _root(node) -> tuple:
-    """The tensor in whose memory a node's result lies, and whether it was detached on the way."""
+    """Return the tensor whose memory holds a node's result, and whether it was detached."""
     detached = False
     while node.op == "call_function" and node.args and (is_in_place(node) or may_alias(node)):
         if not hasattr(node.args[0], "op"):
@@ -86,7 +89,7 @@ def _root(node) -> tuple:
 
 
 def _tracked(graph) -> set:
-    """The nodes that depend on a parameter otherwise than through what is detached."""
+    """Return the nodes that depend on a parameter by a path that is not detached."""
     found = set()
     for node in graph.nodes:
         value = node.meta.get("val")

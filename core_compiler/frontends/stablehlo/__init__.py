@@ -1,4 +1,4 @@
-"""StableHLO and JAX: programs as XLA's tools write them, read through jaxlib's MLIR bindings."""
+"""StableHLO and JAX: programs in the form of XLA's tools, read through jaxlib's MLIR bindings."""
 
 from core_compiler.frontends.stablehlo.importer import import_program
 from core_compiler.frontends.stablehlo.isolated import import_file

@@ -1,4 +1,7 @@
-"""From a StableHLO program to a module: one walk, calls in place, all gaps reported at once."""
+"""Translation of a StableHLO program to a module: one traversal, with inlined calls.
+
+All unsupported ops are reported together.
+"""
 
 from __future__ import annotations
 
@@ -51,20 +54,22 @@ def import_program(
     weights: Mapping[int, tuple[str, np.ndarray]] | None = None,
     places: Mapping[str, tuple[str, int]] | None = None, statistics: Collection[str] = (),
 ) -> Imported:  # fmt: skip
-    """Import StableHLO text or bytecode that somebody vouches for: what MLIR's parser does with a
-    damaged program, it does in this process.
+    """Import trusted StableHLO text or bytecode.
+
+    MLIR parses the program in this process, so a damaged program can crash it.
 
     ``inputs``      example inputs in order: their sizes bind those that the program leaves open.
-    ``sizes``       sizes of open dimensions by name: ``input`` and axis, as ``x_0``; what neither
-                    names is 1.
-    ``read_files``  read the Python files that the locations name: the source view shows them.
+    ``sizes``       sizes of open dimensions by name: ``input`` and axis, as ``x_0``; the default
+                    is 1.
+    ``read_files``  read the Python files that the locations name, for the source view.
     ``inputs_named``, ``outputs_named``  names instead of the program's own.
-    ``weights``     arguments by position, each with a name: constants of the module, and no
-                    arguments of it (``inputs_named`` names the others); those named in
-                    ``statistics`` are no parameters that training changes.
+    ``weights``     arguments by position, each with a name: they become constants of the module
+                    instead of arguments (``inputs_named`` names the others); those named in
+                    ``statistics`` are not parameters that training changes.
     ``places``      file and line of ops by the path that their location names.
-    The function ``main``, or the only public one, is the model.  UserError for text that MLIR
-    refuses, for open dimensions that cannot be bound, and for unsupported ops (all at once).
+
+    The function ``main``, or the only public one, is the model.  Raise UserError for text that MLIR
+    rejects, for open dimensions that cannot be bound, and for unsupported ops (all of them).
     """
     with parsed(program, name) as module, _telling(name):
         importer = Importer(module, name, isinstance(program, str), places or {})
@@ -100,7 +105,7 @@ def _bytecode(module: Any) -> bytes:
 
 @contextmanager
 def _telling(name: str) -> Iterator[None]:
-    """UserError for what only the whole walk over a program shows."""
+    """Raise UserError for errors that only occur during the traversal of a program."""
     try:
         yield
     except RecursionError:
@@ -108,13 +113,15 @@ def _telling(name: str) -> Iterator[None]:
                         "inline the functions, and write the program again") from None  # fmt: skip
     except (RuntimeError, UnicodeDecodeError) as problem:
         if isinstance(problem, RuntimeError) and "conversion error" not in str(problem):
-            raise  # nobody but the bindings says so, of text in bytecode
+            raise  # only the bindings raise this, for text in bytecode
         raise UserError("a name in the program is not valid UTF-8", name, AGAIN) from None
 
 
 class Importer:
-    """One import; ``env`` maps the program's values to ours, ``made`` ours to the ops that make
-    them."""
+    """The state of an import.
+
+    ``env`` maps the program's values to ours, ``made`` ours to their defining ops.
+    """
 
     def __init__(
         self, module: Any, name: str, text: bool, places: Mapping[str, tuple[str, int]]
@@ -138,7 +145,7 @@ class Importer:
         self._expanded: FrontendNode | None = None
         self._callers: list[FrontendNode] = []
         self._origins, self._text = Origins(places), text
-        #: Of each op that is executed by itself (`nodes`) what is made of it, by the node's name.
+        #: The results of each op that is executed by itself (`nodes`), by the node's name.
         self.nodes: dict[str, tuple[Value, ...]] = {}
         self._inside = 0
 
@@ -148,7 +155,7 @@ class Importer:
         self, inputs_named: Sequence[str], outputs_named: Sequence[str],
         weights: Mapping[int, tuple[str, np.ndarray]],
     ) -> None:  # fmt: skip
-        """The model's function: its arguments, its body, its results."""
+        """Translate the model's function: its arguments, its body, its results."""
         function = public(self.functions, self.name)
         block = self._entry(function)
         for position, (name, array) in weights.items():
@@ -173,7 +180,7 @@ class Importer:
         ])  # fmt: skip
 
     def _weight(self, name: str, array: np.ndarray) -> Value:
-        """A constant that stands for an argument of the function."""
+        """Return a constant that replaces an argument of the function."""
         scope = "/".join(name.split("/")[:-1])
         kind = "buffer" if name in self.statistics else "parameter"
         context = Context(Origin.root(FrontendNode(name, kind, scope=scope)), None, self)
@@ -188,7 +195,7 @@ class Importer:
         return blocks[0]
 
     def call(self, name: str, operands: Sequence[Value], node: FrontendNode) -> list[Value]:
-        """The body of a function in place of the call at ``node``."""
+        """Inline the body of a function for the call at ``node``."""
         function = self.functions.get(name)
         if function is None:
             raise NotSupported(f"unknown function {name!r}")
@@ -205,8 +212,10 @@ class Importer:
             self._callers.pop()
 
     def comparison(self, name: str) -> str | None:
-        """The direction in which a function compares its first two arguments, if that is all it
-        does."""
+        """Return the direction in which a function compares its first two arguments.
+
+        None if the function does anything else.
+        """
         rows = signature(self.functions[name].regions[0]) if name in self.functions else ()
         if len(rows) == 2 and rows[0][0] == "compare" and rows[0][2] == (0, 1):
             return rows[0][1]
@@ -215,8 +224,10 @@ class Importer:
     def inlined(
         self, module: Any, block: Any, operands: Sequence[Value], node: FrontendNode
     ) -> tuple[Value, ...]:  # fmt: skip
-        """A block of another module in place of the op at ``node``; ``module`` lives as long as its
-        values are known."""
+        """Inline a block of another module for the op at ``node``.
+
+        ``module`` is kept alive as long as its values.
+        """
         self._held.append(module)
         outer, self._expanded = self._expanded, node
         self._inside += 1
@@ -230,9 +241,9 @@ class Importer:
     # -- blocks and ops --------------------------------------------------------------------------
 
     def region(self, region: Any, arguments: Sequence[Value]) -> Block:
-        """A region as a block over ``arguments``: its ops apart from those around it.
+        """Translate a region to a block over ``arguments``, with separate ops.
 
-        The region may read the values around it.
+        The region may use outer values.
         """
         (inner,) = region.blocks
         outer, self.ops = self.ops, []
@@ -246,7 +257,7 @@ class Importer:
             self._inside -= 1
 
     def lifted(self, region: Any, arguments: Sequence[Value]) -> tuple[Value, ...]:
-        """A region of scalars on tensors of one shape, element by element, in place."""
+        """Inline a region of scalars on tensors of one shape, element by element."""
         (inner,) = region.blocks
         outer, self.shape = self.shape, arguments[0].type.shape
         self._inside += 1
@@ -258,7 +269,7 @@ class Importer:
             self._inside -= 1
 
     def _lift(self, value: Value) -> Value:
-        """A value from around a lifted region, in the shape of its elements."""
+        """Broadcast a value from outside a lifted region to the shape of its elements."""
         if self.shape is None or value.type.shape == self.shape:
             return value
         context = Context(_origin_of(self.made.get(value)), None, self)
@@ -267,7 +278,7 @@ class Importer:
         return made
 
     def _block(self, block: Any) -> list[Value]:
-        """Translate the ops of a block; the values that it returns."""
+        """Translate the ops of a block; return the values that it returns."""
         for each in block.operations:
             operation = each.operation
             if operation.name in RETURNS:
@@ -292,7 +303,7 @@ class Importer:
             self._callers[-1] if self._callers else None,
         )  # fmt: skip
         if any(value not in self.env for value in operation.operands):
-            return  # behind a gap: only the first is worth a line
+            return  # a gap came first: only the first is reported
         self.files[node.file] = None
         context = Context(Origin.root(node), operation, self)
         try:
@@ -322,7 +333,7 @@ class Importer:
             self.nodes[node.name] = made
 
     def _narrow(self, operation: Any) -> str:
-        """What to do about an op of integers below a byte, which are stored and converted only."""
+        """Return advice for an op on integers below a byte, which are only stored and converted."""
         kinds = (self.env[value].type.dtype for value in operation.operands)
         found = next((k for k in kinds if k.kind in ("int", "uint") and k.bits < 8), None)
         return f"it computes in {found}: convert to 8 bits before, and back" if found else ""
@@ -337,7 +348,7 @@ class Importer:
 
 
 class _Missing(NotSupported):
-    """An operand of an unsupported op's: only the first gap is worth a line."""
+    """An operand of an unsupported op: only the first gap is reported."""
 
 
 def _origin_of(op: Any) -> Origin:
@@ -345,8 +356,10 @@ def _origin_of(op: Any) -> Origin:
 
 
 def _agree(made: Sequence[Value], operation: Any, lifted: tuple | None) -> None:
-    """NotSupported where our results are not of the types that the program declares (scalars, if
-    they are ``lifted`` to a shape)."""
+    """Raise NotSupported if our results do not have the types that the program declares.
+
+    Scalar types are broadcast to a shape if they are ``lifted``.
+    """
     for value, declared in zip(made, operation.results, strict=True):
         wanted = type_of(declared.type)
         if lifted is not None and value.type.dtype is wanted.dtype:
@@ -356,14 +369,14 @@ def _agree(made: Sequence[Value], operation: Any, lifted: tuple | None) -> None:
 
 
 def _line(operation: Any) -> str:
-    """One line that shows an op in the listing."""
+    """Return one line that shows an op in the listing."""
     kinds = ", ".join(str(value.type) for value in operation.operands)
     results = ", ".join(str(value.type) for value in operation.results)
     return f"{operation.name} ({kinds}) -> ({results})"
 
 
 def _dictionaries(function: Any, name: str, count: int) -> list[Mapping[str, Any]]:
-    """The attributes of a function's arguments or results, each as a mapping."""
+    """Return the attributes of a function's arguments or results, each as a mapping."""
     held = attribute_of(function, name)
     if held is None:
         return [{}] * count
@@ -371,14 +384,14 @@ def _dictionaries(function: Any, name: str, count: int) -> list[Mapping[str, Any
 
 
 def _result_name(facts: Mapping[str, Any], index: int) -> str:
-    """JAX's own name of a result (``result['loss']``), or its number."""
+    """Return JAX's own name of a result (``result['loss']``), or its number."""
     told = facts.get("jax.result_info")
     name = None if told is None else python_of(told)
     return name if isinstance(name, str) and name else f"output{index}"
 
 
 def _name_in(location: str) -> str:
-    """The name that an argument's location gives it: JAX's path in the arguments' tree."""
+    """Return the name in an argument's location: JAX's path in the arguments' tree."""
     return location[5:-2] if location.startswith('loc("') and location.endswith('")') else ""
 
 

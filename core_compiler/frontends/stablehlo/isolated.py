@@ -1,10 +1,9 @@
-"""Program files in a process of their own.
+"""Import of program files in a subprocess.
 
-Damaged programs make MLIR (which jaxlib brings) overflow its stack, abort or run for ever: text,
-bytecode and portable artifacts, while they are parsed and later (``python -m tests.fuzz stablehlo``
-finds such files).  So a file, which anybody may have written, is imported by a child process with
-limits, and what comes back is the finished module.  A program that JAX hands over in memory is no
-file and is read in place.
+Damaged programs make MLIR (which jaxlib contains) overflow its stack, abort or run forever: text,
+bytecode and portable artifacts, during parsing and later (``python -m tests.fuzz stablehlo`` finds
+such files).  So a file, which is untrusted, is imported by a subprocess with limits, which returns
+the finished module.  A program that JAX passes in memory is not a file and is read in this process.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ from core_compiler.ir import Op
 from core_compiler.support import subprocesses
 from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
-#: Seconds of processor time that an import may take, and more of it for each MiB of the file.
+#: The CPU time limit of an import in seconds: a base, and seconds per MiB of the file.
 SECONDS, SECONDS_A_MIB = 20, 60
-#: Bytes of address space beyond what the process begins with: at least, and for each byte of the
-#: file (MLIR's objects, ours, constants in both).
+#: The limit of address space in bytes beyond the initial size of the process: a base, and a factor
+#: per byte of the file (for MLIR's objects, ours, and constants in both).
 MEMORY, MEMORY_A_BYTE = 2 << 30, 32
 
 
 def imported(
     path: Path, inputs: Sequence[np.ndarray] | None, sizes: Mapping[str, int] | None
 ) -> Imported:
-    """What :func:`~core_compiler.frontends.stablehlo.importer.import_program` makes of a file.
+    """Return :func:`~core_compiler.frontends.stablehlo.importer.import_program` of a file.
 
-    UserError as there, and where the process that reads it dies or reaches a limit.
+    Raise UserError as it does, and if the subprocess crashes or reaches a limit.
     """
-    shapes = None if inputs is None else [each.shape for each in inputs]  # more is not looked at
+    shapes = None if inputs is None else [each.shape for each in inputs]  # nothing else is used
     request = pickle.dumps((path, shapes, None if sizes is None else dict(sizes)))
     with tempfile.TemporaryFile() as said:
         child = subprocesses.start(__name__, said)
         with child:
             try:
                 reply, _ = child.communicate(request)
-            except BaseException:  # Ctrl-C is the child's end, too
+            except BaseException:  # Ctrl-C ends the subprocess too
                 child.kill()
                 raise
         said.seek(0)
@@ -70,7 +69,7 @@ def imported(
 
 
 def ended(code: int, path: Path, told: str) -> Exception:
-    """The error for a child that died."""
+    """Return the error for a subprocess that died."""
     if code > 0:
         return InternalError(f"{path} could not be imported:\n{told[-4000:]}")
     name = signal.Signals(-code).name
@@ -83,7 +82,7 @@ def ended(code: int, path: Path, told: str) -> Exception:
 
 
 def _read_only(found: Imported) -> Imported:
-    """``found`` with weights that nobody writes to."""
+    """Return ``found`` with read-only weights."""
     for digest in found.module.weights:
         found.module.weights[digest].flags.writeable = False
     return found
@@ -93,11 +92,11 @@ def _seconds(size: int) -> int:
     return SECONDS + SECONDS_A_MIB * size // (1 << 20)
 
 
-# -- the child -------------------------------------------------------------------------------------
+# -- the subprocess --------------------------------------------------------------------------------
 
 
 def _pickled(held: Any) -> memoryview:
-    """``held`` as bytes; ops are immutable, so they are made again from their parts."""
+    """Return ``held`` as bytes; ops are immutable, so they are rebuilt from their parts."""
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5)
     pickler.dispatch_table = {
@@ -113,16 +112,16 @@ def main() -> None:
     """Answer the request on standard input."""
     path, shapes, sizes = pickle.loads(sys.stdin.buffer.read())
     output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever libraries print
+    os.dup2(2, 1)  # libraries may print
     with output:
         output.write(_pickled(answer(path, shapes, sizes)))
-    os._exit(0)  # all is said: the libraries need not be taken down
+    os._exit(0)  # the answer is complete: skip the shutdown of the libraries
 
 
 def answer(
     path: Path, shapes: Sequence | None, sizes: Mapping[str, int] | None
 ) -> Imported | UserError:
-    """What the file holds, imported within the limits, or what is wrong with it."""
+    """Return the import of a file within the limits, or its error."""
     from core_compiler.frontends.stablehlo.importer import import_program
     from core_compiler.frontends.stablehlo.nodes import run_file
 
@@ -138,7 +137,8 @@ def answer(
         made = import_program(program, name=str(path), inputs=inputs, sizes=sizes)
         if made.nodes is None or made.facts["bound"]:
             return made
-        again = partial(run_file, path, list(made.nodes.values))  # the file is at hand there too
+        # The file is also available in the parent.
+        again = partial(run_file, path, list(made.nodes.values))
         return replace(made, nodes=replace(made.nodes, run=again))
     except UserError as error:
         return error
@@ -151,8 +151,11 @@ def import_file(
     path: Path | str, inputs: Sequence[np.ndarray] | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Imported:  # fmt: skip
-    """Import a ``.mlir`` file of StableHLO text, its bytecode or a portable artifact, in a process
-    of its own; see :func:`~core_compiler.frontends.stablehlo.importer.import_program`."""
+    """Import a ``.mlir`` file in a subprocess.
+
+    It holds StableHLO text, its bytecode or a portable artifact; see
+    :func:`~core_compiler.frontends.stablehlo.importer.import_program`.
+    """
     path = Path(path)
     check_file(path)
     return imported(path, inputs, sizes)
@@ -161,6 +164,6 @@ def import_file(
 if __name__ == "__main__":
     try:
         main()
-    except Exception:  # a bug of ours: the parent tells it
+    except Exception:  # an internal error, which the parent reports
         traceback.print_exc()
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""JAX functions: traced and lowered by JAX itself, then read as StableHLO."""
+"""JAX functions, traced and lowered by JAX itself, then imported as StableHLO."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ def import_function(
 ) -> Imported:  # fmt: skip
     """Import a JAX function: anything that ``jax.jit`` traces.
 
-    ``arguments``  example arguments, trees of arrays (or of ``jax.ShapeDtypeStruct``): each leaf
-    becomes an argument of the module, named by its path (``params['w']``), in the order of
-    ``jax.tree.leaves``; the leaves of the result are named alike.
-    ``weights``    the first leaves by name: they become constants, and no arguments; those named
-    in ``statistics`` are no parameters that training changes.
+    ``arguments``  example arguments, trees of arrays (or of ``jax.ShapeDtypeStruct``).  Each leaf
+                   becomes an argument of the module, named by its path (``params['w']``), in the
+                   order of ``jax.tree.leaves``; the leaves of the result are named in the same way.
+    ``weights``    the first leaves by name: they become constants instead of arguments; those
+                   named in ``statistics`` are not parameters that training changes.
     ``state``      the last leaves by name, whose next values are the result's last leaves.
     ``inputs_named``, ``outputs_named``  names of the other leaves, instead of their paths.
-    UserError where the function cannot be traced, or holds what has no translation.
+
+    Raise UserError if the function cannot be traced, or contains an op without a translation.
     """
     need_jax()
     import jax
@@ -40,7 +41,7 @@ def import_function(
 
     try:
         program = _lowered(jax.jit(function, keep_unused=True), arguments, jax)
-    except Exception as problem:  # a person's own code
+    except Exception as problem:  # raised by the user's code
         raise UserError(f"jax cannot trace it: {raised_at(problem)}", name,
                         "make sure that jax.jit(function)(*arguments) runs") from None  # fmt: skip
     held = dict(enumerate((weights or {}).items()))
@@ -60,7 +61,7 @@ def import_function(
 
 
 def _carrying(imported: Imported, state: Mapping[str, np.ndarray]) -> Imported:
-    """A model whose last arguments are ``state``, its last results their next values."""
+    """Return a model whose last arguments are ``state``, and last results their next values."""
     if not state:
         return imported
     main = imported.module.main
@@ -74,10 +75,10 @@ def _carrying(imported: Imported, state: Mapping[str, np.ndarray]) -> Imported:
 
 
 def _lowered(function: Any, arguments: Sequence[Any], jax: Any) -> bytes:
-    """The jitted function as bytecode (``keep_unused``: an argument stays one, used or not).
+    """Return the jitted function as bytecode (``keep_unused``: unused arguments are kept).
 
-    It holds CHLO's ops as they are (erf, erfc..); ``jax.export`` takes them apart into polynomials,
-    and is asked only where a size is symbolic.
+    CHLO's ops (erf, erfc..) are preserved; ``jax.export`` expands them to polynomials, so it is
+    only used for symbolic sizes.
     """
     shapes = [getattr(leaf, "shape", ()) for leaf in jax.tree.leaves(tuple(arguments))]
     if not all(isinstance(size, int) for shape in shapes for size in shape):
@@ -91,7 +92,7 @@ def _lowered(function: Any, arguments: Sequence[Any], jax: Any) -> bytes:
 
 
 def _names(function: Callable, arguments: Sequence[Any], jax: Any) -> list[str]:
-    """The leaves' paths, with the parameters' own names where they can be seen."""
+    """Return the paths of the leaves, with the parameters' own names if available."""
     import inspect
 
     try:
@@ -107,8 +108,10 @@ def _names(function: Callable, arguments: Sequence[Any], jax: Any) -> list[str]:
 
 
 def leaves(arguments: Sequence[Any]) -> tuple[np.ndarray, ...]:
-    """The arrays of a tree in the order of the module's arguments, of the dtypes that JAX gives
-    them; zeros for a ``jax.ShapeDtypeStruct``, a typed key's words for the key."""
+    """Return the arrays of a tree in the order of the module's arguments, in JAX's dtypes.
+
+    A ``jax.ShapeDtypeStruct`` yields zeros, a typed key the words of the key.
+    """
     import jax
 
     def array(leaf: Any) -> np.ndarray:
@@ -122,8 +125,10 @@ def leaves(arguments: Sequence[Any]) -> tuple[np.ndarray, ...]:
 
 
 def on_leaves(function: Callable, arguments: Sequence[Any]) -> Callable[..., tuple]:
-    """``function`` compiled by JAX, from the leaves of its arguments to those of its result, as
-    arrays."""
+    """Compile ``function`` by JAX, from the leaves of its arguments to those of its result.
+
+    Leaves are arrays.
+    """
     import jax
 
     tree = jax.tree.structure(tuple(arguments))

@@ -1,7 +1,8 @@
-"""A StableHLO program executed op by op, each compiled by XLA through JAX, every tensor told.
+"""Execution of a StableHLO program op by op, which reports every tensor.
 
-Calls are taken in place, as the importer does, so that the ops come in the importer's order; a
-loop, a branch or a reduction is one op with what is in it.  Equal ops are compiled once.
+XLA compiles each op through JAX.  Calls are inlined as in the importer, so that the ops have the
+importer's order; a loop, a branch or a reduction is one op with its regions.  Equal ops are
+compiled once.
 """
 
 from __future__ import annotations
@@ -29,27 +30,30 @@ from core_compiler.frontends.stablehlo.reading import (
 from core_compiler.ir.framework import InF64, Iteration, Nodes, TellNode
 from core_compiler.support.arrays import widened
 
-#: Ops that are the body of a function, and the attribute that names it.
+#: Ops that are replaced by the body of a function, and the attribute that names it.
 IN_PLACE = {"func.call": "callee", "call": "callee", "stablehlo.composite": "decomposition"}
 RETURNS = frozenset({"func.return", "stablehlo.return", "chlo.return", "return"})
-#: What is about the bits of a dtype, draws numbers or is a library's: it has no meaning in f64.
+#: Ops that depend on the bits of a dtype, draw random numbers or call a library, which have no
+#: meaning in f64.
 _OF_BITS = frozenset({
     "stablehlo.bitcast_convert", "stablehlo.reduce_precision", "stablehlo.rng",
     "stablehlo.rng_bit_generator", "stablehlo.custom_call",
 })  # fmt: skip
-#: A float in the type of a tensor.
+#: A float dtype in the type of a tensor.
 _FLOAT = re.compile(r"(?<=[x<])(?:f32|f16|bf16)(?=[,>])")
-#: Iterations of a loop that are told at its begin and at its end; a longer loop is executed whole.
+#: The number of iterations that are reported at the start and end of a loop; a longer loop is
+#: executed as a whole.
 _ITERATIONS, _LONGEST = 6, 4096
-#: A function's name in an op that is printed.
+#: A function's name in a printed op.
 _SYMBOL = re.compile(r"@\"?([\w.$-]+)")
-#: Constants of more bytes are read as they stand: printed, compiled and executed they take long.
+#: The size in bytes above which a constant is read directly: printing, compiling and executing it
+#: is slow.
 _LARGE = 1 << 20
 
 
 def run_file(path: Path, names: Sequence[str], inputs: Sequence[np.ndarray],
              tell: TellNode) -> dict[int, np.ndarray]:  # fmt: skip
-    """:func:`run_nodes` of the program in a file."""
+    """Run the program in a file; see :func:`run_nodes`."""
     return run_nodes(path.read_bytes(), {}, names, inputs, tell)
 
 
@@ -57,13 +61,13 @@ def run_nodes(
     program: str | bytes, weights: Mapping[int, np.ndarray], names: Sequence[str],
     inputs: Sequence[np.ndarray], tell: TellNode,
 ) -> dict[int, np.ndarray]:  # fmt: skip
-    """Execute a program on arrays for its inputs; ``tell`` hears the tensors of its ops, which
-    ``names`` has in the order in which they come.
+    """Execute a program on arrays for its inputs; ``tell`` receives the tensors of its ops.
 
-    ``weights``: arrays for the other arguments of the program's function, by position.  Returns the
-    results by their places, but those that an op made which XLA cannot execute alone.
+    ``names`` are the names of the ops in order.  ``weights`` are arrays for the other arguments of
+    the program's function, by position.  Return the results by position, without those of ops that
+    XLA cannot execute separately.
     """
-    with _on_the_cpu(), parsed(program, "the program") as module:  # JAX quiets its libraries
+    with _on_the_cpu(), parsed(program, "the program") as module:  # JAX silences its libraries
         functions = functions_of(module)
         (block,) = public(functions, "the program").regions[0].blocks
         own = iter(inputs)
@@ -73,8 +77,10 @@ def run_nodes(
 
 
 def with_results(nodes: Nodes | None, framework: str, own: Callable[..., tuple]) -> Nodes | None:
-    """The nodes of a program that ``framework`` made, whose results are those of ``own``, the model
-    called in the framework itself: what of the model is no part of the program shows there."""
+    """Return ``nodes`` with the results of ``own``, the model called in ``framework`` itself.
+
+    This reveals parts of the model that are missing in its program.
+    """
     if nodes is None:
         return None
     return replace(nodes, framework=framework, run=partial(_run_both, nodes.run, own))
@@ -89,20 +95,23 @@ def _run_both(
 
 
 class _NotAlone(Exception):
-    """XLA does not execute a part of a loop by itself."""
+    """XLA cannot execute a part of a loop separately."""
 
 
 class _Run:
-    """One execution.  An array is None where an op could not be executed."""
+    """The state of an execution.
+
+    An array is None if an op could not be executed.
+    """
 
     def __init__(self, functions: Mapping[str, Any], names: Iterator[str], tell: TellNode):
         self.functions, self.names, self.tell = functions, names, tell
         self._compiled: dict[str, Callable] = {}
-        #: Arrays that nobody goes on from.
+        #: Arrays that ``tell`` did not accept.
         self._untold: dict[int, np.ndarray] = {}
 
     def block(self, block: Any, given: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
-        """The values that a function's block returns."""
+        """Return the values that a function's block returns."""
         env: dict[Any, np.ndarray | None] = dict(zip(block.arguments, given, strict=True))
         operations = [each.operation for each in block.operations]
         reads = [[*operation.operands, *_captured(operation)] for operation in operations]
@@ -156,8 +165,10 @@ class _Run:
     def _iterations(
         self, loop: Any, arrays: Sequence[np.ndarray]
     ) -> tuple[list[Iteration], list[np.ndarray | None] | None]:
-        """The first and last iterations of a loop, and what it leaves; nothing of a longer one than
-        is gone through step by step."""
+        """Return the first and last iterations of a loop, and its results.
+
+        Nothing is returned for a loop that is too long to execute step by step.
+        """
         count, (test, body) = len(loop.results), (_Region(self, loop, n) for n in (0, 1))
         state, around = list(arrays[:count]), list(arrays[count:])
         first: list[Iteration] = []
@@ -175,9 +186,11 @@ class _Run:
     def run(
         self, text: str, types: Sequence[Any], arrays: Sequence[np.ndarray], wide: bool = False
     ) -> list[np.ndarray] | None:
-        """The results, of ``types``, of a program; None where XLA has no kernel for an op of it.
-        ``wide``: with every float of it an f64; None too where it cannot be written so (numbers in
-        it that are given by their bits)."""
+        """Return the results, of ``types``, of a program; None if XLA does not support an op.
+
+        ``wide``: with f64 for every float; then also None if the program cannot be rewritten
+        (numbers given by their bits).
+        """
         if wide:
             text, arrays = _FLOAT.sub("f64", text), list(map(widened, arrays))
         try:
@@ -188,12 +201,12 @@ class _Run:
                     for k in kinds
                 ])  # fmt: skip
             return list(map(np.asarray, self._compiled[text](*arrays)))
-        except Exception:  # what XLA and MLIR raise: any kind of it
+        except Exception:  # any exception of XLA and MLIR
             return None
 
 
 class _Region:
-    """A region of a loop as a program of its own."""
+    """A region of a loop as a separate program."""
 
     def __init__(self, run: _Run, loop: Any, number: int):
         (block,) = loop.regions[number].blocks
@@ -227,7 +240,7 @@ class _Region:
 
 
 def _large(constant: Any) -> np.ndarray | None:
-    """The array of a constant that is better not compiled."""
+    """Return the array of a constant that should not be compiled."""
     kind = type_of(constant.results[0].type)
     size = kind.elements * kind.dtype.numpy.itemsize
     attribute = constant.attributes["value"]
@@ -238,7 +251,7 @@ def _large(constant: Any) -> np.ndarray | None:
 
 
 def _captured(operation: Any) -> list[Any]:
-    """The values that an op's regions read from around it, each once."""
+    """Return the outer values that an op's regions use, each once."""
     made: set[Any] = set()
     read: dict[Any, None] = {}
 
@@ -256,8 +269,7 @@ def _captured(operation: Any) -> list[Any]:
 
 
 def _alone(operation: Any, functions: Mapping[str, Any]) -> str:
-    """A program of one op: its function takes the op's operands, then what its regions read from
-    around it."""
+    """Return a program of one op; its function takes the operands, then the captured values."""
     read = [*operation.operands, *_captured(operation)]
 
     def fill(given: Sequence[Any]) -> list[Any]:
@@ -271,8 +283,10 @@ def _written(
     operation: Any, read: Sequence[Any], made: Sequence[Any],
     fill: Callable[[Sequence[Any]], list[Any]], functions: Mapping[str, Any],
 ) -> str:  # fmt: skip
-    """A program whose function takes values of the types ``read`` and returns those of ``made``,
-    which ``fill`` makes; with the ``functions`` that the operation names."""
+    """Return a program whose function maps values of the types ``read`` to those of ``made``.
+
+    ``fill`` emits the body.  The program includes the ``functions`` that the operation names.
+    """
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import func
 
@@ -290,14 +304,14 @@ def _written(
 
 
 def _copied(operation: Any, values: Mapping[Any, Any]) -> Any:
-    """A copy of an op where ops are inserted now, which reads other ``values``."""
+    """Return a copy of an op, at the current insertion point, that uses other ``values``."""
     copy = operation.clone()
     _exchange(copy, values)
     return copy
 
 
 def _named(operation: Any, functions: Mapping[str, Any]) -> list[str]:
-    """The functions that an op names, or one of those does."""
+    """Return the functions that an op refers to, directly or through one of them."""
     found: dict[str, None] = {}
     left = [operation]
     while left:
@@ -309,7 +323,7 @@ def _named(operation: Any, functions: Mapping[str, Any]) -> list[str]:
 
 
 def _exchange(operation: Any, values: Mapping[Any, Any]) -> None:
-    """Let an op, and those in its regions, read other values."""
+    """Replace the operands of an op and of those in its regions by other values."""
     for place, value in enumerate(operation.operands):
         if value in values:
             operation.operands[place] = values[value]
@@ -324,7 +338,7 @@ def _exchange(operation: Any, values: Mapping[Any, Any]) -> None:
 
 @contextmanager
 def _on_the_cpu() -> Iterator[None]:
-    """Dtypes as they are written, on the device whose numbers ours are held to."""
+    """Use the declared dtypes and the device that our values are compared with in this context."""
     import jax
 
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
@@ -332,7 +346,7 @@ def _on_the_cpu() -> Iterator[None]:
 
 
 def on_arrays(path: Path) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The program in a file executed by XLA, from arrays to a tuple of arrays."""
+    """Return a function of arrays that runs the program in a file by XLA; it returns a tuple."""
     made: dict[tuple, Callable] = {}
 
     def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -346,7 +360,7 @@ def on_arrays(path: Path) -> Callable[..., tuple[np.ndarray, ...]]:
 
 
 def _whole(path: Path, arrays: Sequence[np.ndarray]) -> Callable:
-    """The function of a program, its open sizes bound by ``arrays``."""
+    """Return the function of a program with its open sizes bound by ``arrays``."""
     with parsed(path.read_bytes(), str(path)) as module:
         functions = functions_of(module)
         function = public(functions, str(path))
@@ -359,8 +373,10 @@ def _whole(path: Path, arrays: Sequence[np.ndarray]) -> Callable:
 
 
 def compiled(text: str, results: Sequence[tuple[tuple[int, ...], np.dtype]]) -> Callable:
-    """A program's function, compiled by XLA: of arrays, to a list of arrays of ``results``' shapes
-    and dtypes."""
+    """Compile a program's function by XLA: from arrays to a list of arrays.
+
+    ``results`` are their shapes and dtypes.
+    """
     import jax
 
     kinds = tuple((tuple(shape), np.dtype(kind)) for shape, kind in results)
@@ -369,7 +385,7 @@ def compiled(text: str, results: Sequence[tuple[tuple[int, ...], np.dtype]]) -> 
 
 @cache
 def _program() -> Any:
-    """A primitive of JAX that is a StableHLO program."""
+    """Return a primitive of JAX that is a StableHLO program."""
     from jax.core import ShapedArray
     from jax.extend.core import Primitive
     from jax.interpreters import mlir

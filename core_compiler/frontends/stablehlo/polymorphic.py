@@ -1,4 +1,4 @@
-"""Programs that leave sizes open: bound to numbers by StableHLO's own shape refinement."""
+"""Binding of a program's open sizes to numbers, by StableHLO's own shape refinement."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from core_compiler.frontends.stablehlo.reading import NotSupported, dtype_of, said
 from core_compiler.support.errors import UserError
 
-#: Arguments' types, then the sizes that follow from them; ops whose sizes were operands become
-#: plain ones.
+#: Refine the types of arguments, then the sizes that follow from them; ops whose sizes were
+#: operands become plain ones.
 PIPELINE = (
     "builtin.module(stablehlo-refine-arguments{{types={types}}},stablehlo-refine-shapes,"
     "func.func(stablehlo-canonicalize-dynamism))"
@@ -21,10 +21,11 @@ PIPELINE = (
 def bind(
     module: Any, function: Any, where: str, inputs: Sequence[np.ndarray], sizes: Mapping[str, int]
 ) -> dict[str, dict[str, int]]:
-    """Bind the open sizes of ``function``'s arguments in place; each by its name (``input0_1``:
-    axis 1 of the first argument) with its ``size`` and range ``low`` to ``high`` (-1: unbounded).
+    """Bind the open sizes of ``function``'s arguments in place.
 
-    From ``inputs`` where they are given, else from ``sizes``, else 1.
+    Return each by its name (``input0_1``: axis 1 of the first argument) with its ``size`` and range
+    ``low`` to ``high`` (-1: unbounded).  The size comes from ``inputs`` if they are passed, else
+    from ``sizes``, else it is 1.
     """
     from jaxlib.mlir import ir
 
@@ -71,6 +72,6 @@ def _refine(module: Any, types: Sequence[str], where: str) -> None:
     try:
         pipeline = passmanager.PassManager.parse(PIPELINE.format(types=",".join(types)))
         pipeline.run(module.operation)
-    except Exception as problem:  # what the bindings raise is about these sizes
+    except Exception as problem:  # the bindings raise it for these sizes
         raise UserError(f"the program does not accept these sizes: {said(problem)}", where,
                         "pass inputs of sizes that it accepts") from None  # fmt: skip

@@ -1,4 +1,4 @@
-"""Programs from files, and MLIR's types and attributes as ours: all that touches the bindings."""
+"""Reading of program files and of MLIR's types and attributes: all uses of the bindings."""
 
 from __future__ import annotations
 
@@ -17,41 +17,42 @@ from core_compiler.ir.attribute_parser import AttributeParser
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import open_regular
 
-#: What a file may begin with: MLIR bytecode (StableHLO's portable artifacts are bytecode too).
+#: The first bytes of MLIR bytecode (StableHLO's portable artifacts are bytecode too).
 MAGIC = b"ML\xefR"
-#: A program may be this large (bytes); weights belong among its arguments.
+#: The maximum size of a program in bytes; weights should be arguments.
 LIMIT = 1 << 31
-#: Ops that one import translates at most (calls count each time).
+#: The maximum number of ops that an import translates (calls count each time).
 OPS = 500_000
 #: An op with a result in a program's text.
 _LINE = re.compile(rb"\n\s*%")
-#: Shorter texts (bytes) are parsed without being counted first.
+#: Shorter texts (bytes) are parsed without counting their ops first.
 SHORT = 1 << 25
 
 
 class NotSupported(Exception):
-    """This use of an op has no translation; the message says why."""
+    """This use of an op has no translation; the message states the reason."""
 
 
 def need_jax() -> None:
-    """UserError (exit code 3) where jax is not installed."""
+    """Raise UserError (exit code 3) if jax is not installed."""
     if importlib.util.find_spec("jax") is None:
         raise UserError("jax is not installed", "frontend",
                         "pip install 'compiler-workbench[jax]'", 3)  # fmt: skip
 
 
 def context() -> Any:
-    """An MLIR context that knows the dialects of JAX's programs."""
+    """Return an MLIR context with the dialects of JAX's programs."""
     need_jax()
     from jax.interpreters import mlir
 
     made = mlir.make_ir_context()
-    made.allow_unregistered_dialects = True  # so that an op nobody knows is named, not refused
+    # So that an unknown op is reported by name instead of being rejected by the parser.
+    made.allow_unregistered_dialects = True
     return made
 
 
 def check_file(path: Path) -> None:
-    """UserError where a program's file cannot be read or is too large."""
+    """Raise UserError if a program's file cannot be read or is too large."""
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
     if size > LIMIT:
@@ -62,7 +63,7 @@ def check_file(path: Path) -> None:
 
 
 def _check_length(path: Path) -> None:
-    """UserError where a text has far too many ops: MLIR's parser takes minutes to find out."""
+    """Raise UserError if a text has too many ops, which MLIR's parser only finds after minutes."""
     data = path.read_bytes()
     if not data.startswith(MAGIC) and (count := sum(1 for _ in _LINE.finditer(data))) > OPS:
         raise UserError(f"the program has {count:,} ops, at most {OPS:,} are read", str(path),
@@ -71,9 +72,9 @@ def _check_length(path: Path) -> None:
 
 @contextmanager
 def parsed(program: str | bytes, where: str) -> Iterator[Any]:
-    """The program as a verified MLIR module: text, bytecode or a portable artifact.
+    """Parse a program to a verified MLIR module: text, bytecode or a portable artifact.
 
-    UserError where it is none of these, or breaks a rule of its dialects.
+    Raise UserError if it is none of these, or violates a rule of its dialects.
     """
     need_jax()
     from jaxlib.mlir import ir
@@ -94,14 +95,16 @@ def parsed(program: str | bytes, where: str) -> Iterator[Any]:
                 raise UserError("the program fails MLIR verification", where, AGAIN)
         except UserError:
             raise
-        except Exception as problem:  # whatever the bindings raise is about the text
+        except Exception as problem:  # any exception of the bindings concerns the text
             raise UserError(f"not a StableHLO program: {said(problem)}", where, AGAIN) from None
         yield module
 
 
 def _deserialised(made: Any, program: bytes) -> Any:
-    """The module of an artifact; ValueError with what MLIR has to say against it, which the
-    bindings would print."""
+    """Return the module of an artifact.
+
+    Raise ValueError with MLIR's diagnostics, which the bindings would print.
+    """
     from jaxlib.mlir.dialects import stablehlo
 
     told: list[str] = []
@@ -123,7 +126,7 @@ AGAIN = "write it again with jax.export or stablehlo-translate --serialize"
 
 
 def said(problem: Exception) -> str:
-    """What MLIR says first, on one line, without the source excerpt that it repeats."""
+    """Return MLIR's first message on one line, without the source excerpt that it repeats."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     said = next((line for line in lines if "error:" in line), lines[0] if lines else "")
     return " ".join(said.split())[:300] or type(problem).__name__
@@ -133,7 +136,7 @@ def said(problem: Exception) -> str:
 
 
 def dtype_of(element: Any) -> DType:
-    """Our dtype of an MLIR element type; NotSupported for complex and quantised ones."""
+    """Return the dtype of an MLIR element type; NotSupported for complex and quantised ones."""
     try:
         return dtype(str(element))
     except (KeyError, TypeError):
@@ -141,8 +144,10 @@ def dtype_of(element: Any) -> DType:
 
 
 def type_of(value: Any) -> TensorType:
-    """Our type of an MLIR value's type; NotSupported where it is no ranked tensor of known
-    sizes."""
+    """Return the type of an MLIR value.
+
+    Raise NotSupported if it is not a ranked tensor of static sizes.
+    """
     from jaxlib.mlir import ir
 
     if not isinstance(value, ir.RankedTensorType):
@@ -153,8 +158,8 @@ def type_of(value: Any) -> TensorType:
 
 
 def array_of(attribute: Any) -> np.ndarray:
-    """The array that a constant's attribute holds."""
-    kind: Any = type_of(attribute.type)  # of known sizes
+    """Return the array of a constant's attribute."""
+    kind: Any = type_of(attribute.type)  # its sizes are static
     if str(attribute).startswith("dense_resource"):
         raise NotSupported("its values are a resource of the file (dense_resource): write them "
                            "inline, or pass them as an argument")  # fmt: skip
@@ -164,7 +169,7 @@ def array_of(attribute: Any) -> np.ndarray:
         return np.broadcast_to(_parsed(text), kind.shape)
     try:
         return np.array(attribute).astype(kind.dtype.numpy, copy=False).reshape(kind.shape)
-    except TypeError:  # narrow floats and integers have no buffer in the bindings
+    except TypeError:  # the bindings have no buffer for narrow floats and integers
         return _parsed(str(attribute))
 
 
@@ -173,7 +178,7 @@ def _parsed(text: str) -> np.ndarray:
 
 
 def python_of(attribute: Any) -> Any:
-    """An attribute as a Python value: numbers, strings, lists; enums by their word."""
+    """Return an attribute as a Python value: numbers, strings, lists; enums as their keyword."""
     from jaxlib.mlir import ir
 
     if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr | ir.FloatAttr | ir.StringAttr):
@@ -196,23 +201,25 @@ def python_of(attribute: Any) -> Any:
 
 
 def attribute_of(operation: Any, name: str) -> Any:
-    """An attribute as MLIR has it; None where it is absent."""
+    """Return an MLIR attribute, or None if it is absent."""
     return operation.operation.attributes.get(name, None)
 
 
 def symbol(function: Any) -> str:
-    """The name of a function."""
+    """Return the name of a function."""
     return str(attribute_of(function, "sym_name").value)
 
 
 def functions_of(module: Any) -> dict[str, Any]:
-    """The functions of a program by name."""
+    """Return the functions of a program by name."""
     return {symbol(f): f for f in module.body.operations if f.operation.name == "func.func"}
 
 
 def public(functions: Mapping[str, Any], where: str) -> Any:
-    """The function that is the model: ``main``, or the only public one.  UserError where there is
-    no such one."""
+    """Return the function that is the model: ``main``, or the only public one.
+
+    Raise UserError if there is no such function.
+    """
     if "main" in functions:
         return functions["main"]
     found = [f for f in functions.values()

@@ -1,5 +1,4 @@
-"""What the small functions inside ops compute: the body of a reduction or a scatter, the
-comparator of a sort."""
+"""Recognition of small functions in ops: bodies of reductions and scatters, sort comparators."""
 
 from __future__ import annotations
 
@@ -26,8 +25,10 @@ def _block(region: Any) -> Any:
 
 
 def combiner(region: Any) -> str | None:
-    """The op by which a body of two arguments combines them (``add``, ``max``...); ``set`` where
-    it answers the second, ``keep`` the first; None for anything else."""
+    """Return the op by which a body of two arguments combines them (``add``, ``max``...).
+
+    ``set`` if it returns the second, ``keep`` if the first; None for other bodies.
+    """
     block = _block(region)
     if len(block.arguments) != 2:
         return None
@@ -45,8 +46,10 @@ def combiner(region: Any) -> str | None:
 
 
 def signature(region: Any) -> tuple:
-    """The ops of a region, what each reads by position, and the comparisons' directions: equal for
-    regions that are written alike."""
+    """Return a key of a region that is equal for structurally equal regions.
+
+    It has the ops, their operands by position, and the directions of comparisons.
+    """
     block = _block(region)
     numbers = {value: i for i, value in enumerate(block.arguments)}
     rows = []
@@ -67,8 +70,11 @@ def signature(region: Any) -> tuple:
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a sort: which operand, in which direction, and whether by the total order of
-    floats (as opposed to: zeros equal, NaN last)."""
+    """A key of a sort.
+
+    The operand, the direction, and whether the order is the total order of floats (as opposed to:
+    zeros equal, NaN last).
+    """
 
     operand: int
     descending: bool
@@ -76,8 +82,10 @@ class Key:
 
 
 def sort_keys(region: Any) -> list[Key] | None:
-    """The keys that a comparator compares, most significant first; None where it is no
-    lexicographic comparison of the operands."""
+    """Return the keys that a comparator compares, most significant first.
+
+    None if it is not a lexicographic comparison of the operands.
+    """
     block = _block(region)
     arguments = {value: i for i, value in enumerate(block.arguments)}
     makers = {r: o.operation for o in block.operations for r in o.operation.results}
@@ -113,7 +121,7 @@ def _keys(value: Any, arguments: dict, makers: dict) -> list[Key] | None:
 
 
 def _key(made: Any, arguments: dict, makers: dict, directions: Sequence[str]) -> Key | None:
-    """What one comparison compares: the same operand's two elements."""
+    """Return the key of one comparison, which must compare two elements of the same operand."""
     word = python_of(made.attributes["comparison_direction"])
     kind = (python_of(made.attributes["compare_type"])
             if "compare_type" in made.attributes else "")  # fmt: skip
@@ -129,7 +137,7 @@ def _key(made: Any, arguments: dict, makers: dict, directions: Sequence[str]) ->
 
 
 def _stripped(value: Any, makers: dict) -> tuple[Any, set[str]]:
-    """A value without the selects that make zeros equal and NaN one; which there were."""
+    """Return a value without selects that canonicalise zeros and NaN, and the kinds found."""
     chain, asked, changed = [value], [], set()
     while (made := makers.get(chain[-1])) is not None and made.name == "stablehlo.select":
         condition, put, otherwise = made.operands
@@ -145,7 +153,7 @@ def _stripped(value: Any, makers: dict) -> tuple[Any, set[str]]:
 
 
 def _exception(test: Any, put: float | None, makers: dict) -> tuple[str | None, Any]:
-    """What a select that puts the number ``put`` makes alike, and of which value."""
+    """Return what a select with the constant ``put`` canonicalises, and of which operand."""
     if test is None or put is None or test.name != "stablehlo.compare":
         return None, None
     word = python_of(test.attributes["comparison_direction"])
@@ -158,7 +166,7 @@ def _exception(test: Any, put: float | None, makers: dict) -> tuple[str | None, 
 
 
 def _number(made: Any) -> float | None:
-    """The scalar that an op is a constant of, if it is."""
+    """Return the scalar of a constant op, or None."""
     if made is None or made.name != "stablehlo.constant":
         return None
     value = np.asarray(python_of(made.attributes["value"]))

@@ -1,4 +1,4 @@
-"""The table of translations and the context that a StableHLO op is translated in."""
+"""The table of translations and the context in which a StableHLO op is translated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALLS: dict[str, Callable] = {}
 
 
 def op(*names: str):
-    """Enter a handler under these ops; without a dialect, of ``stablehlo``."""
+    """Register a handler for these ops; the default dialect is ``stablehlo``."""
 
     def enter(handler):
         for name in names:
@@ -32,7 +32,7 @@ def op(*names: str):
 
 
 def call(*targets: str):
-    """Enter a handler under these targets of custom calls."""
+    """Register a handler for these targets of custom calls."""
 
     def enter(handler):
         for target in targets:
@@ -43,7 +43,7 @@ def call(*targets: str):
 
 
 class Context(Builder):
-    """A builder that knows the op it translates."""
+    """A builder that knows the op being translated."""
 
     def __init__(self, origin, operation, importer):
         super().__init__(importer.weights, origin)
@@ -51,32 +51,32 @@ class Context(Builder):
 
     @property
     def node(self) -> FrontendNode:
-        """The node of the op that is translated, which what it stands for is given too."""
+        """Return the node of the op being translated, which the ops of its expansion have too."""
         assert self.origin is not None
         return self.origin.nodes()[0]
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value."""
+        """Return an attribute as a Python value."""
         attributes = self.operation.attributes
         return python_of(attributes[name]) if name in attributes else default
 
     def integers(self, name: str, count: int, default: int) -> tuple[int, ...]:
-        """An attribute of ``count`` integers; ``default`` each where it is absent."""
+        """Return an attribute of ``count`` integers; ``default`` for each if it is absent."""
         found = self.attr(name)
         return (default,) * count if found is None else tuple(map(int, found))
 
     @property
     def function(self) -> str:
-        """The name of the function whose body the op is in; "" for the program's own."""
+        """Return the name of the function whose body the op is in; "" for the program's own."""
         return self.importer.calls[-1] if self.importer.calls else ""
 
     @property
     def results(self) -> list[TensorType]:
-        """The types of the op's results."""
+        """Return the types of the op's results."""
         return [type_of(value.type) for value in self.operation.results]
 
     def constant_of(self, value: Value) -> np.ndarray | None:
-        """The array of a value that constants alone make up, or None."""
+        """Return the array of a value that is computed from constants only, else None."""
         maker = self._maker(value)
         if maker is None or maker.regions or maker.kind.startswith("core.random"):
             return None
@@ -97,28 +97,28 @@ class Context(Builder):
         return own if own is not None else self.importer.made.get(value)
 
     def region(self, index: int, arguments: Sequence[Value]) -> Block:
-        """A region of the op as a block over ``arguments``."""
+        """Return a region of the op as a block over ``arguments``."""
         self.importer.take(self)
         return self.importer.region(self.operation.regions[index], arguments)
 
     def lifted(self, index: int, arguments: Sequence[Value]) -> tuple[Value, ...]:
-        """A region of scalars, computed for every element of ``arguments`` (of equal shapes)."""
+        """Inline a region of scalars for every element of ``arguments`` (of equal shapes)."""
         self.importer.take(self)
         return self.importer.lifted(self.operation.regions[index], arguments)
 
     def to(self, x: Value, wanted: DType) -> Value:
-        """``x`` in another dtype, if it is not."""
+        """Convert ``x`` to another dtype if necessary."""
         return x if x.type.dtype is wanted else self.cast(x, dtype=wanted)
 
     @property
     def long(self) -> DType:
-        """The dtype of positions."""
+        """Return the dtype of positions."""
         return dtype("i64")
 
     def zero(self, x: Value) -> Value:
-        """0 in ``x``'s shape and dtype."""
+        """Return 0 with the shape and dtype of ``x``."""
         return self.scalar_like(0, x)
 
 
-#: Ops that a start value or a bound is commonly made of.
+#: Ops that commonly compute a start value or a bound.
 _SMALL = frozenset({"core.broadcast", "core.reshape", "core.cast", "core.neg"})

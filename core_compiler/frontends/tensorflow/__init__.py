@@ -1,7 +1,7 @@
-"""TensorFlow functions and SavedModels: lowered to StableHLO by TensorFlow's own XLA bridge.
+"""TensorFlow functions and SavedModels, lowered to StableHLO by TensorFlow's own XLA bridge.
 
-Variables become constants that keep their names; the names of graph ops are scopes, and what Python
-traced them are their lines.
+Variables become constants that keep their names; the names of graph ops are scopes, and their lines
+are those of the Python code that traced them.
 """
 
 from __future__ import annotations
@@ -24,29 +24,32 @@ from core_compiler.support.errors import UserError, nearest, raised_at
 
 __all__ = ["example_shapes", "import_function", "on_arrays", "read_saved_model"]
 
-#: The signature of a SavedModel that is the model, where it has one of this name.
+#: The signature of a SavedModel that is used as the model if it exists.
 SERVING = "serving_default"
 
 
 def need_tensorflow() -> None:
-    """UserError (exit code 3) where tensorflow or jaxlib, which reads StableHLO, is missing."""
+    """Raise UserError (exit code 3) if tensorflow or jaxlib, which reads StableHLO, is missing."""
     need_jax()
     if importlib.util.find_spec("tensorflow") is None:
         raise UserError("tensorflow is not installed", "frontend",
                         "pip install 'compiler-workbench[tensorflow]'", 3)  # fmt: skip
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it tells every start on standard error
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it reports every start on standard error
 
 
 def read_saved_model(path: Path, signature: str = "") -> Any:
-    """The function of a SavedModel that ``signature`` names (default: ``serving_default``, or the
-    only one).  UserError where it has none of that name, or TensorFlow refuses it."""
+    """Return the function of a SavedModel's ``signature``.
+
+    The default is ``serving_default``, or the only one.  Raise UserError if it does not exist, or
+    if TensorFlow rejects the folder.
+    """
     need_tensorflow()
     import tensorflow as tf
 
     try:
         held = tf.saved_model.load(str(path))
         signatures = dict(held.signatures)
-    except Exception as problem:  # whatever TensorFlow raises is about the folder
+    except Exception as problem:  # TensorFlow raises any exception for this folder
         said = " ".join(str(problem).split())[:300]
         raise UserError(f"tensorflow cannot read it: {said}", str(path),
                         "save it again with tf.saved_model.save") from None  # fmt: skip
@@ -59,12 +62,12 @@ def read_saved_model(path: Path, signature: str = "") -> Any:
         raise UserError(f"unknown signature {signature!r}" if signature else what, str(path),
                         nearest(signature, signatures, listed))  # fmt: skip
     found = signatures[wanted]
-    found.owner = held  # its variables live as long as it does
+    found.owner = held  # keeps its variables alive
     return found
 
 
 def example_shapes(function: Any) -> list[tuple[tuple[int, ...], str]]:
-    """Shape (open sizes are 1) and dtype of each argument of a signature, in order."""
+    """Return the shape (open sizes are 1) and dtype of each argument of a signature, in order."""
     return [(tuple(1 if d is None else d for d in spec.shape), spec.dtype.name)
             for spec in _specs(function).values()]  # fmt: skip
 
@@ -77,11 +80,12 @@ def _specs(function: Any) -> Mapping[str, Any]:
 def import_function(
     function: Callable, inputs: Sequence[np.ndarray], name: str = "function"
 ) -> Imported:
-    """Import what ``tf.function`` traces: a Python function, a ``tf.function``, a signature of a
-    SavedModel (its arguments by name, sorted), a Keras model on TensorFlow.
+    """Import a function that ``tf.function`` traces.
 
-    ``inputs``  one array for each argument.  UserError where it cannot be traced, where XLA has no
-    word for an op of it, and for ops without a translation.
+    It is a Python function, a ``tf.function``, a signature of a SavedModel (its arguments by name,
+    sorted), or a Keras model on TensorFlow.  ``inputs`` has one array for each argument.  Raise
+    UserError if it cannot be traced, if XLA does not support an op in it, and for ops without a
+    translation.
     """
     need_tensorflow()
     import tensorflow as tf
@@ -95,12 +99,12 @@ def import_function(
         concrete = wrapped.get_concrete_function(*specs)
         inner = getattr(function, "get_concrete_function", None)
         graphs = [concrete.graph, *([inner(*specs).graph] if inner else [])]
-    except Exception as problem:  # a person's own code
+    except Exception as problem:  # raised by the user's code
         raise UserError(f"tensorflow cannot trace it: {raised_at(problem)}", name,
                         "make sure that tf.function(function)(*inputs) runs") from None  # fmt: skip
     try:
         program = wrapped.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
-    except Exception as problem:  # XLA's own refusals, each with the ops it cannot compile
+    except Exception as problem:  # XLA's own errors, each with the ops that it cannot compile
         said = " ".join(str(problem).split())[:400]
         fix = "replace the ops named here; tf.function(jit_compile=True) reports the same"
         raise UserError(f"XLA cannot compile it: {said}", name, fix) from None
@@ -116,7 +120,7 @@ def import_function(
 
 
 def version_of() -> str:
-    """The installed version of tensorflow, whichever of its packages that is."""
+    """Return the installed version of tensorflow, from whichever package provides it."""
     for package in ("tensorflow", "tensorflow-cpu", "tensorflow-intel"):
         with suppress(ImportError):
             return version(package)
@@ -124,7 +128,7 @@ def version_of() -> str:
 
 
 def _positional(function: Any) -> Callable:
-    """``function`` with its arguments in order: a signature takes them by name only."""
+    """Return ``function`` with positional arguments: a signature only takes them by name."""
     if not hasattr(function, "structured_input_signature"):
         return lambda *arrays: function(*arrays)
     positional, named = function.structured_input_signature
@@ -147,8 +151,10 @@ def _argument_names(concrete: Any, function: Any) -> list[str]:
 
 
 def _captured(concrete: Any, first: int) -> dict[int, tuple[str, np.ndarray]]:
-    """What the function reads from outside, by its position behind the arguments: variables by
-    their names, constants."""
+    """Return the captured variables (by their names) and constants of a function.
+
+    The key is the position after the arguments.
+    """
     variables = {id(v.handle): v for v in concrete.variables}
     made = {}
     for number, held in enumerate(concrete.captured_inputs):
@@ -164,8 +170,7 @@ def _captured(concrete: Any, first: int) -> dict[int, tuple[str, np.ndarray]]:
 
 
 def _places(graphs: Sequence[Any]) -> dict[str, tuple[str, int]]:
-    """Graph op's name -> file and line of the Python that made it, innermost that is a person's
-    own."""
+    """Return graph op's name -> file and line of the innermost user code that created it."""
     made = {}
     for op in (op for graph in graphs for op in graph.get_operations()):
         for frame in reversed(list(op.traceback or ())):
@@ -177,7 +182,7 @@ def _places(graphs: Sequence[Any]) -> dict[str, tuple[str, int]]:
 
 
 def _paths(structure: Any, path: str = "") -> list[str]:
-    """The names of a structure's leaves, in TensorFlow's order (dictionaries by key)."""
+    """Return the names of a structure's leaves, in TensorFlow's order (dictionaries by key)."""
     if isinstance(structure, Mapping):
         parts = [(f"{path}/{key}" if path else str(key), structure[key])
                  for key in sorted(structure)]  # fmt: skip
@@ -190,7 +195,7 @@ def _paths(structure: Any, path: str = "") -> list[str]:
 
 
 def on_arrays(function: Any) -> Callable[..., tuple]:
-    """``function`` executed by TensorFlow, from arrays to a tuple of arrays."""
+    """Return ``function`` executed by TensorFlow, from arrays to a tuple of arrays."""
     import tensorflow as tf
 
     call = _positional(function)

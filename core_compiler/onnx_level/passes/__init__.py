@@ -1,4 +1,4 @@
-"""The passes of level ``onnx``, a file each, and the order in which they run."""
+"""The passes of level ``onnx``, one file each, and their order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core_compiler.passes.base import Pass
 
 
 def transformations() -> tuple[Pass, ...]:
-    """From ONNX to ONNX, in order."""
+    """Return the passes from ONNX to ONNX, in order."""
     return (
         InlineFunctions(),
         InferShapes(),
@@ -31,5 +31,5 @@ def transformations() -> tuple[Pass, ...]:
 
 
 def pipeline() -> tuple[Pass, ...]:
-    """What comes before the meaning half for a model of level ``onnx``."""
+    """Return the passes that precede the tensor-level passes for a model of level ``onnx``."""
     return (*transformations(), ImportOnnx())

@@ -1,4 +1,4 @@
-"""Initializers: constants become initializers, equal ones become one."""
+"""Initializers: constants become initializers, and equal ones are merged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class CleanInitializers(Pass):
-    """Turns Constant nodes into initializers, merges equal ones, fixes what callers could replace.
+    """Turns Constant nodes into initializers, merges equal ones and makes all of them constant.
 
-    ``keep_overridable``: initializers that are inputs too stay such.
+    ``keep_overridable``: keep initializers that are also inputs overridable.
     """
 
     keep_overridable: bool = False

@@ -1,4 +1,4 @@
-"""Another version of ONNX: every op in its words."""
+"""Conversion of a model to another version of ONNX."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from core_compiler.onnx_level.passes.infer_shapes import InferShapes
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.support.errors import UserError
 
-#: The oldest version that is written: before it, ops said for themselves how to broadcast.
+#: The oldest supported target: in earlier versions, each op specifies how to broadcast.
 OLDEST = 7
 
 
 @dataclass(frozen=True)
 class ConvertVersion(Pass):
-    """Says every op in the words of another version of ONNX (``to``; 0 leaves it as it is)."""
+    """Converts every op to another version of ONNX (``to``; 0 leaves the model unchanged)."""
 
     to: int = 0
 
@@ -75,18 +75,18 @@ class ConvertVersion(Pass):
 
 
 def converted(module: Module, to: int, context: PassContext) -> tuple[Module, Sequence]:
-    """``module`` in the words of version ``to``, and the ops that have none there, with reasons."""
+    """Return ``module`` converted to version ``to``, and the unsupported ops with reasons."""
     module = _known(module, context)
     converter = Converter(to, module.weights, _makers(module))
     known = context.rewrite(module, converter.define, LEVEL)
-    if known is not module:  # of what definitions bring in
+    if known is not module:  # for the nodes that the definitions add
         known = _known(known, context)
     converter.outer = _makers(known)
     return context.rewrite(known, converter.convert, LEVEL), converter.refused
 
 
 def _known(module: Module, context: PassContext) -> Module:
-    """Types and constants, on which it depends how something is said."""
+    """Return ``module`` with inferred types and folded constants, which the adapters depend on."""
     return FoldNodes().run(InferShapes().run(module, context), context)
 
 
@@ -94,15 +94,15 @@ def _makers(module: Module) -> Callable[[Value], Op | None]:
     return {v: op for op in module.walk() for v in op.results}.get
 
 
-#: Versions of the format in which weights need not be inputs, and that has local functions.
+#: The format versions from which on weights need not be inputs, and local functions exist.
 _WEIGHTS_APART_SINCE, _FUNCTIONS_SINCE = 4, 8
 
 
 def _of_version(module: Module, version: int, context: PassContext) -> Module:
-    """``module`` saying that it is of this version, and of the format that has it.
+    """Return ``module`` with this version declared, and a format version that supports it.
 
-    For an older version that is an older format too, which older runtimes read, as far as the rest
-    of the model allows.
+    An older version also selects an older format, which older runtimes read, as far as the rest of
+    the model allows.
     """
     import onnx
 

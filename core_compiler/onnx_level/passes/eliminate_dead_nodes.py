@@ -1,4 +1,4 @@
-"""Dead nodes: those whose results nobody reads, initializers among them."""
+"""Dead node elimination: nodes and initializers whose results are unused."""
 
 from __future__ import annotations
 

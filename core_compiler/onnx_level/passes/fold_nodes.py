@@ -1,4 +1,4 @@
-"""Constant folding: nodes whose inputs are all known are computed now."""
+"""Constant folding: nodes whose inputs are all known are computed at compile time."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import adopt
 from core_compiler.support.errors import InternalError
 
-#: What is drawn anew each time, and what a pass of its own takes apart.
+#: Random ops, and ops that another pass handles.
 _LEFT = frozenset(f"{PREFIX}{name}" for name in (
     "Bernoulli", "Dropout", "If", "Loop", "Multinomial", "RandomNormal", "RandomNormalLike",
     "RandomUniform", "RandomUniformLike", "Scan",
 ))  # fmt: skip
-#: Bytes that a tensor on the way to a result may have in any case.
+#: The size in bytes that an intermediate tensor may always have.
 WITHIN = 1 << 26
-#: Inputs of which only the type is read.
+#: Inputs of which only the type is used.
 _TYPES_READ = {f"{PREFIX}{name}": place for name, place in (
     ("Shape", 0), ("Size", 0), ("CastLike", 1),
 )}  # fmt: skip
@@ -45,7 +45,7 @@ _TYPES_READ = {f"{PREFIX}{name}": place for name, place in (
 class FoldNodes(Pass):
     """Computes nodes whose inputs are constants, and shapes that are known.
 
-    ``most`` is the size in bytes up to which a result is folded that is larger than its inputs.
+    ``most`` is the maximum size in bytes of a result that is larger than its inputs.
     """
 
     most: int = 1 << 20
@@ -79,7 +79,7 @@ class FoldNodes(Pass):
             elif _known(value, rewriter, outer):
                 arrays.append(as_array(constant(maker), module.weights))
                 read += arrays[-1].nbytes
-            else:  # only its type is read: no byte of it is ever touched
+            else:  # only its type is used: its bytes are never accessed
                 arrays.append(np.broadcast_to(np.zeros((), value.type.dtype.numpy),
                                               value.type.shape))  # fmt: skip
         budget.most = max(WITHIN, self.most, 4 * read)
@@ -116,8 +116,10 @@ class FoldNodes(Pass):
 
 
 def _is_static(value: Value) -> bool:
-    """Whether an array of a value's type, of one number repeated, can be (NumPy counts in 64
-    bits)."""
+    """Return whether a broadcast scalar array of a value's type can exist.
+
+    NumPy counts bytes in 64 bits.
+    """
     held = value.type
     if not isinstance(held, TensorType) or not held.is_static or held.rank > MOST_AXES:
         return False
@@ -125,7 +127,7 @@ def _is_static(value: Value) -> bool:
 
 
 def _known(value: Value, rewriter: Rewriter, outer) -> bool:
-    """Whether a value is a constant that nobody can override, or is left out."""
+    """Return whether a value is a constant that cannot be overridden, or is omitted."""
     maker = rewriter.producer(value) or outer.get(value)
     if maker is None:
         return False

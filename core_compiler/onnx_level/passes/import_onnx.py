@@ -1,4 +1,4 @@
-"""The step from ONNX to tensor ops: each node becomes what it means."""
+"""The lowering from ONNX to tensor ops: each node is translated."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from core_compiler.support.errors import UserError, one_line
 
 @dataclass(frozen=True)
 class ImportOnnx(Pass):
-    """Translates nodes into tensor ops; ``sizes`` (``batch=4,seq=64``) binds open sizes that the
-    example inputs do not."""
+    """Translates nodes into tensor ops.
+
+    ``sizes`` (``batch=4,seq=64``) binds symbolic sizes that the example inputs do not bind.
+    """
 
     sizes: str = ""
 
@@ -33,7 +35,7 @@ class ImportOnnx(Pass):
     @override
     def run(self, module, context):
         proto, names = named(module)
-        # An origin of its own for each node tells afterwards which ops came of which.
+        # A separate origin for each node later identifies the ops that were created from it.
         nodes = {name: (op, Origin.derived(_rule(op), (op.origin,)))
                  for name, op in _written(proto.graph, module.main.body.ops, names)}  # fmt: skip
         origins = {name: origin for name, (_, origin) in nodes.items()}
@@ -60,7 +62,7 @@ def _rule(op: Op) -> str:
 
 
 def _written(graph, ops: Sequence[Op], names: Mapping[Value, str]) -> Iterator[tuple[str, Op]]:
-    """The names of a graph's nodes and initializers, and the ops that they were written from."""
+    """Yield the names of a graph's nodes and initializers, and the ops they were written from."""
     makers = {names[v]: op for op in ops for v in op.results if v in names}
     for held in graph.initializer:
         yield held.name, makers[held.name]
@@ -73,8 +75,7 @@ def _written(graph, ops: Sequence[Op], names: Mapping[Value, str]) -> Iterator[t
 def _steps(
     nodes: Iterable[tuple[Op, Sequence[Op]]], imported: Imported, became: Mapping[Value, Value]
 ) -> Iterator[Rewrite]:
-    """A rewrite for each node: to the ops of it that the module has, and what its results are
-    now."""
+    """Yield a rewrite for each node, to its ops in the module and the new values of its results."""
     there = set(imported.module.main.body.ops)
     sized = imported.nodes.sized if imported.nodes is not None else {}
     for op, made in nodes:

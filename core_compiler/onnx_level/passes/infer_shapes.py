@@ -1,4 +1,4 @@
-"""Shape inference: ONNX's own, each type that it finds a rewrite."""
+"""ONNX's shape inference; each inferred type is recorded as a rewrite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class InferShapes(Pass):
-    """Finds the types of values by ONNX's shape inference, with the values of small tensors."""
+    """Infers the types of values by ONNX's shape inference, including values of small tensors."""
 
     half = "source"
     requires = frozenset({"onnx_nodes"})
@@ -35,7 +35,7 @@ class InferShapes(Pass):
                 if all(a is b for a, b in zip(better, op.results, strict=True)):
                     continue
                 current = rewriter.producer(op.results[0])
-                assert current is not None  # rebuilt, maybe, with other operands
+                assert current is not None  # it may have been rebuilt with other operands
                 op = current
                 mapping = dict(zip(op.results, better, strict=True))
                 rewriter.replace(op, op.with_(results=better), mapping,
@@ -45,9 +45,10 @@ class InferShapes(Pass):
 
 
 def _inferred(proto, context):
-    """What ONNX infers of ``proto``; itself where that is nothing.
+    """Return ``proto`` with the types that ONNX infers; ``proto`` itself if inference fails.
 
-    Not strict: what it cannot infer stays open, and a contradiction is told by the import.
+    Inference is not strict: types that it cannot infer stay unknown, and the import reports
+    contradictions.
     """
     try:
         return type(proto).FromString(inferred(proto.SerializeToString()))
@@ -67,7 +68,7 @@ def _collect(graph, types: dict[str, Type]) -> None:
 
 
 def _better(value: Value, found: Type) -> Value:
-    """A value of the more telling of two types: itself where that is its own."""
+    """Return a value with the more specific of two types; ``value`` itself if it has that type."""
     own = value.type
     if isinstance(own, TensorType) and isinstance(found, TensorType):
         if own.rank != found.rank or own.dtype is not found.dtype:

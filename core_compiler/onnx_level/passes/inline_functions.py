@@ -1,4 +1,4 @@
-"""Local functions: every call becomes the body."""
+"""Inlining of local functions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from core_compiler.onnx_level.passes.convert_version import converted
 from core_compiler.passes.base import Pass
 from core_compiler.support.errors import UserError
 
-#: Nodes that inlining makes at most: functions may call functions.
+#: The maximum number of nodes after inlining: functions may call functions.
 NODES = 500_000
 
 
 @dataclass(frozen=True)
 class InlineFunctions(Pass):
-    """Puts the bodies of the model's own functions in the place of their calls."""
+    """Replaces calls of the model's own functions by their bodies."""
 
     half = "source"
     requires = frozenset({"onnx_nodes"})
@@ -80,7 +80,7 @@ class InlineFunctions(Pass):
 
 
 def _check_call(call: Op, function: Function) -> None:
-    """UserError where a call names more tensors than its function has."""
+    """Raise UserError if a call has more inputs or outputs than its function."""
     for what, given, own in (("takes", call.operands, function.arguments),
                              ("returns", call.results, function.outputs)):  # fmt: skip
         if len(given) > len(own):
@@ -90,8 +90,10 @@ def _check_call(call: Op, function: Function) -> None:
 
 
 def _check_body(call: Op, body: Sequence[Op], values: Sequence[Value]) -> None:
-    """UserError where what a call gives its function does not suit the nodes that take it, or where
-    a result is an input that the call leaves out."""
+    """Raise UserError if the arguments of a call are invalid for the nodes that use them.
+
+    Also raise it if a result is an input that the call omits.
+    """
     inner = (op for each in body for op in each.walk())
     problem = next((found for op in inner if (found := complaint(op))), None)
     if problem is None and any(v.type is NOTHING for v in values[: len(call.results)]):
@@ -103,14 +105,14 @@ def _check_body(call: Op, body: Sequence[Op], values: Sequence[Value]) -> None:
 
 
 def called(op: Op) -> str:
-    """The name of the function that a node would call."""
+    """Return the name of the function that a node calls if it exists."""
     domain, op_type = spelled(op)
     overload = op.get(OVERLOAD, "")
     return f"{domain}::{op_type}" + (f":{overload}" if overload else "")
 
 
 def _check_recursion(functions: Mapping[str, Function]) -> None:
-    """UserError where a function calls itself, through others too."""
+    """Raise UserError if a function calls itself, directly or indirectly."""
     done: set[str] = set()
 
     def visit(name: str, above: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Rewriting nodes: a table of rules, from nodes to fewer of them."""
+"""Node rewriting by a table of rules that reduce the number of nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMUTE = frozenset(f"{PREFIX}{name}" for name in ("Add", "Mul", "And", "Or", "
 
 
 class NodeView(View):
-    """What rules see of a graph of nodes."""
+    """The view of a graph of nodes that rules match against."""
 
     @override
     def constant(self, value: Value, through=()):
@@ -41,7 +41,7 @@ LEVELS["onnx"] = NodeView
 
 @dataclass(frozen=True)
 class RewriteNodes(Pass):
-    """Rewrites nodes by a table of rules: what does nothing goes, neighbours become one node."""
+    """Rewrites nodes by a table of rules: removes no-ops and merges adjacent nodes."""
 
     half = "source"
     exact = False
@@ -61,12 +61,12 @@ class RewriteNodes(Pass):
 
 
 def node(op_type: str, *operands, name: str = "", where=None, once: bool = False) -> Node:
-    """Pattern node of the default domain."""
+    """Return a pattern node of the default domain."""
     return Node(f"{PREFIX}{op_type}", tuple(Any_(o) if isinstance(o, str) else o for o in operands),
                 name, where, once)  # fmt: skip
 
 
-# -- what does nothing -----------------------------------------------------------------------------
+# -- no-ops ----------------------------------------------------------------------------------------
 
 
 def _same(b: Nodes, m: Match):
@@ -74,7 +74,7 @@ def _same(b: Nodes, m: Match):
 
 
 def _type_kept(m: Match) -> str | None:
-    """The result has the type of what it becomes: a declared result keeps what it declares."""
+    """Require that the result has the type of its replacement; a declared type is kept."""
     if m.root.result.type is m["x"].type:
         return None
     return f"its type is {m.root.result.type}, that of its input {m['x'].type}"
@@ -137,7 +137,7 @@ def _one_transpose(b: Nodes, m: Match):
 
 
 def _whole_shape(m: Match) -> str | None:
-    """A 0 copies the size of the input there, which is then another one."""
+    """Reject a shape with 0, which copies a size of the input, as the input changes."""
     shape = m.array("shape")
     if np.any(shape == 0) and not m.root.get("allowzero", 0):
         return "its shape takes over a size"
@@ -195,7 +195,7 @@ _TRIVIAL = (
 )  # fmt: skip
 
 
-# -- neighbours ------------------------------------------------------------------------------------
+# -- adjacent nodes --------------------------------------------------------------------------------
 
 
 def _normalises(op: Op) -> bool:
@@ -203,7 +203,7 @@ def _normalises(op: Op) -> bool:
 
 
 def _folded(b: Nodes, m: Match):
-    """The convolution with the scale and the shift of the normalisation behind it."""
+    """Fold the scale and shift of a normalisation into the convolution before it."""
     norm, conv = m.root, m.named["conv"]
     scale, bias, mean, var = (m.array(n).astype(np.float64) for n in ("s", "b", "m", "v"))
     weight = m.view.constant(conv.operands[1])
@@ -229,8 +229,10 @@ def _conv_known(m: Match) -> str | None:
 
 
 def _one_wide_dtype(m: Match) -> str | None:
-    """Weights and statistics are all f32 or all f64: scaled weights are rounded to their dtype, and
-    of a narrow one they would be other weights."""
+    """Require that weights and statistics are all f32 or all f64.
+
+    Scaled weights are rounded to their dtype, which would change them too much in a narrow one.
+    """
     arrays = [m.view.constant(v) for v in (*m.named["conv"].operands[1:], *m.root.operands[1:5])]
     first, *others = (dtype(a.dtype) for a in arrays if a is not None)
     if first.bits < 32:
@@ -261,7 +263,7 @@ def _padding(m: Match) -> str | None:
 
 
 def _pads(m: Match, pad: Op) -> np.ndarray | None:
-    """The padding of a Pad: an attribute before version 11."""
+    """Return the padding of a Pad, which is an attribute before version 11."""
     if pad[SINCE] < 11:
         return np.array(pad["pads"])
     return m.view.constant(pad.operands[1]) if len(pad.operands) < 4 else None

@@ -1,4 +1,4 @@
-"""Control flow whose way is known: branches that are taken, loops of few iterations."""
+"""Simplification of control flow: branches with known conditions, loops with few iterations."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class SimplifyControlFlow(Pass):
-    """Puts branches that are always taken in place, and the iterations of short loops.
+    """Inlines branches that are always taken, and unrolls short loops.
 
-    ``unroll``: how many iterations a loop may have.
+    ``unroll``: the maximum trip count of an unrolled loop.
     """
 
     unroll: int = 8
@@ -123,7 +123,7 @@ class SimplifyControlFlow(Pass):
 
 
 def _stacked(nodes: Nodes, rows: list[Value], version: int) -> Value:
-    """The values of one result over the iterations, one behind the other on a new first axis."""
+    """Concatenate the values of one result over the iterations on a new first axis."""
     axes = nodes.ints([0]) if version >= 13 else None
     lifted = [
         nodes.one("Unsqueeze", row, axes, version=version, axes=None if axes else (0,))
@@ -133,7 +133,7 @@ def _stacked(nodes: Nodes, rows: list[Value], version: int) -> Value:
 
 
 def _put(op: Op, ops: list[Op], values, rewriter: Rewriter, rule: str, module) -> list[Op]:
-    """``ops`` in the place of ``op``; its results keep their names."""
+    """Replace ``op`` by ``ops``; its results keep their names."""
     since = schema("", "Identity", version_of(module)).since_version
     kept = [Op(f"{PREFIX}Identity", (new,), (old,), {SINCE: since})
             for old, new in zip(op.results, values, strict=True)]  # fmt: skip

@@ -1,5 +1,5 @@
-"""Ops said in other ops of ours, where a dialect has no word for them.
+"""Compositions of core ops that replace ops a dialect does not support.
 
-Each is a formula as a declared decomposition is, ``(builder, op) -> value(s)``.  The tests hold it
-against the op's own meaning by evaluating both: exact where it only moves, compares and counts.
+Each is a formula in the form of a declared decomposition, ``(builder, op) -> value(s)``.  The tests
+compare it with the op itself by evaluating both; it is exact if it only moves, compares and counts.
 """

@@ -1,4 +1,4 @@
-"""Boxes at run-time places, by gathers and choices."""
+"""Slices at run-time positions, built from gathers and selects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from core_compiler.ops.rules import I32
 
 
 def dynamic_slice(b: Builder, op: Op) -> Value:
-    """The positions from each start on, taken axis by axis."""
+    """Take the positions from each start on, one axis at a time."""
     x, *starts = op.operands
     for axis, start in enumerate(starts):
         size, part = x.type.shape[axis], op.result.type.shape[axis]
@@ -20,7 +20,7 @@ def dynamic_slice(b: Builder, op: Op) -> Value:
 
 
 def dynamic_update_slice(b: Builder, op: Op) -> Value:
-    """Where all places lie in the box the update's element, else the old one."""
+    """Select the update's element inside the box, and the old element elsewhere."""
     x, update, *starts = op.operands
     inside = None
     for axis, start in enumerate(starts):
@@ -38,7 +38,7 @@ def dynamic_update_slice(b: Builder, op: Op) -> Value:
 
 
 def _clamped(b: Builder, start: Value, room: int) -> Value:
-    """A start as i32 in ``0..room``; a narrow dtype holds less than that."""
+    """Return a start as i32 in ``0..room``, which a narrow dtype may not be able to hold."""
     kind = start.type.dtype
     if kind.bits < 32:
         start = b.cast(start, dtype=I32)

@@ -1,4 +1,4 @@
-"""Contractions as batched products, and products of integers as sums."""
+"""Contractions as batched products, and integer products as sums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core_compiler.ops.rules import accumulator
 
 
 def contract(b: Builder, op: Op) -> Value:
-    """Axes moved and merged, a product of [batch, M, K] and [batch, K, N], axes split again."""
+    """Permute and merge axes, multiply [batch, M, K] by [batch, K, N], and split the axes again."""
     x, y = op.operands
     free_x = others(x.type.rank, (*op["batch_a"], *op["contract_a"]))
     free_y = others(y.type.rank, (*op["batch_b"], *op["contract_b"]))
@@ -26,7 +26,7 @@ def contract(b: Builder, op: Op) -> Value:
 
 
 def integer_matmul(b: Builder, op: Op) -> Value:
-    """All products, summed over K in the accumulator's dtype: exact, and M * K * N of them."""
+    """Compute all M * K * N products and sum them over K in the accumulator's dtype; exact."""
     x, y = op.operands
     *batch, m, k = x.type.shape
     lead, each = tuple(range(len(batch))), (*batch, m, k, y.type.shape[-1])

@@ -1,8 +1,8 @@
-"""Elementary functions from exponentials, logarithms, powers and square roots, in f32.
+"""Elementary functions built from exponentials, logarithms, powers and square roots, in f32.
 
-The formulas are the classic ones that lose no digits to cancellation; special values (zeros,
-infinities, NaN, the ends of domains) come out as the contract has them.  Errors are a few units in
-the last place, but for ``erfc`` far from 0 (some 1e-5 of its value) and large ``exp2``.
+The formulas are the standard ones that avoid cancellation.  Special values (zeros, infinities, NaN,
+the ends of domains) follow the numerics contract.  Errors are a few units in the last place, except
+for ``erfc`` far from 0 (about 1e-5, relative) and large ``exp2``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _shifted(b: Builder, x: Value, number: float) -> Value:
 
 
 def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's rule, the highest power first."""
+    """Evaluate a polynomial by Horner's rule; the coefficients start with the highest power."""
     made = _n(b, coefficients[0], x)
     for each in coefficients[1:]:
         made = _shifted(b, b.mul(made, x), each)
@@ -38,14 +38,14 @@ def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def _with_sign(b: Builder, size: Value, x: Value) -> Value:
-    """``size`` with the sign of x, which is itself where it is 0."""
+    """Return ``size`` with the sign of x, or x itself if it is 0."""
     zero = _n(b, 0, x)
     signed = b.select(b.lt(x, zero), b.neg(size), size)
     return b.select(b.eq(x, zero), x, signed)
 
 
 def sign(b: Builder, op: Op) -> Value:
-    """1 or -1; zeros and NaN themselves."""
+    """Return 1 or -1; zeros and NaN are returned unchanged."""
     (x,) = op.operands
     zero = _n(b, 0, x)
     return b.select(b.gt(x, zero), _n(b, 1, x), b.select(b.lt(x, zero), _n(b, -1, x), x))
@@ -57,7 +57,7 @@ def exp2(b: Builder, op: Op, x: Value) -> Value:
 
 
 def logarithm(base: float) -> Callable:
-    """The logarithm to a base."""
+    """Return a composition for the logarithm to ``base``."""
 
     @in_f32
     def formula(b: Builder, op: Op, x: Value) -> Value:
@@ -68,7 +68,7 @@ def logarithm(base: float) -> Callable:
 
 @in_f32
 def expm1(b: Builder, op: Op, x: Value) -> Value:
-    """With u = exp(x) rounded: (u - 1) x / log(u), whose errors cancel (Kahan)."""
+    """Compute (u - 1) x / log(u) with u = exp(x) rounded; the errors cancel (Kahan)."""
     u = b.exp(x)
     less = _shifted(b, u, -1)
     near = b.mul(less, b.div(x, b.log(u)))
@@ -78,7 +78,7 @@ def expm1(b: Builder, op: Op, x: Value) -> Value:
 
 @in_f32
 def log1p(b: Builder, op: Op, x: Value) -> Value:
-    """With u = 1 + x rounded: log(u) x / (u - 1), whose errors cancel (Goldberg, 1991)."""
+    """Compute log(u) x / (u - 1) with u = 1 + x rounded; the errors cancel (Goldberg, 1991)."""
     u = _shifted(b, x, 1)
     far = b.log(u)
     near = b.mul(far, b.div(x, _shifted(b, u, -1)))
@@ -88,7 +88,7 @@ def log1p(b: Builder, op: Op, x: Value) -> Value:
 
 @in_f32
 def cbrt(b: Builder, op: Op, x: Value) -> Value:
-    """A power, and one step of Newton's."""
+    """Compute a power followed by one Newton step."""
     size = b.abs(x)
     root = b.pow(size, _n(b, 1 / 3, x))
     error = b.sub(root, b.div(size, b.mul(root, root)))
@@ -137,7 +137,7 @@ def acosh(b: Builder, op: Op, x: Value) -> Value:
 
 
 def _or_logarithm(b: Builder, x: Value, near: Value) -> Value:
-    """log(2 x) where x is so large that 1 is lost beside it."""
+    """Return log(2 x) if x is so large that adding 1 to it has no effect, else ``near``."""
     far = _shifted(b, b.log(x), math.log(2))
     return b.select(b.gt(x, _n(b, 1e9, x)), far, near)
 
@@ -156,7 +156,7 @@ _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-
 
 @in_f32
 def asin(b: Builder, op: Op, x: Value) -> Value:
-    """A polynomial up to 1/2; beyond, pi/2 - 2 asin(sqrt((1 - x) / 2))."""
+    """Compute a polynomial up to 1/2; beyond, pi/2 - 2 asin(sqrt((1 - x) / 2))."""
     size = b.abs(x)
     large = b.gt(size, _n(b, 0.5, x))
     rest = _scaled(b, 0.5, b.sub(_n(b, 1, x), size))
@@ -169,7 +169,7 @@ def asin(b: Builder, op: Op, x: Value) -> Value:
 
 @in_f32
 def acos(b: Builder, op: Op, x: Value) -> Value:
-    """2 asin(sqrt((1 - |x|) / 2)) where |x| is large, or pi minus it; else pi/2 - asin(x)."""
+    """Compute 2 asin(sqrt((1 - |x|) / 2)), or pi minus it, if |x| is large; else pi/2 - asin(x)."""
     size = b.abs(x)
     near_end = _scaled(b, 2, b.asin(b.sqrt(_scaled(b, 0.5, b.sub(_n(b, 1, x), size)))))
     other = b.sub(_n(b, math.pi, x), near_end)
@@ -180,7 +180,7 @@ def acos(b: Builder, op: Op, x: Value) -> Value:
 
 @in_f32
 def atan(b: Builder, op: Op, x: Value) -> Value:
-    """A polynomial up to tan(pi/8), reached by -1/x and (x - 1) / (x + 1)."""
+    """Compute a polynomial up to tan(pi/8), with -1/x and (x - 1) / (x + 1) as range reductions."""
     size = b.abs(x)
     large, middle = (b.gt(size, _n(b, math.tan(angle), x)) for angle in (3 * math.pi / 8,
                                                                         math.pi / 8))  # fmt: skip
@@ -196,10 +196,10 @@ def atan(b: Builder, op: Op, x: Value) -> Value:
 
 @in_f32
 def atan2(b: Builder, op: Op, y: Value, x: Value) -> Value:
-    """The angle of |y| / |x|, turned into its quadrant by the signs, those of zeros too."""
+    """Compute the angle of |y| / |x|, moved to its quadrant by the signs, also of zeros."""
     zero = _n(b, 0, x)
     tall, wide = b.abs(y), b.abs(x)
-    huge = b.gt(b.max(tall, wide), _n(b, 1e37, x))  # whose reciprocal is subnormal
+    huge = b.gt(b.max(tall, wide), _n(b, 1e37, x))  # the reciprocal would be subnormal
     factor = b.select(huge, _n(b, 2.0**-8, x), _n(b, 1, x))
     tall, wide = b.mul(tall, factor), b.mul(wide, factor)
     angle = b.atan(b.div(tall, wide))
@@ -211,7 +211,7 @@ def atan2(b: Builder, op: Op, y: Value, x: Value) -> Value:
 
 
 def _is_negative(b: Builder, x: Value) -> Value:
-    """Whether the sign is set, of a zero too."""
+    """Return whether the sign bit is set, also for zeros."""
     zero = _n(b, 0, x)
     return b.or_(b.lt(x, zero), b.lt(b.div(_n(b, 1, x), x), zero))
 
@@ -236,11 +236,11 @@ def erfc(b: Builder, op: Op, x: Value) -> Value:
 
 @in_f32
 def rem(b: Builder, op: Op, x: Value, y: Value) -> Value:
-    """The remainder of truncated division, exactly: long division in two loops.
+    """Compute the exact remainder of truncated division by long division in two loops.
 
-    The divisor is doubled until it reaches what is left; then, halved again step by step, it is
-    taken off wherever it fits.  Each difference is exact (Sterbenz), and the loops run as often as
-    the longest quotient has bits.
+    The divisor is doubled until it reaches the dividend; then it is halved step by step and
+    subtracted wherever it fits.  Each difference is exact (Sterbenz), and the number of iterations
+    is the number of bits of the longest quotient.
     """
     zero, one = _n(b, 0, x), _n(b, 1, x)
     left, divisor = b.abs(x), b.abs(y)
@@ -272,7 +272,7 @@ def rem(b: Builder, op: Op, x: Value, y: Value) -> Value:
 
 @in_f32
 def mod(b: Builder, op: Op, x: Value, y: Value) -> Value:
-    """The remainder plus y where their signs differ; a zero has y's sign."""
+    """Compute the remainder plus y if their signs differ; a zero has the sign of y."""
     zero = _n(b, 0, x)
     rest = b.rem(x, y)
     unlike = b.xor(b.lt(rest, zero), b.lt(y, zero))
@@ -282,7 +282,7 @@ def mod(b: Builder, op: Op, x: Value, y: Value) -> Value:
 
 
 def _loop(b: Builder, condition: Callable, body: Callable, *carried: Value) -> tuple[Value, ...]:
-    """``core.while`` with regions made by functions of (builder, *values)."""
+    """Build a ``core.while`` whose regions come from functions of (builder, *values)."""
     regions = []
     for formula in (condition, body):
         inner = Builder(b.weights)

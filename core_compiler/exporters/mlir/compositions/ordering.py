@@ -15,14 +15,14 @@ from core_compiler.ops.rules import I32, replaced
 
 
 def bound(kind: DType, least: bool) -> float | int:
-    """The least or the greatest value of a dtype."""
+    """Return the least or the greatest value of a dtype."""
     if kind.is_float:
         return -np.inf if least else np.inf
     info = np.iinfo(kind.numpy)
     return info.min if least else info.max
 
 
-#: scan -> (what joins two, what leaves a value as it is, what an exclusive scan starts with).
+#: The table of scans: (combining op, its identity, start value of an exclusive scan).
 _SCANS: dict[str, tuple[str, Callable, Callable]] = {
     "cumsum": ("add", lambda kind: -0.0 if kind.is_float else 0, lambda kind: 0),
     "cumprod": ("mul", lambda kind: 1, lambda kind: 1),
@@ -33,8 +33,11 @@ _SCANS: dict[str, tuple[str, Callable, Callable]] = {
 
 @in_f32
 def scan(b: Builder, op: Op, x: Value) -> Value:
-    """Joined with itself moved by 1, 2, 4, ... places (Hillis and Steele, 1986): integers, maxima
-    and minima exactly; sums and products of floats in another order than the contract's."""
+    """Combine x with itself shifted by 1, 2, 4, ... positions (Hillis and Steele, 1986).
+
+    Exact for integers, maxima and minima; sums and products of floats are computed in another order
+    than the contract's.
+    """
     join, neutral, start = _SCANS[op.kind.removeprefix("core.")]
     kind, size, step = x.type.dtype, x.type.shape[op["axis"]], 1
     while step < size:
@@ -44,7 +47,7 @@ def scan(b: Builder, op: Op, x: Value) -> Value:
 
 
 def _moved(b: Builder, op: Op, x: Value, places: int, number) -> Value:
-    """``x`` moved along the axis as it is scanned, ``number`` in the places that become free."""
+    """Return ``x`` shifted along the scanned axis, with ``number`` in the vacated positions."""
     axis, size = op["axis"], x.type.shape[op["axis"]]
     free = b.expand(b.constant(number, x.type.dtype), replaced(x.type.shape, axis, places))
     if op["reverse"]:
@@ -74,10 +77,10 @@ def topk(b: Builder, op: Op) -> tuple[Value, Value]:
 
 
 def _order(b: Builder, x: Value, axis: int, descending: bool, count: int) -> Value:
-    """The first ``count`` positions (i32) of the stable order along ``axis``.
+    """Return the first ``count`` positions (i32) of the stable order along ``axis``.
 
-    An element's rank is how many come before it; then each rank looks for its element.  Both
-    compare all pairs of a row: n * n and n * count steps.
+    The rank of an element is the number of elements that precede it; each rank then looks up its
+    element.  Both compare all pairs of a row: n * n and n * count steps.
     """
     if x.type.dtype.kind == "bool":
         x = b.cast(x, dtype=I32)
@@ -103,7 +106,7 @@ def _order(b: Builder, x: Value, axis: int, descending: bool, count: int) -> Val
 
 
 def _less(b: Builder, x: Value, y: Value) -> Value:
-    """x < y, where NaN is greater than all numbers."""
+    """Return x < y, with NaN greater than all numbers."""
     less = b.lt(x, y)
     if not x.type.dtype.is_float:
         return less

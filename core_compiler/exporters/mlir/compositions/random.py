@@ -1,4 +1,4 @@
-"""Random numbers by Philox4x32-10 in 64-bit integers that never leave 63 bits.
+"""Random numbers by Philox4x32-10 in 64-bit integers that need only 63 bits.
 
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 """
@@ -18,8 +18,10 @@ _TWO_PI = 6.2831853071795864
 
 
 def random(b: Builder, op: Op) -> Value:
-    """Counters of four words each; the words in order, as many as there are elements.  A shard's
-    follow those of the shards before it and may begin inside a counter."""
+    """Generate one word per element, in order, from counters of four words each.
+
+    The words of a shard follow those of the shards before it and may start inside a counter.
+    """
     made = op.result.type
     count = made.elements
     first = None
@@ -45,8 +47,10 @@ def random(b: Builder, op: Op) -> Value:
 
 
 def _words(b: Builder, op: Op, blocks: int, first: Value | None) -> tuple[Value, ...]:
-    """Four words (i64, below 2**32) of each of ``blocks`` counters, from that of the element
-    ``first`` on."""
+    """Return the four words (i64, below 2**32) of each of ``blocks`` counters.
+
+    The first counter is that of element ``first``.
+    """
     seed, *rest = (b.cast(v, dtype=I64) for v in op.operands)
     counter = b.iota(shape=(blocks,), dtype=I64)
     if first is not None:
@@ -64,7 +68,7 @@ def _words(b: Builder, op: Op, blocks: int, first: Value | None) -> tuple[Value,
 
 
 def _low(b: Builder, x: Value) -> Value:
-    """The low 32 bits."""
+    """Return the low 32 bits."""
     return b.and_(x, b.scalar_like(_WORD, x))
 
 
@@ -85,7 +89,7 @@ def _philox(b: Builder, counter: Sequence[Value], key: Sequence[Value]) -> tuple
 
 
 def _product(b: Builder, factor: int, x: Value) -> tuple[Value, Value]:
-    """The high and the low word of a product of words, from products with 16 bits."""
+    """Return the high and low words of a product of words, computed from 16-bit products."""
 
     def n(number: int) -> Value:
         return b.scalar_like(number, x)
@@ -97,7 +101,7 @@ def _product(b: Builder, factor: int, x: Value) -> tuple[Value, Value]:
 
 
 def _uniform(b: Builder, word: Value, shifted_by_one: bool = False) -> Value:
-    """24 bits of a word (plus 1) times 2**-24."""
+    """Return 24 bits of a word (plus 1) times 2**-24."""
     bits = b.cast(b.shr(word, b.scalar_like(8, word)), dtype=I32)
     if shifted_by_one:
         bits = b.add(bits, b.scalar_like(1, bits))
@@ -106,7 +110,7 @@ def _uniform(b: Builder, word: Value, shifted_by_one: bool = False) -> Value:
 
 
 def _normal(b: Builder, words: Sequence[Value]) -> tuple[Value, ...]:
-    """Box and Muller of the words (0, 1) and (2, 3)."""
+    """Apply the Box-Muller transform to the words (0, 1) and (2, 3)."""
     made: list[Value] = []
     for first, second in (words[:2], words[2:]):
         log = b.log(_uniform(b, first, True))

@@ -1,4 +1,4 @@
-"""Updates of a scatter made distinct: each row of the table is written once at most."""
+"""Scatters with duplicate rows rewritten so that each row of the table is written at most once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 def apart(b: Builder, table: Value, rows: Value, updates: Value, *, mode: str) -> tuple:
-    """(rows, updates) of a table [N, K, C] with W further rows behind it, all rows distinct.
+    """Return (rows, updates) of a table [N, K, C] extended by W rows, with all rows distinct.
 
-    ``rows`` [N, W] (i32) name a row of the table, or K for none.  Of those that name one row the
-    last stays there, with its own update or that of all (and the old value) joined by ``mode``;
-    update w otherwise goes to row K + w.
+    ``rows`` [N, W] (i32) are rows of the table, or K for none.  If several updates name one row,
+    the last one keeps it, with its own update or that of all of them (and the old value) combined
+    by ``mode``; every other update w goes to row K + w.
     """
     (n, k, c), w = table.type.shape, rows.type.shape[1]
     pairs = (n, w, w)
@@ -34,8 +34,8 @@ def apart(b: Builder, table: Value, rows: Value, updates: Value, *, mode: str) -
     each = (n, w, w, c)
     wide = b.broadcast(terms, shape=each, dims=(0, 2, 3))
     met = b.broadcast(same, shape=each, dims=(0, 1, 2))
-    # Of what an update meets itself is one, so its own value says what leaves the others as they
-    # are: nothing needs a neutral number.
+    # An update always matches itself, so its own value can stand in for the others without changing
+    # the result: no identity element is needed.
     alone = b.broadcast(terms, shape=each, dims=(0, 1, 3))
     neutral = {"add": 0, "mul": 1}.get(mode)
     rest = alone if neutral is None else b.scalar_like(neutral, wide)
@@ -47,7 +47,7 @@ def apart(b: Builder, table: Value, rows: Value, updates: Value, *, mode: str) -
 
 
 def _rows(b: Builder, table: Value, rows: Value) -> Value:
-    """[N, K, C] at [N, W]: [N, W, C]."""
+    """Gather rows [N, W] from [N, K, C]; the result is [N, W, C]."""
     (n, w), c = rows.type.shape, table.type.shape[2]
     places = b.reshape(rows, shape=(n, w, 1))
     return b.gather_nd(table, places, batch_dims=1) if c else table

@@ -1,4 +1,4 @@
-"""Transposed convolutions, and windows taken apart tap by tap."""
+"""Transposed convolutions, and windows split into their taps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from core_compiler.ops.composite import as_dtype, widened
 
 
 def conv_transpose(b: Builder, op: Op) -> Value:
-    """A convolution of the image with zeros between its elements, by the reversed weights.
+    """Convolve the image, with zeros between its elements, with the reversed weights.
 
-    Zeros meet weights that the op itself does not multiply, which shows where these are not finite.
+    The inserted zeros are multiplied by weights, unlike in the op itself, which shows if the
+    weights are not finite.
     """
     x, w = op.operands
     (channels, per_group, *window), groups = w.type.shape, op["groups"]
@@ -40,7 +41,7 @@ def conv_transpose(b: Builder, op: Op) -> Value:
 
 
 def conv_by_taps(b: Builder, op: Op) -> Value:
-    """For each place of the window the product of what it sees with its weights; their sum."""
+    """Sum, over all taps of the window, the product of the elements at the tap and its weights."""
     x, w = op.operands
     (outputs, inner, *window), groups, made = w.type.shape, op["groups"], op.result.type
     spatial, n = len(window), x.type.shape[0]
@@ -65,7 +66,7 @@ def conv_by_taps(b: Builder, op: Op) -> Value:
 
 
 def pool_by_taps(b: Builder, op: Op) -> Value:
-    """Windows of any rank: what each of their places sees, joined one after another."""
+    """Combine the elements at each tap of the window one after another, for windows of any rank."""
     (x,) = op.operands
     kind, made, spatial = x.type.dtype, op.result.type, len(op["window"])
     largest = op.kind == "core.max_pool"
@@ -90,7 +91,7 @@ def pool_by_taps(b: Builder, op: Op) -> Value:
 
 
 def _seen(b: Builder, x: Value, lead: int, tap, op: Op, sizes) -> Value:
-    """What the place ``tap`` of each window sees; the first ``lead`` axes whole."""
+    """Return the element at ``tap`` of each window; the first ``lead`` axes are kept whole."""
     starts = [place * d for place, d in zip(tap, op["dilations"], strict=True)]
     spans = [(n - 1) * s + 1 for n, s in zip(sizes, op["strides"], strict=True)]
     return b.slice(

@@ -1,8 +1,8 @@
-"""linalg on tensors, with arith, math, tensor and scf.
+"""Export to linalg on tensors, with arith, math, tensor and scf.
 
-Named ops where they say what ours says (products, convolutions, pooling, transposes, broadcasts,
-fills, reductions, softmax), else generic ops with bodies of arith and math.  What MLIR leaves
-undefined and we define is kept from happening.
+Named ops are used if they mean the same as the core op (products, convolutions, pooling,
+transposes, broadcasts, fills, reductions, softmax), else generic ops with bodies of arith and
+math.  Cases that are undefined in MLIR but defined here are guarded.
 """
 
 from core_compiler.exporters.mlir.compositions import ordering

@@ -1,4 +1,4 @@
-"""How linalg is written: generic ops with scalar bodies, fills, and scalars of arith and math."""
+"""The writer of linalg: generic ops with scalar bodies, fills, and scalars of arith and math."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from core_compiler.ir.types import INDEX
 
 I1, I32, I64, F32, F64 = map(dtype, ("i1", "i32", "i64", "f32", "f64"))
 
-#: What a map gives for each axis of an operand: an expression over the loops ``d0, d1, ...``.
+#: The results of an indexing map, one for each axis of an operand: an expression over the loops
+#: ``d0, d1, ...``.
 Map = Sequence[str]
-#: A body of a generic op: scalars of the inputs, then of the results, to the scalars it yields.
+#: The body of a generic op: maps scalars of the inputs, then of the results, to those it yields.
 Body = Callable[..., Any]
 
 PARALLEL, REDUCTION = "parallel", "reduction"
 
 
 class Linalg(Context):
-    """Writes a function in linalg on tensors.
+    """The translation of a function to linalg on tensors.
 
-    Scalars are refs whose type is a dtype, unsigned ones included: which op of arith reads them is
-    chosen by it, the text shows the signless type.
+    Scalars are refs whose type is a dtype, including unsigned ones: the dtype selects the op of
+    arith, while the text shows the signless type.
     """
 
     NAME = "linalg"
@@ -42,29 +43,30 @@ class Linalg(Context):
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
-        #: Constants that are one number everywhere, by the number of their ref.
+        #: Constants with the same value everywhere, by the number of their ref.
         self.numbers: dict[int, np.ndarray] = {}
-        #: What was broadcast, and the map that reads it so, by the number of the result's ref.
+        #: The operand of each broadcast and the map that reads it, by the number of the result's
+        #: ref.
         self.spread: dict[int, tuple[Ref, Map]] = {}
 
     # -- scalars ---------------------------------------------------------------------------------
 
     def scalar(self, number: Any, kind: DType) -> Ref:
-        """A constant of a dtype."""
+        """Return a scalar constant of a dtype."""
         return self.writer.constant(f"arith.constant {scalar_text(number, kind)}", kind)
 
     def place(self, number: int) -> Ref:
-        """A constant of type index."""
+        """Return a constant of type index."""
         return self.writer.constant(f"arith.constant {number} : index", INDEX)
 
     def same(self, name: str, *operands: Ref, kind: DType | None = None) -> Ref:
-        """An op of scalars of one type that gives this type (``kind``: read as another)."""
+        """Emit a scalar op whose result has the operands' type (``kind``: read as another)."""
         first = operands[0].type
         text = f"{name} {', '.join(f'{v}' for v in operands)} : {type_text(first)}"
         return self.writer.line(text, kind or first)
 
     def compared(self, predicate: str, a: Ref, b: Ref) -> Ref:
-        """``eq ne lt le gt ge`` of scalars; a comparison with NaN is false, but ``ne``."""
+        """Emit a scalar comparison (``eq ne lt le gt ge``); false for NaN, except ``ne``."""
         if a.type is not INDEX and a.type.is_float:
             predicate, name = ("une" if predicate == "ne" else f"o{predicate}"), "cmpf"
         else:
@@ -77,27 +79,27 @@ class Linalg(Context):
         return self.writer.line(f"arith.select {condition}, {a}, {b} : {type_text(a.type)}", a.type)
 
     def converted(self, name: str, x: Ref, kind: Any) -> Ref:
-        """``name x : from to kind``."""
+        """Emit a conversion, ``name x : from to kind``."""
         return self.writer.line(f"{name} {x} : {type_text(x.type)} to {type_text(kind)}", kind)
 
     def element(self, x: Ref, *places: Ref) -> Ref:
-        """The scalar of a tensor at places of type index."""
+        """Return the scalar of a tensor at positions of type index."""
         at = ", ".join(f"{p}" for p in places)
         return self.writer.line(f"tensor.extract {x}[{at}] : {type_text(x.type)}", x.type.dtype)
 
     def loop_index(self, loop: int) -> Ref:
-        """Inside a body: where a loop of the generic op stands."""
+        """Return the index of a loop of the generic op, inside its body."""
         return self.writer.line(f"linalg.index {loop} : index", INDEX)
 
     def number(self, x: Ref) -> Ref:
-        """The scalar that a tensor of rank 0 holds."""
+        """Return the scalar in a tensor of rank 0."""
         known = self.numbers.get(x.number)
         return self.element(x) if known is None else self.scalar(known, x.type.dtype)
 
     def clamped(self, position: Ref, last: int) -> Ref:
-        """An integer scalar as an index in ``0..last``.
+        """Return an integer scalar as an index in ``0..last``.
 
-        It is compared as i64: an index may be narrower than a position, which would wrap.
+        It is compared as i64: an index may be narrower than the position and would wrap.
         """
         kind = position.type
         wide = position
@@ -117,7 +119,7 @@ class Linalg(Context):
         return self.writer.line(f"tensor.empty() : {type_text(type_)}", type_)
 
     def filled(self, value: Ref, type_: TensorType) -> Ref:
-        """A tensor of one scalar."""
+        """Return a tensor filled with one scalar."""
         text = type_text(type_)
         return self.writer.line(
             f"linalg.fill ins({value} : {type_text(value.type)}) outs({self.empty(type_)} : {text})"
@@ -125,7 +127,7 @@ class Linalg(Context):
         )  # fmt: skip
 
     def affine(self, loops: int, places: Map) -> str:
-        """The alias of a map."""
+        """Return the alias of a map."""
         return self.shared.map(
             f"affine_map<({', '.join(identity(loops))}) -> ({', '.join(places)})>"
         )
@@ -134,10 +136,10 @@ class Linalg(Context):
         self, inputs: Sequence[tuple[Ref, Map]], results: Sequence[tuple[Ref, Map]],
         iterators: Sequence[str], body: Body,
     ) -> tuple[Ref, ...]:  # fmt: skip
-        """``linalg.generic`` of ``inputs`` into ``results`` (tensors that hold the start values),
-        each with its map.
+        """Emit a ``linalg.generic`` of ``inputs`` into ``results``, each with its map.
 
-        ``body`` gets a scalar of each input and of each result and gives those to yield.
+        ``results`` are tensors that hold the start values.  ``body`` gets a scalar of each input
+        and of each result and returns those to yield.
         """
         maps = [self.affine(len(iterators), m) for _, m in (*inputs, *results)]
         types = [v.type.dtype for v, _ in (*inputs, *results)]
@@ -157,9 +159,9 @@ class Linalg(Context):
         return self.writer.lines(text, [v.type for v, _ in results], regions=(region,))
 
     def each(self, body: Body, *inputs: Ref, dtype: DType) -> Ref:
-        """A generic op that computes every element from those of ``inputs`` at the same place.
+        """Emit a generic op that computes every element from the ``inputs`` at the same position.
 
-        What was broadcast is read where it was before, and a number stands in the body itself.
+        The operand of a broadcast is read directly, and a constant is written in the body itself.
         """
         made = tensor(inputs[0].type.shape, dtype)
         same = identity(made.rank)
@@ -181,12 +183,12 @@ class Linalg(Context):
 
 
 def identity(rank: int) -> tuple[str, ...]:
-    """The map of an operand whose axes are the first loops."""
+    """Return the map of an operand whose axes are the first loops."""
     return tuple(f"d{i}" for i in range(rank))
 
 
 def _listed(word: str, values: Sequence[tuple[Ref, Map]]) -> str:
-    """``ins(%a, %b : type, type)``; nothing without values."""
+    """Return ``ins(%a, %b : type, type)``, or "" without values."""
     if not values:
         return ""
     names = ", ".join(f"{v}" for v, _ in values)

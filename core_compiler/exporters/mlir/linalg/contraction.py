@@ -1,4 +1,4 @@
-"""Products: named ops, floats below 32 bits and integers widened by the op itself."""
+"""Products as named ops, which widen floats below 32 bits and integers themselves."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from core_compiler.ops.rules import accumulator
 
 
 def zeros(b: Linalg, shape, kind: DType) -> Ref:
-    """The start of a sum of products."""
+    """Return the zero accumulator of a sum of products."""
     return b.filled(b.scalar(0, kind), tensor(shape, kind))
 
 
 def named(b: Linalg, name: str, x: Ref, y: Ref, made: TensorType, facts: str = "") -> Ref:
-    """A named product of ``x`` and ``y``, summed in ``made``'s dtype from 0."""
+    """Emit a named product of ``x`` and ``y``, summed in ``made``'s dtype from 0."""
     start = zeros(b, made.shape, made.dtype)
     return b.writer.line(
         f"linalg.{name}{facts} ins({x}, {y} : {type_text(x.type)}, {type_text(y.type)}) "
@@ -27,14 +27,14 @@ def named(b: Linalg, name: str, x: Ref, y: Ref, made: TensorType, facts: str = "
 
 
 def added_product(b: Linalg, x: Ref, y: Ref, sum_: Ref) -> Ref:
-    """A body: the sum and one more product, operands widened to its dtype."""
+    """Return the sum plus one more product, for a body; operands are widened to the sum's dtype."""
     kind = sum_.type
     x, y = (scalars.convert(b, v, kind) for v in (x, y))
     return scalars.scalar("add", kind)(b, sum_, scalars.scalar("mul", kind)(b, x, y))
 
 
 def unsigned(x: Ref) -> str:
-    """The attribute that says that a named op widens its operands as unsigned."""
+    """Return the attribute that makes a named op widen its operands as unsigned."""
     return " {cast = #linalg.type_fn<cast_unsigned>}" if x.type.dtype.kind == "uint" else ""
 
 
@@ -56,7 +56,7 @@ def matmul(b: Linalg, op: Op, x: Ref, y: Ref) -> Ref:
 
 @op("contract")
 def contract(b: Linalg, op: Op, x: Ref, y: Ref) -> Ref:
-    """``linalg.contract``; its loops are the result's axes, then the contracted ones in order."""
+    """Emit ``linalg.contract``; its loops are the result's axes, then the contracted ones."""
     made, wide = op.result.type, accumulator(x.type.dtype)
     if made.elements == 0 or 0 in x.type.shape:
         return zeros(b, made.shape, made.dtype)
@@ -68,7 +68,7 @@ def contract(b: Linalg, op: Op, x: Ref, y: Ref) -> Ref:
         known |= zip(op[f"contract_{side}"], loops[made.rank :], strict=True)
         maps.append([known.get(axis) or next(free) for axis in range(operand.type.rank)])
     maps.append(loops[: made.rank])
-    if not op["contract_a"]:  # an outer product, which linalg.contract refuses
+    if not op["contract_a"]:  # linalg.contract rejects outer products
         start = (zeros(b, made.shape, wide), maps[2])
         outer = b.generic([(x, maps[0]), (y, maps[1])], [start], [PARALLEL] * made.rank,
                           lambda p, q, sum_: added_product(b, p, q, sum_))[0]  # fmt: skip

@@ -68,8 +68,11 @@ _TWO_PI = 6.2831853071795864
 
 
 def _random(b: Linalg, op: Op, seed: Ref, *rest: Ref) -> Ref:
-    """Philox at (element // 4, stream, iteration, trip) under the seed as key; the contract's own
-    conversions.  A shard's elements follow those of the shards before it."""
+    """Generate Philox words at (element // 4, stream, iteration, trip), with the seed as the key.
+
+    The conversions are those of the numerics contract.  The elements of a shard follow those of the
+    shards before it.
+    """
     iteration, shard, trip = (*rest, None, None, None)[:3]
     made = tensor(op.result.type.shape, op["dtype"])
     key = _halves(b, b.number(seed))
@@ -108,7 +111,7 @@ op("random_bits", "random_uniform", "random_normal")(_random)
 
 
 def _halves(b: Linalg, number: Ref) -> tuple[Ref, Ref]:
-    """The low and the high 32 bits of an integer, its sign carried on."""
+    """Return the low and high 32 bits of an integer, with sign extension."""
     wide = scalars.convert(b, number, I64)
     high = b.same("arith.shrui", wide, b.scalar(32, I64))
     return b.converted("arith.trunci", wide, UI32), b.converted("arith.trunci", high, UI32)
@@ -131,7 +134,7 @@ def _philox(b: Linalg, counter: Sequence[Ref], key: tuple[Ref, Ref]) -> tuple[Re
 
 
 def _uniform(b: Linalg, word: Ref, shifted_by_one: bool = False) -> Ref:
-    """24 bits of a word (plus 1) times 2**-24."""
+    """Return 24 bits of a word (plus 1) times 2**-24."""
     bits = b.same("arith.shrui", word, b.scalar(8, UI32))
     if shifted_by_one:
         bits = b.same("arith.addi", bits, b.scalar(1, UI32))
@@ -140,7 +143,7 @@ def _uniform(b: Linalg, word: Ref, shifted_by_one: bool = False) -> Ref:
 
 
 def _normal(b: Linalg, words: Sequence[Ref], word: Ref) -> Ref:
-    """Box and Muller: the first two words give elements 0 and 1, the others 2 and 3."""
+    """Apply Box-Muller: words 0 and 1 produce elements 0 and 1, words 2 and 3 the others."""
     late = b.compared("ge", word, b.scalar(2, I64))
     first, second = b.chosen(late, words[2], words[0]), b.chosen(late, words[3], words[1])
     log = b.same("math.log", _uniform(b, first, True))

@@ -1,4 +1,4 @@
-"""Elementwise ops: generic ops with bodies from ``scalars``."""
+"""Elementwise ops as generic ops with bodies from ``scalars``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Gathers, as generic ops that read elements at places, and scatters, as gathers of updates.
+"""Gathers as generic ops that read elements at computed positions; scatters as gathers of updates.
 
-A scatter has no word in linalg: ``tensor.scatter`` wants unique positions.  Each element of the
-result looks at all updates that may meet it, which costs (elements) x (updates of its row).
+linalg has no scatter, and ``tensor.scatter`` requires unique positions.  So each element of the
+result visits all updates that may target it, which costs (elements) x (updates of its row).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from core_compiler.exporters.mlir.text import Ref
 from core_compiler.ir import Op, tensor
 from core_compiler.ir.types import INDEX
 
-#: A tensor of updates or of their positions, and its map, given the loop over the updates.
+#: A tensor of updates or of their positions, and its map as a function of the update loop.
 Updates = tuple[Ref, Callable[[str], Map]]
 
 
@@ -87,7 +87,7 @@ def gather_nd(b: Linalg, op: Op, x: Ref, indices: Ref) -> Ref:
 
 @op("scatter_along")
 def scatter_along(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
-    """Positions and updates fill ``x``'s other axes, where no update is at -1."""
+    """Pad positions and updates to the other axes of ``x``; -1 marks a missing update."""
     axis, rank = op["axis"], x.type.rank
     if 0 in indices.type.shape or x.type.elements == 0:
         return x
@@ -107,7 +107,7 @@ def scatter_along(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
 
 @op("scatter_nd")
 def scatter_nd(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
-    """Positions become one row number each, -1 where any is out of range."""
+    """Convert index tuples to one row number each, -1 if any component is out of range."""
     depth = indices.type.shape[-1]
     count = tensor(indices.type.shape[:-1], I64)
     if updates.type.elements == 0 or x.type.elements == 0:
@@ -138,16 +138,16 @@ def scatter_nd(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
 
 
 def _signed(b: Linalg, indices: Ref) -> Ref:
-    """Positions as i64; those of ui64 beyond its range come out negative, and so drop out too."""
+    """Return positions as i64; ui64 values beyond its range become negative and are dropped too."""
     return b.each(lambda v: scalars.convert(b, v, I64), indices, dtype=I64)
 
 
 def _scattered(
     b: Linalg, mode: str, x: Ref, axis: int, lead: int, rows: Updates, updates: Updates
 ) -> Ref:
-    """``x`` with those updates that name an element's place on ``axis`` put there or joined to it.
+    """Return ``x`` with the updates that target each element on ``axis`` stored or combined.
 
-    Elements of ``x`` that agree in their first ``lead`` axes are met by the same updates.
+    Elements of ``x`` that agree in their first ``lead`` axes are visited by the same updates.
     """
     rank, kind = x.type.rank, x.type.dtype
     (positions, place_of), (held, element_of) = rows, updates

@@ -1,4 +1,4 @@
-"""softmax, the one composite that linalg has a word for."""
+"""softmax, the only composite with a linalg op."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core_compiler.ir import Op
 
 @op("softmax")
 def softmax(b: Linalg, op: Op, x: Ref) -> Ref:
-    """The same formula: maximum, difference, exponential, sum, division."""
+    """Apply the same formula: maximum, difference, exponential, sum, division."""
     if op["empty_rows"] == "zero":
         return b.core(lambda c, v: softmax_or_zero(c, v, op["axis"]), x)
     kind = x.type.dtype

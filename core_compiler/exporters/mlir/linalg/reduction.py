@@ -1,6 +1,7 @@
 """Reductions and arg-reductions.
 
-A sum's order is the tool's: linalg's reductions have none.  Floats of 16 bits are summed in f32.
+The tool chooses the order of a sum, since linalg's reductions do not define one. 16-bit floats are
+summed in f32.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from core_compiler.ops.rules import without
 
 
 def least(kind: DType) -> Any:
-    """What is below every value of a dtype, or equal to the lowest: where a maximum starts."""
+    """Return the start value of a maximum: a value not greater than any value of the dtype."""
     return -np.inf if kind.is_float else np.iinfo(kind.numpy).min
 
 
@@ -37,7 +38,7 @@ def greatest(kind: DType) -> Any:
     return np.inf if kind.is_float else np.iinfo(kind.numpy).max
 
 
-#: reduction -> (the elementwise op that joins two, its start).
+#: reduction -> (the combining elementwise op, its start value).
 JOINS = {
     "sum": ("add", lambda kind: 0), "prod": ("mul", lambda kind: 1), "max": ("max", least),
     "min": ("min", greatest),
@@ -48,7 +49,7 @@ JOINS = {
 
 
 def accumulated(b: Linalg, x: Ref, name: str) -> Ref:
-    """``x`` in the dtype that the reduction runs in."""
+    """Return ``x`` in the dtype that the reduction runs in."""
     kind = x.type.dtype
     if kind.is_float and kind.bits < 32 and name in ("sum", "prod"):
         return b.each(lambda v: scalars.convert(b, v, F32), x, dtype=F32)
@@ -56,14 +57,14 @@ def accumulated(b: Linalg, x: Ref, name: str) -> Ref:
 
 
 def rounded(b: Linalg, x: Ref, kind: DType) -> Ref:
-    """``x`` in another dtype, if it is not."""
+    """Convert ``x`` to another dtype if necessary."""
     if x.type.dtype is kind:
         return x
     return b.each(lambda v: scalars.convert(b, v, kind), x, dtype=kind)
 
 
 def reduced(b: Linalg, x: Ref, axes: Sequence[int], name: str) -> Ref:
-    """``linalg.reduce`` by one of ``JOINS``, in ``x``'s dtype."""
+    """Emit a ``linalg.reduce`` with one of ``JOINS``, in ``x``'s dtype."""
     join, start = JOINS[name]
     kind = x.type.dtype
     made = tensor(without(x.type.shape, axes), kind)
@@ -90,9 +91,9 @@ op(*(f"reduce_{name}" for name in JOINS))(_reduce)
 
 @op("argmax", "argmin")
 def arg(b: Linalg, op: Op, x: Ref) -> Ref:
-    """The least position among those of the largest (smallest) value: the same in any order.
+    """Return the lowest position among the largest (smallest) values, independent of the order.
 
-    Floats are compared by integers that are ordered as they are: -0 equals +0, NaN beyond all.
+    Floats are compared through integers with the same order: -0 equals +0, NaN is beyond all.
     """
     axis, largest = op["axis"], op.kind == "core.argmax"
     kind = x.type.dtype
@@ -124,8 +125,10 @@ def arg(b: Linalg, op: Op, x: Ref) -> Ref:
 
 
 def _key(b: Linalg, x: Ref, largest: bool) -> Ref:
-    """A signed integer, ordered as the floats are, both zeros alike; NaN is greatest (least for a
-    minimum)."""
+    """Return a signed integer with the order of the floats, with both zeros equal.
+
+    NaN is the greatest value (the least for a minimum).
+    """
     if x.type.bits < 32:
         x = b.converted("arith.extf", x, F32)
     kind = I64 if x.type is F64 else I32

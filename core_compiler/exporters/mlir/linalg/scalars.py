@@ -1,7 +1,8 @@
-"""The scalar bodies of elementwise ops: our meaning in arith and math, corner cases included.
+"""The scalar bodies of elementwise ops in arith and math, including corner cases.
 
-arith leaves undefined what we define: division by zero, shifts by the width or more, conversions
-of floats that no integer holds.  Each is kept from happening and its result chosen beside it.
+arith leaves undefined what the contract defines: division by zero, shifts by the width or more,
+conversions of floats that no integer holds.  Each is avoided, and its result is selected
+separately.
 """
 
 from __future__ import annotations
@@ -17,22 +18,23 @@ from core_compiler.exporters.mlir.text import Ref
 from core_compiler.ir import DType
 from core_compiler.ir.types import INDEX
 
-#: A scalar op: ``(context, *scalars) -> scalar``.
+#: The type of a scalar op: ``(context, *scalars) -> scalar``.
 Scalar = Callable[..., Ref]
 
-#: Floats of one op of arith or math that rounds once in any dtype: those of 16 bits need no f32.
+#: Float functions that are one op of arith or math and round once in any dtype, so 16-bit floats
+#: need no f32.
 _EXACT = {
     "neg": "arith.negf", "abs": "math.absf", "add": "arith.addf", "sub": "arith.subf",
     "mul": "arith.mulf", "div": "arith.divf", "max": "arith.maximumf", "min": "arith.minimumf",
     "sqrt": "math.sqrt", "floor": "math.floor", "ceil": "math.ceil", "round": "math.roundeven",
     "trunc": "math.trunc", "rem": "arith.remf",
 }  # fmt: skip
-#: Floats of one op of math; those of 16 bits are computed in f32 and rounded once.
+#: Float functions of math whose 16-bit forms are computed in f32 and rounded once.
 _FUNCTIONS = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "asin",
     "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "atan2",
 )  # fmt: skip
-#: Integers: the op of arith for any sign, or for signed and unsigned ones.
+#: Integer functions: the op of arith for any sign, or for signed and unsigned ones.
 _INTEGERS = {
     "add": ("arith.addi",), "sub": ("arith.subi",), "mul": ("arith.muli",),
     "max": ("arith.maxsi", "arith.maxui"), "min": ("arith.minsi", "arith.minui"),
@@ -46,7 +48,7 @@ def _named(name: str) -> Scalar:
 
 
 def _in_f32(scalar: Scalar) -> Scalar:
-    """16-bit floats widened, the result rounded once."""
+    """Wrap a scalar op to widen 16-bit floats and round the result once."""
 
     def run(b: Linalg, *x: Ref) -> Ref:
         kind = x[0].type
@@ -66,7 +68,7 @@ def _signed(names: tuple[str, ...]) -> Scalar:
 
 
 def _sign(b: Linalg, x: Ref) -> Ref:
-    """1 with x's sign; a zero and NaN themselves."""
+    """Return 1 with the sign of x; zeros and NaN are returned unchanged."""
     ordered = b.writer.line(f"arith.cmpf one, {x}, {b.scalar(0, x.type)} : {x.type}", I1)
     return b.chosen(ordered, b.same("math.copysign", b.scalar(1, x.type), x), x)
 
@@ -76,7 +78,7 @@ def _rsqrt(b: Linalg, x: Ref) -> Ref:
 
 
 def _sigmoid(b: Linalg, x: Ref) -> Ref:
-    """1 / (1 + exp(-x)), from exp(-|x|) as the contract has it: no overflow on the way."""
+    """Compute 1 / (1 + exp(-x)) from exp(-|x|), as the contract does, so that nothing overflows."""
     one = b.scalar(1, x.type)
     e = b.same("math.exp", b.same("arith.negf", b.same("math.absf", x)))
     top = b.chosen(b.compared("lt", x, b.scalar(0, x.type)), e, one)
@@ -84,7 +86,7 @@ def _sigmoid(b: Linalg, x: Ref) -> Ref:
 
 
 def _float_mod(b: Linalg, x: Ref, y: Ref) -> Ref:
-    """The remainder plus y where their signs differ; a zero has y's sign."""
+    """Compute the remainder plus y if their signs differ; a zero has the sign of y."""
     zero = b.scalar(0, x.type)
     r = b.same("arith.remf", x, y)
     unlike = b.same("arith.xori", b.compared("lt", r, zero), b.compared("lt", y, zero))
@@ -127,7 +129,7 @@ def _inverted(b: Linalg, x: Ref) -> Ref:
 
 
 def _divisor(b: Linalg, y: Ref) -> tuple[Ref, Ref, Ref | None]:
-    """(a divisor that arith defines, where y is 0, where it is -1)."""
+    """Return a divisor that arith defines, and whether y is 0 and whether it is -1."""
     zero = b.compared("eq", y, b.scalar(0, y.type))
     if y.type.kind == "uint":
         return b.chosen(zero, b.scalar(1, y.type), y), zero, None
@@ -137,7 +139,7 @@ def _divisor(b: Linalg, y: Ref) -> tuple[Ref, Ref, Ref | None]:
 
 
 def _integer_div(b: Linalg, x: Ref, y: Ref) -> Ref:
-    """Truncates; x / 0 is 0, the lowest / -1 wraps."""
+    """Divide and truncate; x / 0 is 0, the lowest value / -1 wraps."""
     divisor, zero, minus_one = _divisor(b, y)
     made = b.same("arith.divui" if minus_one is None else "arith.divsi", x, divisor)
     if minus_one is not None:
@@ -146,7 +148,7 @@ def _integer_div(b: Linalg, x: Ref, y: Ref) -> Ref:
 
 
 def _integer_rem(b: Linalg, x: Ref, y: Ref) -> Ref:
-    """The sign of x; by 0 and by -1 it is 0, as by 1."""
+    """Compute the remainder with the sign of x; the remainder by 0 and by -1 is 0, as by 1."""
     divisor, _, minus_one = _divisor(b, y)
     return b.same("arith.remui" if minus_one is None else "arith.remsi", x, divisor)
 
@@ -162,7 +164,7 @@ def _integer_mod(b: Linalg, x: Ref, y: Ref) -> Ref:
 
 
 def _shift(names: tuple[str, ...]) -> Scalar:
-    """Where the count is not in 0..width-1: 0, or the sign's fill of an arithmetic shift."""
+    """Wrap a shift: a count outside 0..width-1 yields 0, or the arithmetic shift's sign fill."""
 
     def run(b: Linalg, x: Ref, count: Ref) -> Ref:
         zero = b.scalar(0, x.type)
@@ -178,7 +180,10 @@ def _shift(names: tuple[str, ...]) -> Scalar:
 
 
 def _integer_pow(b: Linalg, x: Ref, y: Ref) -> Ref:
-    """By squaring, wrapping; a negative exponent gives 1 or -1 for these bases, else 0."""
+    """Compute a wrapping power by squaring.
+
+    A negative exponent yields 1 or -1 for the bases 1 and -1, else 0.
+    """
     kind, text = x.type, signless(x.type)
     one, zero = b.scalar(1, kind), b.scalar(0, kind)
     with b.writer.region((INDEX, kind, kind, kind), header=False) as region:
@@ -209,7 +214,7 @@ def _integer_pow(b: Linalg, x: Ref, y: Ref) -> Ref:
 
 
 def convert(b: Linalg, x: Ref, target: DType, saturate: bool = True) -> Ref:
-    """``core.cast`` of a scalar."""
+    """Convert a scalar as ``core.cast`` does."""
     source = x.type
     if source is target:
         return x
@@ -227,7 +232,7 @@ def convert(b: Linalg, x: Ref, target: DType, saturate: bool = True) -> Ref:
     name = "arith.sitofp" if signed else "arith.uitofp"
     if target.bits >= 32:
         return b.converted(name, x, target)
-    if source.bits <= 16 or target.bits <= 8:  # exact in f32, or beyond what the target holds
+    if source.bits <= 16 or target.bits <= 8:  # exact in f32, or out of range of the target
         return _narrowed(b, b.converted(name, x, F32), target, saturate)
     if source.bits == 64:
         x = _sticky(b, x)
@@ -235,8 +240,10 @@ def convert(b: Linalg, x: Ref, target: DType, saturate: bool = True) -> Ref:
 
 
 def _sticky(b: Linalg, x: Ref) -> Ref:
-    """A 64-bit integer that f64 holds and that rounds to 16 bits or fewer as ``x`` does: beyond
-    53 bits the low ones become one that says whether any was set."""
+    """Return a 64-bit integer that f64 holds and that rounds to 16 bits or fewer as ``x`` does.
+
+    Bits beyond the first 53 are combined into one sticky bit.
+    """
     kind = x.type
     low = b.scalar(0xFFF, kind)
     mask = b.scalar(-0x1000 if kind.kind == "int" else 2**64 - 0x1000, kind)
@@ -262,8 +269,10 @@ def _from_float(b: Linalg, x: Ref, target: DType, saturate: bool) -> Ref:
 
 
 def _narrowed(b: Linalg, x: Ref, target: DType, saturate: bool) -> Ref:
-    """f64 or f32 rounded to a narrower float; 8 bits and fewer saturate if asked (infinities
-    too), and 4 bits always, where NaN is 0."""
+    """Round f64 or f32 to a narrower float.
+
+    8 bits and fewer saturate on request (infinities too); 4 bits always do, and NaN becomes 0.
+    """
     if target.bits <= 8 and (saturate or target.bits == 4):
         most = float(ml_dtypes.finfo(target.numpy).max)
         high, low = b.scalar(most, x.type), b.scalar(-most, x.type)
@@ -275,7 +284,10 @@ def _narrowed(b: Linalg, x: Ref, target: DType, saturate: bool) -> Ref:
 
 
 def _to_integer(b: Linalg, x: Ref, target: DType) -> Ref:
-    """Truncates and saturates; NaN gives 0.  All bounds are powers of two, which floats hold."""
+    """Truncate and saturate; NaN becomes 0.
+
+    All bounds are powers of two, which floats represent exactly.
+    """
     signed = target.kind == "int"
     bits = target.bits - signed
     low, high = (-(2**bits) if signed else 0), 2**bits
@@ -293,7 +305,7 @@ def _to_integer(b: Linalg, x: Ref, target: DType) -> Ref:
 
 # -- tables ----------------------------------------------------------------------------------------
 
-#: op -> its scalar for floats, and for integers and i1.
+#: op -> its scalar function for floats, and for integers and i1.
 FLOATS: dict[str, Scalar] = {
     **{kind: _named(name) for kind, name in _EXACT.items()},
     **{name: _in_f32(_named(f"math.{name}")) for name in _FUNCTIONS},
@@ -311,7 +323,7 @@ INTEGERS: dict[str, Scalar] = {
 
 
 def scalar(kind: str, operand: DType) -> Scalar:
-    """The scalar of an elementwise op (without ``core.``) on operands of a dtype."""
+    """Return the scalar form of an elementwise op (without ``core.``) on operands of a dtype."""
     if kind in COMPARISONS:
         return lambda b, x, y: b.compared(kind, x, y)
     return (FLOATS if operand.is_float else INTEGERS)[kind]

@@ -1,4 +1,4 @@
-"""Constants and data movement in tensor and linalg: exact."""
+"""Constants and data movement in tensor and linalg; exact."""
 
 from __future__ import annotations
 
@@ -60,15 +60,18 @@ def iota(b: Linalg, op: Op) -> Ref:
 
 
 def from_places(b: Linalg, type_: TensorType, body) -> Ref:
-    """A tensor each element of which ``body`` computes from where the loops stand."""
+    """Return a tensor whose elements ``body`` computes from the loop indices."""
     results = [(b.empty(type_), identity(type_.rank))]
     return b.generic([], results, [PARALLEL] * type_.rank, body)[0]
 
 
 @op("broadcast")
 def broadcast(b: Linalg, op: Op, x: Ref) -> Ref:
-    """A number becomes a constant of the result's shape; else axes of one element go first, for
-    ``linalg.broadcast`` adds axes and stretches none."""
+    """Return ``x`` broadcast to the result's shape.
+
+    A scalar becomes a constant of that shape.  Otherwise axes of size 1 are dropped first, because
+    ``linalg.broadcast`` adds axes and does not stretch any.
+    """
     made = tensor(op.result.type.shape, op.result.type.dtype)
     if x.number in b.numbers:
         number = b.numbers[x.number]
@@ -97,7 +100,7 @@ def reshape(b: Linalg, op: Op, x: Ref) -> Ref:
 
 
 def reshaped(b: Linalg, x: Ref, shape: Sequence[Any]) -> Ref:
-    """``x`` under another shape: axes merged, split, or merged into one and split."""
+    """Return ``x`` reshaped: axes merged, split, or merged into one and split."""
     made = tensor(shape, x.type.dtype)
     if made is x.type:
         return x
@@ -140,7 +143,7 @@ def cut(
     b: Linalg, x: Ref, starts: Sequence[int | Ref], sizes: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> Ref:  # fmt: skip
-    """A box of a tensor, at places that are numbers or of type index."""
+    """Extract a box of a tensor at positions that are static or of type index."""
     made = tensor(sizes, x.type.dtype)
     strides = list(strides or [1] * made.rank)
     at = ", ".join(f"{s}" for s in starts)
@@ -154,7 +157,7 @@ def put(
     b: Linalg, update: Ref, x: Ref, starts: Sequence[int | Ref],
     strides: Sequence[int] | None = None,
 ) -> Ref:  # fmt: skip
-    """``x`` with a box replaced."""
+    """Return ``x`` with a box replaced."""
     strides = list(strides or [1] * x.type.rank)
     at = ", ".join(f"{s}" for s in starts)
     return b.writer.line(
@@ -193,7 +196,7 @@ def pad(b: Linalg, op: Op, x: Ref, value: Ref) -> Ref:
 
 
 def padded(b: Linalg, x: Ref, scalar: Ref, low: Sequence[int], high: Sequence[int]) -> Ref:
-    """``x`` with a scalar around it."""
+    """Return ``x`` padded with a scalar."""
     if not any((*low, *high)):
         return x
     sizes = zip(x.type.shape, low, high, strict=True)
@@ -228,6 +231,6 @@ def dynamic_update_slice(b: Linalg, op: Op, x: Ref, update: Ref, *starts: Ref) -
 
 
 def _inside(b: Linalg, x: Ref, starts: Sequence[Ref], sizes: Sequence[int]) -> list[Ref]:
-    """Run-time starts, clamped so that a box of ``sizes`` fits."""
+    """Return run-time starts, clamped so that a box of ``sizes`` fits."""
     room = [size - part for size, part in zip(x.type.shape, sizes, strict=True)]
     return [b.clamped(b.number(s), r) for s, r in zip(starts, room, strict=True)]

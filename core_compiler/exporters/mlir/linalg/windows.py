@@ -1,4 +1,4 @@
-"""Convolutions and pooling: named ops where they exist, else generic ops over the windows."""
+"""Convolutions and pooling: named ops if they exist, else generic ops over the windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core_compiler.exporters.mlir.text import Ref
 from core_compiler.ir import DType, Op, TensorType, tensor
 from core_compiler.ops.rules import accumulator
 
-#: Spatial axes -> the named op, by how the channels are grouped.
+#: Spatial axes -> the named op, by the grouping of the channels.
 _PLAIN = {1: "conv_1d_ncw_fcw", 2: "conv_2d_nchw_fchw", 3: "conv_3d_ncdhw_fcdhw"}
 _DEPTHWISE = {
     1: "depthwise_conv_1d_ncw_cw", 2: "depthwise_conv_2d_nchw_chw",
@@ -34,14 +34,17 @@ def _geometry(op: Op) -> str:
 
 
 def _reached(op: Op, outputs: int, taps: int) -> list[str]:
-    """The positions that a window reaches; loops ``outputs`` on are its place, ``taps`` on where
-    in it."""
+    """Return the positions that a window reads.
+
+    The loops from ``outputs`` on are the window's position, those from ``taps`` on the position
+    inside it.
+    """
     rows = enumerate(zip(op["strides"], op["dilations"], strict=True))
     return [f"d{outputs + i} * {s} + d{taps + i} * {d}" for i, (s, d) in rows]
 
 
 def with_border(b: Linalg, x: Ref, scalar: Ref, op: Op) -> Ref:
-    """``x`` [N, C, spatial..] with ``scalar`` around its spatial axes; negative sizes crop."""
+    """Pad the spatial axes of ``x`` [N, C, spatial..] with ``scalar``; negative sizes crop."""
     low, high = (0, 0, *op["low"]), (0, 0, *op["high"])
     extents = [sum(parts) for parts in zip(x.type.shape, low, high, strict=True)]
     kept = kept_of(x.type.shape, low, extents, (0,) * x.type.rank)
@@ -77,7 +80,7 @@ def conv(b: Linalg, op: Op, x: Ref, w: Ref) -> Ref:
 
 
 def _by_groups(b: Linalg, op: Op, x: Ref, w: Ref, total: TensorType) -> Ref:
-    """A convolution with the groups as an axis of their own."""
+    """Emit a convolution with the groups as a separate axis."""
     (n, _, *sizes), (outputs, inner, *window) = x.type.shape, w.type.shape
     groups, spatial = op["groups"], len(window)
     x = reshaped(b, x, (n, groups, inner, *sizes))
@@ -86,7 +89,8 @@ def _by_groups(b: Linalg, op: Op, x: Ref, w: Ref, total: TensorType) -> Ref:
     if spatial == 2 and x.type.dtype.kind != "uint":
         made = named(b, "conv_2d_ngchw_gfchw", x, w, parts, _geometry(op))
         return reshaped(b, made, total.shape)
-    channel, taps = 3 + spatial, 4 + spatial  # loops: image, group, output, places, channel, window
+    # Loops: image, group, output, positions, channel, window.
+    channel, taps = 3 + spatial, 4 + spatial
 
     made = b.generic(
         [
@@ -121,7 +125,7 @@ def avg_pool(b: Linalg, op: Op, x: Ref) -> Ref:
 
 
 def _divided(b: Linalg, x: Ref, counts: np.ndarray) -> Ref:
-    """``x`` divided by the counts of its spatial positions."""
+    """Divide ``x`` by the counts of its spatial positions."""
     kind, made = x.type.dtype, x.type
     if (counts == counts.flat[0]).all():
         count = b.scalar(counts.flat[0], kind)
@@ -136,7 +140,7 @@ def _divided(b: Linalg, x: Ref, counts: np.ndarray) -> Ref:
 
 
 def _pooled(b: Linalg, op: Op, x: Ref, name: str, start: object) -> Ref:
-    """Windows joined by ``max`` or ``sum``, in ``x``'s dtype; padding holds ``start``."""
+    """Combine windows by ``max`` or ``sum``, in ``x``'s dtype; padding holds ``start``."""
     kind: DType = x.type.dtype
     made, window = tensor(op.result.type.shape, kind), tensor(op["window"], kind)
     fill = b.scalar(start, kind)

@@ -1,4 +1,4 @@
-"""TOSA: what the specification's ops say, and compositions of them.
+"""Export to TOSA: the ops of the specification, and compositions of them.
 
 https://www.mlplatform.org/tosa/tosa_spec.html.  Types are those of version 1.0 and its extensions
 for bf16 and 8-bit floats, and of the draft of 1.1 for 64-bit integers.

@@ -1,8 +1,8 @@
-"""How TOSA is written: ops in MLIR's generic form, constants, casts, ranks filled up.
+"""The writer of TOSA: ops in MLIR's generic form, constants, casts, rank extension.
 
-The generic form is read by versions of MLIR whose pretty forms of TOSA differ.  Dtypes and shapes
-are those that the specification's table of each op has (TOSA 1.0; 64-bit integers, and gathers of
-booleans, are of 1.1).
+Versions of MLIR that differ in their pretty form of TOSA all read the generic form.  Dtypes and
+shapes follow the specification's table for each op (TOSA 1.0; 64-bit integers, and gathers of
+booleans, are part of 1.1).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from core_compiler.ir import Dense, DType, Op, TensorType, dtype, tensor
 I1, I8, I16, I32, I64 = map(dtype, ("i1", "i8", "i16", "i32", "i64"))
 F16, BF16, F32 = map(dtype, ("f16", "bf16", "f32"))
 FP8 = (dtype("f8E4M3FN"), dtype("f8E5M2"))
-#: The dtypes that TOSA has tensors of; unsigned integers travel as those of their width.
+#: The dtypes of TOSA's tensors; unsigned integers are written as signless ones of their width.
 KNOWN = frozenset({
     I1, F16, BF16, F32, *FP8,
     *(dtype(f"{sign}i{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -37,8 +37,10 @@ KNOWN = frozenset({
 
 @dataclass(frozen=True)
 class _Held:
-    """A constant: its array, the shape it is read in, the name of its resource ("" where it stands
-    in the text), and whether one op alone reads it."""
+    """A constant: its array, the shape it is read in, and the name of its resource.
+
+    The name is "" if the constant is written in the text.  ``once``: whether a single op uses it.
+    """
 
     array: np.ndarray
     shape: tuple[Any, ...]
@@ -47,7 +49,10 @@ class _Held:
 
 
 class Tosa(Context):
-    """Writes a function in TOSA.  The type of a ref is ours, unsigned dtypes included."""
+    """The translation of a function to TOSA.
+
+    The type of a ref is the IR's, including unsigned ones.
+    """
 
     NAME = "TOSA"
     TABLE: ClassVar[dict[str, Handler]] = {}
@@ -55,14 +60,14 @@ class Tosa(Context):
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
-        #: What was broadcast, and it before, of the same rank, by the number of the result's ref.
+        #: The operand of each broadcast, at the same rank, by the number of the result's ref.
         self.spread: dict[int, Ref] = {}
         #: Constants by the number of their ref.
         self.known: dict[int, _Held] = {}
 
     @override
     def refused(self, op: Op) -> str:
-        """Tensors without elements may be constants, and joined to others."""
+        """Return why the op's types are unsupported; empty tensors may be constants or joined."""
         types = [v.type for v in (*op.operands, *op.results)]
         unknown = dict.fromkeys(t.dtype.name for t in types if t.dtype not in KNOWN)
         if unknown:
@@ -78,7 +83,7 @@ class Tosa(Context):
     def op(
         self, name: str, operands: Sequence[Ref], made: TensorType, facts: Mapping[str, str] = {}
     ) -> Ref:  # fmt: skip
-        """``tosa.name`` with one result; ``facts`` are attributes as they stand in the text."""
+        """Emit ``tosa.name`` with one result; ``facts`` are attributes as MLIR text."""
         return self.writer.line(self._text(name, operands, [made], facts), made)
 
     def _text(
@@ -99,13 +104,15 @@ class Tosa(Context):
         self, name: str, operands: Sequence[Ref], types: Sequence[TensorType],
         regions: Sequence[Region],
     ) -> tuple[Ref, ...]:  # fmt: skip
-        """``tosa.name`` with regions."""
+        """Emit ``tosa.name`` with regions."""
         held = f" ({', '.join(f'{region}' for region in regions)})"
         return self.writer.lines(self._text(name, operands, types, {}, held), types, (), regions)
 
     def each(self, name: str, *operands: Ref, kind: DType | None = None) -> Ref:
-        """An elementwise op; what was broadcast is given as it was before, for TOSA repeats axes
-        of one element by itself."""
+        """Emit an elementwise op.
+
+        The operand of a broadcast is used directly, because TOSA repeats axes of size 1 itself.
+        """
         shape = np.broadcast_shapes(*(v.type.shape for v in operands))
         made = tensor(shape, kind or operands[-1].type.dtype)
         before = [self.spread.get(v.number, v) for v in operands]
@@ -120,13 +127,13 @@ class Tosa(Context):
     def constant(
         self, array: np.ndarray, kind: DType | None = None, name: str | None = None
     ) -> Ref:
-        """A constant of the file's own."""
+        """Return a constant that is not part of the model."""
         return self.held(self.shared.made.add(np.asarray(array)), kind, name)
 
     def held(
         self, value: Any, kind: DType | None = None, name: str | None = None, once: bool = True
     ) -> Ref:
-        """A constant, read as ``kind``; ``once`` where no other op reads it."""
+        """Return a constant read as ``kind``; ``once`` if it has no other user."""
         array, found = self.shared.array(value), value.type.dtype
         if isinstance(value, Dense):
             return self._held(_Held(array, array.shape), kind or found, name)
@@ -148,7 +155,7 @@ class Tosa(Context):
         return ref
 
     def splat(self, number: Any, like: Ref, kind: DType | None = None) -> Ref:
-        """A number that elementwise ops repeat over ``like``."""
+        """Return a scalar that elementwise ops broadcast over ``like``."""
         kind = kind or like.type.dtype
         ones = (1,) * like.type.rank
         return self.constant(np.full(ones, number, kind.numpy), kind)
@@ -157,7 +164,7 @@ class Tosa(Context):
         return self.constant(np.full(1, number, kind.numpy), kind)
 
     def shape(self, sizes: Sequence[Any]) -> Ref:
-        """A constant of type shape."""
+        """Return a constant of type shape."""
         body = ", ".join(map(str, sizes))
         type_ = f"!tosa.shape<{len(sizes)}>"
         values = f"dense<{f'[{body}]' if sizes else ''}> : tensor<{len(sizes)}xindex>"
@@ -168,7 +175,7 @@ class Tosa(Context):
     # -- shapes ----------------------------------------------------------------------------------
 
     def reshaped(self, x: Ref, shape: Sequence[Any]) -> Ref:
-        """A reshape; of a constant another one, with the same bytes."""
+        """Emit a reshape; a constant is replaced by another one with the same bytes."""
         made, held = tensor(shape, x.type.dtype), self.known.get(x.number)
         if made is x.type:
             return x
@@ -177,8 +184,11 @@ class Tosa(Context):
         return self.op("reshape", [x, self.shape(made.shape)], made)
 
     def transposed(self, x: Ref, permutation: Sequence[int]) -> Ref:
-        """A transpose; where no two axes of several elements change places, a reshape; of a
-        constant that one op alone reads another one, for tools want weights to be constants."""
+        """Emit a transpose.
+
+        If only axes of size 1 move, it becomes a reshape.  A constant with a single user is
+        transposed here, because tools expect weights to be constants.
+        """
         made = tensor([x.type.shape[a] for a in permutation], x.type.dtype)
         wide = [a for a in permutation if x.type.shape[a] != 1]
         if wide == sorted(wide):
@@ -200,7 +210,7 @@ class Tosa(Context):
         return self.op("slice", [x, self.shape(starts), self.shape(made.shape)], made)
 
     def padded(self, x: Ref, value: Ref, low: Sequence[int], high: Sequence[int]) -> Ref:
-        """``x`` with ``value`` (of one element, rank 1) around it."""
+        """Pad ``x`` with ``value`` (one element, rank 1)."""
         if not any((*low, *high)):
             return x
         rows = list(zip(low, high, strict=True))
@@ -209,7 +219,7 @@ class Tosa(Context):
         return self.op("pad", [x, self.shape([p for row in rows for p in row]), value], made)
 
     def tiled(self, x: Ref, shape: Sequence[Any]) -> Ref:
-        """``x`` repeated along its axes of one element."""
+        """Repeat ``x`` along its axes of size 1."""
         made = tensor(shape, x.type.dtype)
         if made is x.type:
             return x

@@ -1,8 +1,8 @@
 """Products and convolutions in TOSA.
 
-Images are [N, spatial.., C] there and weights [O, spatial.., C]: transposes stand around each
-convolution (MLIR's ``tosa-reduce-transposes`` removes those that meet).  8-bit unsigned operands
-are read as signed with their top bit flipped and a zero point of -128.
+Images are [N, spatial.., C] in TOSA and weights [O, spatial.., C], so each convolution is
+surrounded by transposes (MLIR's ``tosa-reduce-transposes`` removes adjacent ones). 8-bit unsigned
+operands are read as signed, with their top bit flipped and a zero point of -128.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BYTES = (I8, UI8)
 
 
 def _signed(b: Tosa, x: Ref) -> tuple[Ref, Ref]:
-    """(an operand, its zero point), unsigned bytes read as signed ones."""
+    """Return (operand, zero point), with unsigned bytes read as signed ones."""
     kind = x.type.dtype
     if kind is not UI8:
         return x, b.zero_point(kind)
@@ -56,7 +56,7 @@ def conv(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
     x, w, kind = _operands(b, op, x, w)
     (n, channels, *_), (outputs, inner, *_) = x.type.shape, w.type.shape
     x, pads = settled(b, x, w.type.shape[2:], op)
-    if x.type.rank == 3:  # an image of one row
+    if x.type.rank == 3:  # an image with a single row
         x, w = (b.reshaped(v, (*v.type.shape[:2], 1, v.type.shape[2])) for v in (x, w))
     flat = op.result.type.rank == 3
     facts = _facts(op, [(0, 0)] * flat + pads, kind)
@@ -79,7 +79,7 @@ def conv(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
 
 @op("conv_transpose")
 def conv_transpose(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
-    """``tosa.transpose_conv2d`` where it fits, else a convolution of the spread image."""
+    """Emit ``tosa.transpose_conv2d`` if it applies, else a convolution of the dilated image."""
     low, high = op["low"], [p - e for p, e in zip(op["high"], op["output_padding"], strict=True)]
     window = w.type.shape[2:]
     crops = zip((*low, *high), (*window, *window), strict=True)
@@ -104,7 +104,7 @@ def conv_transpose(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
 
 
 def _operands(b: Tosa, op: Op, x: Ref, w: Ref) -> tuple[Ref, Ref, DType]:
-    """The operands in a dtype that TOSA convolves, and that dtype."""
+    """Return the operands in a dtype that TOSA convolves, and that dtype."""
     kind, made = x.type.dtype, op.result.type.dtype
     if not (kind.is_float or kind in _BYTES):
         raise NoWord(f"convolutions of {kind}")
@@ -116,8 +116,11 @@ def _operands(b: Tosa, op: Op, x: Ref, w: Ref) -> tuple[Ref, Ref, DType]:
 def settled(
     b: Tosa, x: Ref, window: Sequence[int], op: Op
 ) -> tuple[Ref, list[tuple[int, int]]]:  # fmt: skip
-    """(x, padding of each spatial axis): none negative, and the last window ends at the border, for
-    TOSA wants sizes that divide by the stride."""
+    """Return (x, padding of each spatial axis) in the form that TOSA requires.
+
+    No padding is negative, and the last window ends at the border, because TOSA requires sizes that
+    are divisible by the stride.
+    """
     starts, sizes, pads = [0, 0], list(x.type.shape[:2]), []
     rows = zip(x.type.shape[2:], window, op["strides"], op["dilations"], op["low"], op["high"],
                strict=True)  # fmt: skip
@@ -151,7 +154,7 @@ def _array(numbers: Sequence[int]) -> str:
 
 
 def _sizes(op: Op, n: int, outputs: int) -> tuple[int, ...]:
-    """The result's shape, channels last; a row of a one-row image."""
+    """Return the result's shape, channels last; rank 1 becomes an image with a single row."""
     spatial = op.result.type.shape[2:]
     return (n, *([1] if len(spatial) == 1 else []), *spatial, outputs)
 
@@ -169,14 +172,14 @@ def _channels_last(b: Tosa, x: Ref) -> Ref:
 
 
 def _part(b: Tosa, x: Ref, axis: int, number: int, size: int) -> Ref:
-    """The ``number``-th run of ``size`` elements of an axis."""
+    """Return the ``number``-th run of ``size`` elements of an axis."""
     start = [0] * x.type.rank
     start[axis] = number * size
     return b.cut(x, start, replaced(x.type.shape, axis, size))
 
 
 def _finished(b: Tosa, op: Op, made: Ref, kind: DType) -> Ref:
-    """The result with its channels second, in its dtype."""
+    """Return the result with its channels second, in its dtype."""
     rank = made.type.rank
     made = b.reshaped(b.transposed(made, (0, rank - 1, *range(1, rank - 1))), op.result.type.shape)
     return to_float(b, made, op.result.type.dtype) if kind.is_float else made

@@ -1,4 +1,4 @@
-"""Control flow in TOSA, whose regions see their arguments only."""
+"""Control flow in TOSA, whose regions can only access their arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core_compiler.ir import Block, Op
 
 
 def _region(b: Tosa, block: Block, own: int, given: Sequence[Ref], op: Op, carried: bool) -> Region:
-    """A block whose outer values are arguments too, handed on where a loop carries them."""
+    """Write a block with its outer values as extra arguments, which loops (``carried``) return."""
     outer = _outer(op)
     with b.writer.isolated([v.type for v in given]) as region:
         before = [b.env[v] for v in outer]
@@ -26,7 +26,7 @@ def _region(b: Tosa, block: Block, own: int, given: Sequence[Ref], op: Op, carri
 
 
 def _outer(op: Op) -> list:
-    """The values around an op that its regions read, beside its operands."""
+    """Return the values defined outside an op that its regions use, without its operands."""
     inside = dict.fromkeys(v for block in op.regions for v in block.free_values())
     return list(inside)
 

@@ -1,8 +1,8 @@
-"""Elementwise ops, by float and integer.
+"""Elementwise ops, for floats and integers.
 
 Functions of 16-bit floats are computed in f32 and rounded once.  A division is a product with a
-reciprocal: TOSA has no other, so quotients may differ in the last bits, and are lost where the
-reciprocal itself is subnormal or too large.
+reciprocal, since TOSA has no float division: quotients may differ in the last bits, and are lost if
+the reciprocal itself is subnormal or too large.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from core_compiler.exporters.mlir.tosa.numbers import (
 )
 from core_compiler.ir import DType, Op, tensor
 
-#: ``(context, *refs) -> ref``.
+#: The type of an elementwise function: ``(context, *refs) -> ref``.
 Each = Callable[..., Ref]
 
-#: Floats: the op that says it in any dtype, and those that are computed in f32.
+#: Float functions: those with an op that works in any dtype, and those that are computed in f32.
 _EXACT = {
     "abs": "abs", "floor": "floor", "ceil": "ceil", "add": "add", "sub": "sub", "mul": "mul",
     "max": "maximum", "min": "minimum",
@@ -36,7 +36,7 @@ _EXACT = {
 _FUNCTIONS = {name: name for name in (
     "exp", "log", "sin", "cos", "tanh", "erf", "sigmoid", "rsqrt", "pow",
 )}  # fmt: skip
-#: Integers, in the dtype of ``numbers.home``; shifts and bits in their own.
+#: Integer functions, in the dtype of ``numbers.home``; shifts and bitwise ops use their own.
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
 _BITS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
 _LOGIC = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
@@ -74,13 +74,15 @@ def _divide(b: Tosa, x: Ref, y: Ref) -> Ref:
 
 
 def _sqrt(b: Tosa, x: Ref) -> Ref:
-    """1 / (1 / sqrt(x)): right at 0, -0 and infinity too."""
+    """Compute 1 / (1 / sqrt(x)), which is correct for 0, -0 and infinity too."""
     return b.each("reciprocal", b.each("rsqrt", x))
 
 
 def _round(b: Tosa, x: Ref) -> Ref:
-    """A cast to i32 rounds to nearest even; from 2**23 on floats are whole, and a zero keeps x's
-    sign."""
+    """Round by a cast to i32, which rounds to nearest even.
+
+    Floats of 2**23 and more are whole already, and a zero keeps the sign of x.
+    """
     small = b.each("greater", b.splat(2.0**23, x), b.each("abs", x), kind=I1)
     held = b.each("select", small, x, b.splat(0, x))
     whole = b.each("cast", b.each("cast", held, kind=I32), kind=F32)
@@ -121,7 +123,10 @@ FLOATS: dict[str, Each] = {
 
 
 def ordered(b: Tosa, x: Ref) -> Ref:
-    """Integers whose signed order is theirs: in their home; the top bit of ui64 is flipped."""
+    """Return integers whose signed order is that of ``x``.
+
+    They are in their home dtype; the top bit of ui64 is flipped.
+    """
     if x.type.dtype is not UI64:
         return at_home(b, x)
     bits = x.read_as(x.type.with_(dtype=I64))
@@ -129,7 +134,7 @@ def ordered(b: Tosa, x: Ref) -> Ref:
 
 
 def from_order(b: Tosa, x: Ref, kind: DType) -> Ref:
-    """What :func:`ordered` made, as it was."""
+    """Undo :func:`ordered`."""
     if kind is UI64:
         x = b.each("bitwise_xor", x, b.splat(np.iinfo(np.int64).min, x))
     return resized(b, x, kind)
@@ -140,7 +145,7 @@ def _extreme(name: str) -> Each:
 
 
 def _quotient(b: Tosa, x: Ref, y: Ref) -> tuple[Ref, Ref, Ref]:
-    """(truncated quotient, divisor) with 1 for the divisors 0 and -1; whether y is 0."""
+    """Return (truncated quotient, divisor, whether y is 0), with 1 for the divisors 0 and -1."""
     zero = b.each("equal", y, b.splat(0, y), kind=I1)
     minus_one = b.each("equal", y, b.splat(-1, y), kind=I1)
     safe = b.each("select", b.each("logical_or", zero, minus_one), b.splat(1, y), y)
@@ -155,7 +160,7 @@ def _integer_div(b: Tosa, x: Ref, y: Ref) -> Ref:
 
 
 def _integer_rem(b: Tosa, x: Ref, y: Ref) -> Ref:
-    """By 0 and by -1 it is 0, as by 1."""
+    """Compute the remainder; the remainder by 0 and by -1 is 0, as by 1."""
     made, safe, _ = _quotient(b, x, y)
     return b.each("sub", x, b.each("mul", made, safe))
 
@@ -171,8 +176,11 @@ def _integer_mod(b: Tosa, x: Ref, y: Ref) -> Ref:
 
 
 def _unsigned_division(b: Tosa, x: Ref, y: Ref) -> tuple[Ref, Ref]:
-    """(quotient, remainder) of ui64 by 63-bit signed division: twice the quotient of half of x, and
-    1 more where the rest still holds y (Warren, Hacker's Delight, 9-3); 0 and 0 by zero."""
+    """Return (quotient, remainder) of ui64, from a 63-bit signed division.
+
+    The quotient is twice that of half of x, plus 1 if the rest still contains y (Warren, Hacker's
+    Delight, 9-3).  Both are 0 if y is 0.
+    """
     x, y = (v.read_as(v.type.with_(dtype=I64)) for v in (x, y))
     one, zero = b.splat(1, y), b.splat(0, y)
     by_zero = b.each("equal", y, zero, kind=I1)
@@ -190,7 +198,7 @@ def _unsigned_division(b: Tosa, x: Ref, y: Ref) -> tuple[Ref, Ref]:
 
 
 def _divided(each: Each, part: int) -> Each:
-    """A division where ui64 takes ``part`` of :func:`_unsigned_division`."""
+    """Wrap a division so that ui64 uses result ``part`` of :func:`_unsigned_division`."""
 
     def run(b: Tosa, x: Ref, y: Ref) -> Ref:
         if x.type.dtype is not UI64:
@@ -202,8 +210,11 @@ def _divided(each: Each, part: int) -> Each:
 
 
 def _shift(left: bool) -> Each:
-    """Where the count is not in 0..width-1: 0, or the sign's fill of an arithmetic shift; TOSA
-    defines shifts by the others only."""
+    """Return a shift that is defined for every count.
+
+    A count outside 0..width-1 yields 0, or the sign fill of an arithmetic shift; TOSA only defines
+    shifts by the other counts.
+    """
 
     def run(b: Tosa, x: Ref, count: Ref) -> Ref:
         kind = x.type.dtype
@@ -228,7 +239,7 @@ def _shift(left: bool) -> Each:
 
 
 def _own(name: str) -> Each:
-    """Bits in their own width."""
+    """Return a bitwise op in the width of its operands."""
 
     def run(b: Tosa, *x: Ref) -> Ref:
         if x[0].type.dtype is I1:
@@ -243,13 +254,15 @@ def _negative(b: Tosa, x: Ref) -> Ref:
 
 
 def _integer_abs(b: Tosa, x: Ref) -> Ref:
-    """``tosa.abs`` has no result for the lowest number; the larger of x and -x is itself."""
+    """Return max(x, -x): ``tosa.abs`` is undefined for the lowest value, which maps to itself."""
     return b.each("maximum", x, _negative(b, x))
 
 
 def _integer_pow(b: Tosa, x: Ref, y: Ref) -> Ref:
-    """By squaring, a step for each bit of the exponent; a negative one gives 1 or -1 for these
-    bases, else 0."""
+    """Compute a power by squaring, with one step for each bit of the exponent.
+
+    A negative exponent yields 1 or -1 for the bases 1 and -1, else 0.
+    """
     kind, base = y.type.dtype, at_home(b, x)
     bits = at_home(b, y)
     one, zero = b.splat(1, base), b.splat(0, base)
@@ -289,9 +302,9 @@ def _elementwise(b: Tosa, op: Op, *x: Ref) -> Ref:
 op(*FLOATS, *INTEGERS)(_elementwise)
 
 
-# -- comparisons, choices, conversions -------------------------------------------------------------
+# -- comparisons, selects, conversions -------------------------------------------------------------
 
-#: comparison -> (TOSA's, operands exchanged, result inverted); a comparison with NaN is false.
+#: comparison -> (TOSA's op, operands swapped, result inverted); a comparison with NaN is false.
 _COMPARISONS = {
     "eq": ("equal", False, False), "ne": ("equal", False, True), "gt": ("greater", False, False),
     "ge": ("greater_equal", False, False), "lt": ("greater", True, False),
@@ -314,7 +327,7 @@ op(*_COMPARISONS)(_compare)
 @op("select")
 def select(b: Tosa, op: Op, p: Ref, x: Ref, y: Ref) -> Ref:
     kind = x.type.dtype
-    if kind in FP8:  # not in the op's table; f32 holds them
+    if kind in FP8:  # not in the op's table; f32 represents them exactly
         return to_float(b, b.each("select", p, *(to_float(b, v, F32) for v in (x, y))), kind)
     return b.each("select", p, x, y)
 

@@ -1,8 +1,8 @@
 """Gathers and scatters in TOSA: [N, K, C] at [N, W] positions of K.
 
-Positions are clamped before a gather.  A scatter wants each position once: of the updates that
-meet, the last takes the place (or the joined value of all), the others go to rows of their own
-behind the table, which are cut off; so do those out of range.
+Positions are clamped before a gather.  A scatter requires unique positions: of the updates with the
+same position the last one keeps it (with the combined value of all), the others go to separate rows
+after the table, which are cut off; so do those that are out of range.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from core_compiler.ops.rules import replaced
 
 
 def gathered(b: Tosa, table: Ref, places: Ref) -> Ref:
-    """``tosa.gather`` of [N, K, C] at [N, W] positions (i32): [N, W, C]."""
+    """Emit ``tosa.gather`` of [N, K, C] at [N, W] positions (i32); the result is [N, W, C]."""
     (n, _, c), w = table.type.shape, places.type.shape[1]
     kind = table.type.dtype
-    if kind.bits == 64:  # the op's table has these with positions of 64 bits alone
+    if kind.bits == 64:  # the op's table only has these with 64-bit positions
         places = b.each("cast", places, kind=I64)
     return b.op("gather", [table, places], tensor((n, w, c), kind))
 
@@ -41,7 +41,7 @@ def take(b: Tosa, op: Op, x: Ref, indices: Ref) -> Ref:
 
 @op("take_along")
 def take_along(b: Tosa, op: Op, x: Ref, indices: Ref) -> Ref:
-    """The rows that indices speak of, the axis last."""
+    """Return the rows that the indices select, with the axis last."""
     axis, rank = op["axis"], x.type.rank
     last = (*(a for a in range(rank) if a != axis), axis)
     box = replaced(indices.type.shape, axis, x.type.shape[axis])
@@ -65,7 +65,7 @@ def gather_nd(b: Tosa, op: Op, x: Ref, indices: Ref) -> Ref:
 
 
 def linear(b: Tosa, indices: Ref, sizes: Sequence[int]) -> Ref:
-    """Positions on the last axis as one row number (i32) of a table of ``sizes``, clamped."""
+    """Combine positions on the last axis into one clamped row number (i32) of ``sizes``."""
     lead = indices.type.shape[:-1]
     rows = b.tiled(b.constant(np.zeros((1,) * len(lead), np.int32)), lead)
     for number, size in enumerate(sizes):
@@ -80,7 +80,7 @@ def linear(b: Tosa, indices: Ref, sizes: Sequence[int]) -> Ref:
 
 @op("scatter_along")
 def scatter_along(b: Tosa, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
-    """The axis last; each row is a table of its own, rows without updates stay."""
+    """Scatter with the axis last; each row is a table, and rows without updates are unchanged."""
     axis, rank = op["axis"], x.type.rank
     last = (*(a for a in range(rank) if a != axis), axis)
     box = replaced(indices.type.shape, axis, x.type.shape[axis])
@@ -92,7 +92,7 @@ def scatter_along(b: Tosa, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
     made = _scattered(b, op["mode"], b.reshaped(table, (n, k, 1)), rows,
                       b.reshaped(updates, (n, w, 1)))  # fmt: skip
     made = b.transposed(b.reshaped(made, table.type.shape), tuple(map(last.index, range(rank))))
-    for other in range(rank):  # what lies beyond the indices' box
+    for other in range(rank):  # elements outside the box of the indices
         size, whole = made.type.shape[other], x.type.shape[other]
         if size < whole:
             start = [size if a == other else 0 for a in range(rank)]
@@ -118,7 +118,7 @@ def scatter_nd(b: Tosa, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
 
 
 def _or_outside(b: Tosa, indices: Ref, size: int) -> Ref:
-    """Positions as i32; ``size`` for those that are not in ``0..size-1``."""
+    """Return positions as i32, with ``size`` for those that are not in ``0..size-1``."""
     kind = indices.type.dtype
     made = position(b, indices, size)
     if kind.kind == "uint":
@@ -128,13 +128,13 @@ def _or_outside(b: Tosa, indices: Ref, size: int) -> Ref:
 
 
 def _scattered(b: Tosa, mode: str, table: Ref, rows: Ref, updates: Ref) -> Ref:
-    """[N, K, C] with [N, W, C] put at, or joined to, rows [N, W] of K (K: nowhere)."""
+    """Store [N, W, C] in, or combine it with, rows [N, W] of [N, K, C]; row K is dropped."""
     kind = table.type.dtype
     (n, k, c), w = table.type.shape, rows.type.shape[1]
     rows, updates = b.core(lambda *values: scatters.apart(*values, mode=mode), table, rows, updates)
     zeros = b.tiled(b.constant(np.zeros((1, 1, 1), kind.numpy), kind), (n, w, c))
     wide = tensor((n, k + w, c), kind)
-    if kind.bits == 64:  # as for gathers
+    if kind.bits == 64:  # the same limitation as for gathers
         rows = b.each("cast", rows, kind=I64)
     made = b.op("scatter", [joined(b, [table, zeros], 1), rows, updates], wide)
     return b.cut(made, (0, 0, 0), (n, k, c))

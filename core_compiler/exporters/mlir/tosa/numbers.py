@@ -1,8 +1,9 @@
-"""Dtypes in TOSA: where integer arithmetic runs, and casts as ours convert.
+"""Dtypes in TOSA: the dtypes of integer arithmetic, and casts with the contract's semantics.
 
 TOSA adds, multiplies and compares integers of 32 and 64 bits.  Narrower ones are computed in 32
-bits and cut, unsigned ones in the next wider signed dtype: our wrapping results, exactly.  Where
-the computation itself leaves 32 or 64 bits TOSA defines no result; tools wrap, as ours does.
+bits and truncated, unsigned ones in the next wider signed dtype, which matches the contract's
+wrapping results exactly.  If the computation itself overflows 32 or 64 bits, TOSA does not define a
+result; tools wrap, as the contract does.
 """
 
 from __future__ import annotations
@@ -27,19 +28,21 @@ UI64 = dtype("ui64")
 
 
 def home(kind: DType) -> DType:
-    """The dtype that arithmetic on an integer dtype runs in: its values are all there, but for
-    ui64, whose bits are."""
+    """Return the dtype that arithmetic on an integer dtype uses.
+
+    It represents all values of the dtype; for ui64, it only preserves the bits.
+    """
     unsigned = kind.kind == "uint"
     return I64 if kind.bits == 64 or (unsigned and kind.bits == 32) else I32
 
 
 def at_home(b: Tosa, x: Ref) -> Ref:
-    """Integers in the dtype of :func:`home`."""
+    """Convert integers to the dtype of :func:`home`."""
     return resized(b, x, home(x.type.dtype))
 
 
 def resized(b: Tosa, x: Ref, kind: DType) -> Ref:
-    """Integers in another width: cut, or their values kept."""
+    """Convert integers to another width: truncated, or with their values preserved."""
     source = x.type.dtype
     if kind is source:
         return x
@@ -57,7 +60,7 @@ def resized(b: Tosa, x: Ref, kind: DType) -> Ref:
 
 
 def _through(b: Tosa, x: Ref, kind: DType) -> Ref:
-    """Integers in i32 or i64, from any width but the same: unsigned ones without their sign."""
+    """Convert integers to i32 or i64 from any other width; unsigned ones are zero-extended."""
     source = x.type.dtype
     if source.bits == kind.bits:
         return x.read_as(x.type.with_(dtype=kind))
@@ -72,7 +75,7 @@ def _through(b: Tosa, x: Ref, kind: DType) -> Ref:
 
 
 def convert(b: Tosa, x: Ref, kind: DType, saturate: bool = True) -> Ref:
-    """``core.cast``."""
+    """Emit a ``core.cast``."""
     source = x.type.dtype
     if source is kind:
         return x
@@ -98,7 +101,7 @@ def _from_bool(b: Tosa, x: Ref, kind: DType) -> Ref:
 
 
 def to_bool(b: Tosa, x: Ref) -> Ref:
-    """Whether elements differ from 0 (NaN does)."""
+    """Return whether elements differ from 0 (NaN does)."""
     if not x.type.dtype.is_float:
         return b.each("cast", x, kind=I1)
     x = to_float(b, x, F32)
@@ -106,7 +109,7 @@ def to_bool(b: Tosa, x: Ref) -> Ref:
 
 
 def to_float(b: Tosa, x: Ref, kind: DType, saturate: bool = True) -> Ref:
-    """Floats in another dtype, rounded once; those of 8 bits clamp if asked."""
+    """Convert floats to another dtype, rounded once; 8-bit floats saturate on request."""
     source = x.type.dtype
     if source is kind:
         return x
@@ -120,13 +123,13 @@ def to_float(b: Tosa, x: Ref, kind: DType, saturate: bool = True) -> Ref:
 
 
 def truncated(b: Tosa, x: Ref) -> Ref:
-    """Floats without what follows the point; a zero keeps its sign."""
+    """Truncate floats to whole numbers; a zero keeps its sign."""
     negative = b.each("greater", b.splat(0, x), x, kind=I1)
     return b.each("select", negative, b.each("ceil", x), b.each("floor", x))
 
 
 def _to_integer(b: Tosa, x: Ref, kind: DType) -> Ref:
-    """Truncates and saturates, NaN gives 0; TOSA's own cast rounds to nearest."""
+    """Truncate and saturate, with 0 for NaN; TOSA's own cast rounds to nearest."""
     x = truncated(b, to_float(b, x, F32))
     x = b.each("select", b.each("equal", x, x, kind=I1), x, b.splat(0, x))
     if kind.bits == 64 or (kind.kind == "uint" and kind.bits == 32):
@@ -137,12 +140,15 @@ def _to_integer(b: Tosa, x: Ref, kind: DType) -> Ref:
     return resized(b, b.each("cast", top, kind=I32), kind)
 
 
-#: A 64-bit number in three parts that f32 and i32 hold exactly.
+#: The bits of one part of a 64-bit integer: f32 and i32 represent each of three parts exactly.
 _PART = 22
 
 
 def _to_wide(b: Tosa, x: Ref, kind: DType) -> Ref:
-    """Whole f32 as 64-bit integers, or ui32: the size in three parts, then the sign."""
+    """Convert whole f32 values to 64-bit integers or ui32.
+
+    The magnitude is converted in three parts, then the sign is applied.
+    """
     signed = kind.kind == "int"
     bits = kind.bits - signed
     negative = b.each("greater", b.splat(0, x), x, kind=I1)
@@ -172,8 +178,11 @@ def _to_wide(b: Tosa, x: Ref, kind: DType) -> Ref:
 
 
 def _from_integer(b: Tosa, x: Ref, kind: DType) -> Ref:
-    """Integers as f32, f16 or bf16.  Those of 64 bits, and ui32, come through f32 from three parts:
-    of 2**44 and more they may be rounded twice."""
+    """Convert integers to f32, f16 or bf16.
+
+    64-bit integers and ui32 are converted through f32 in three parts; values of 2**44 and more may
+    be rounded twice.
+    """
     source = x.type.dtype
     if home(source) is I32:
         return b.each("cast", at_home(b, x), kind=kind)
@@ -197,10 +206,10 @@ def _from_integer(b: Tosa, x: Ref, kind: DType) -> Ref:
 
 
 def position(b: Tosa, x: Ref, last: int) -> Ref:
-    """Positions of any integer dtype as i32 in ``0..last``."""
+    """Return positions of any integer dtype as i32 in ``0..last``."""
     kind = x.type.dtype
     wide = at_home(b, x)
-    if kind is UI64:  # beyond the range of i64 they look negative
+    if kind is UI64:  # values beyond the range of i64 become negative
         negative = b.each("greater", b.splat(0, wide), wide, kind=I1)
         wide = b.each("select", negative, b.splat(last, wide), wide)
     wide = b.each("minimum", b.each("maximum", wide, b.splat(0, wide)), b.splat(last, wide))

@@ -1,7 +1,7 @@
 """Reductions, one axis after another, and arg-reductions.
 
-16-bit floats are summed in f32, integers in 32 or 64 bits.  What TOSA cannot reduce by (products
-and bits of integers) is folded in halves.
+16-bit floats are summed in f32, integers in 32 or 64 bits.  Reductions that TOSA does not have
+(products and bitwise ops of integers) are computed by repeated halving.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from core_compiler.ops.rules import replaced, without
 
 
 def reduced(b: Tosa, x: Ref, axes: Sequence[int], name: str) -> Ref:
-    """``tosa.reduce_*`` over the axes, which vanish."""
+    """Emit ``tosa.reduce_*`` over the axes, which are removed."""
     shape = without(x.type.shape, axes)
     for axis in axes:
         made = tensor(replaced(x.type.shape, axis, 1), x.type.dtype)
@@ -29,7 +29,7 @@ def reduced(b: Tosa, x: Ref, axes: Sequence[int], name: str) -> Ref:
 
 
 def folded(b: Tosa, x: Ref, axes: Sequence[int], name: str) -> Ref:
-    """The axes joined by an elementwise op of integers, halves at a time."""
+    """Combine the axes by an elementwise op of integers, halving them repeatedly."""
     shape = without(x.type.shape, axes)
     for axis in axes:
         while (size := x.type.shape[axis]) > 1:
@@ -84,13 +84,13 @@ op("reduce_and", "reduce_or")(_logical)
 
 @op("argmax", "argmin")
 def arg(b: Tosa, op: Op, x: Ref) -> Ref:
-    """The largest of x, or of -x (of integers: with every bit inverted).  -0 equals +0."""
+    """Return the argmax of x, or of -x (for integers: of the inverted bits). -0 equals +0."""
     if x.type.dtype.is_float:
         x = negated(b, x) if op.kind == "core.argmin" else x
     else:
         x = ordered(b, x)
         x = b.each("bitwise_not", x) if op.kind == "core.argmin" else x
-    # Positions of 32-bit integers come as i64 alone in the op's table.
+    # The op's table only has 32-bit integers with i64 positions.
     made = tensor(op.result.type.shape, I32 if x.type.dtype.is_float else I64)
     return convert(b, b.op("argmax", [x], made, {"axis": f"{op['axis']} : i32"}), op["dtype"])
 

@@ -1,4 +1,4 @@
-"""Constants and data movement in TOSA: exact."""
+"""Constants and data movement in TOSA; exact."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core_compiler.ops.rules import replaced
 
 @op("constant")
 def constant(b: Tosa, op: Op) -> Ref:
-    if 0 in op.result.type.shape:  # only a concat reads it, which leaves it out
+    if 0 in op.result.type.shape:  # only a concat can use it, and omits it
         return Ref(op.result.type)
     argument = b.parameter(op)
     if argument is not None:
@@ -42,7 +42,7 @@ def broadcast(b: Tosa, op: Op, x: Ref) -> Ref:
 
 
 def _repeated(b: Tosa, x: Ref, shape: Sequence[Any]) -> Ref:
-    """``x`` repeated to ``shape``; elementwise ops read ``x`` itself."""
+    """Repeat ``x`` to ``shape``; elementwise ops use ``x`` directly."""
     made = b.tiled(x, shape)
     if made is not x:
         b.spread[made.number] = b.spread.get(x.number, x)
@@ -61,7 +61,7 @@ def transpose(b: Tosa, op: Op, x: Ref) -> Ref:
 
 @op("slice")
 def slice_(b: Tosa, op: Op, x: Ref) -> Ref:
-    """A strided slice takes the first of every ``stride`` elements, on an axis made for it."""
+    """Emit a strided slice: take the first of every ``stride`` elements, on a temporary axis."""
     made, strides = op.result.type, op["strides"]
     spans = [
         min((n - 1) * s + 1, size - start)
@@ -75,7 +75,7 @@ def slice_(b: Tosa, op: Op, x: Ref) -> Ref:
 
 
 def _every(b: Tosa, x: Ref, axis: int, stride: int, count: int) -> Ref:
-    """Elements 0, stride, 2 * stride, ... of an axis."""
+    """Return elements 0, stride, 2 * stride, ... of an axis."""
     rank, missing = x.type.rank, count * stride - x.type.shape[axis]
     high = [missing if a == axis else 0 for a in range(rank)]
     x = b.padded(x, b.zero_point(x.type.dtype), [0] * rank, high)
@@ -109,7 +109,7 @@ def pad(b: Tosa, op: Op, x: Ref, value: Ref) -> Ref:
 
 
 def _parted(b: Tosa, x: Ref, value: Ref, axis: int, between: int) -> Ref:
-    """``between`` values between neighbours of an axis."""
+    """Insert ``between`` copies of ``value`` between adjacent elements of an axis."""
     rank, shape = x.type.rank, x.type.shape
     x = b.reshaped(x, [*shape[: axis + 1], 1, *shape[axis + 1 :]])
     high = [between if a == axis + 1 else 0 for a in range(rank + 1)]
@@ -125,7 +125,7 @@ def concat(b: Tosa, op: Op, *xs: Ref) -> Ref:
 
 
 def joined(b: Tosa, xs: Sequence[Ref], axis: int) -> Ref:
-    """Tensors one after another along an axis."""
+    """Concatenate tensors along an axis."""
     if len(xs) == 1:
         return xs[0]
     first = xs[0].type

@@ -18,8 +18,11 @@ def max_pool(b: Tosa, op: Op, x: Ref) -> Ref:
 
 @op("avg_pool")
 def avg_pool(b: Tosa, op: Op, x: Ref) -> Ref:
-    """TOSA divides by the positions inside the image; where ours counts padding, zeros are part of
-    the image."""
+    """Emit an average pooling.
+
+    TOSA divides by the number of positions inside the image.  If the core op counts padding, zeros
+    are padded into the image first.
+    """
     if op["count_padding"]:
         low, high = (0, 0, *op["low"]), (0, 0, *op["high"])
         x = b.padded(x, b.zero_point(x.type.dtype), low, high)

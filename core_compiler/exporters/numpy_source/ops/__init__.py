@@ -1,4 +1,4 @@
-"""How each op of ours is spelled with NumPy, a file a family; importing this fills the table."""
+"""The NumPy form of each core op, one file per family; importing this fills the table."""
 
 from core_compiler.exporters.numpy_source.ops import composites, elementwise, movement, numeric
 

@@ -1,5 +1,4 @@
-"""Composites as functions of the file's own that are called like the op; losses and the like by
-their decompositions."""
+"""Composites as helper functions with the op's signature; losses and the like are decomposed."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from core_compiler.exporters.numpy_source.text import sequence
 
 
 def _enter(name: str, *attributes: str) -> None:
-    """A function of the operands, then of these attributes."""
+    """Register a call of the helper ``name`` with the operands, then these attributes."""
 
     def handler(w, op, *operands):
         return w.call(name, *operands, *(op[a] for a in attributes))
@@ -33,7 +32,7 @@ def relu(w, op, x):
 
 @core("clamp")
 def clamp(w, op, x):
-    """Spelled out: NumPy's clip widens what ml_dtypes brings."""
+    """Write out the comparison: NumPy's clip widens the dtypes of ml_dtypes."""
     for name, function in (("low", "maximum"), ("high", "minimum")):
         if op.get(name) is not None:
             x = f"np.{function}({x}, {w.like(op[name], op)})"

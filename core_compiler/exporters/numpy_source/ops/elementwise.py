@@ -1,4 +1,4 @@
-"""Elementwise ops.  NumPy's and ml_dtypes' functions round 16-bit floats once, as ours do."""
+"""Elementwise ops.  NumPy's and ml_dtypes' functions round 16-bit floats once, as core ops do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from core_compiler.exporters.numpy_source.table import F32, I32, cast, core, in_
 from core_compiler.exporters.numpy_source.text import dtype_text, is_native, number
 from core_compiler.ir import DType
 
-#: Ours that are functions of NumPy.
+#: Core ops that are functions of NumPy.
 _FUNCTIONS = {
     "abs": "abs", "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh",
     "atan": "arctan", "atanh": "arctanh", "cbrt": "cbrt", "ceil": "ceil", "cos": "cos",
@@ -22,7 +22,7 @@ _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "shl": "<<",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
-#: Ours that are functions of the file's own, in f32 at least.
+#: Core ops that are helper functions, in f32 at least.
 _HELPERS = ("erf", "erfc", "sigmoid")
 
 
@@ -75,7 +75,7 @@ def div(w, op, a, b):
 
 @core("pow")
 def pow_(w, op, a, b):
-    """Of integers a literal exponent that is not negative is plain: NumPy's products wrap."""
+    """Use NumPy's power for integers with a literal, non-negative exponent, since it wraps."""
     if op.result.type.dtype.is_float or b.isdecimal():
         return f"{a} ** {b}"
     return w.call("power", *map(w.typed, op.operands))
@@ -103,12 +103,12 @@ def cast_(w, op, x):
     if source.is_float and wanted.is_integer:
         return w.call("to_integer", x, dtype_text(wanted), *_limits(wanted))
     if source.name == "f64" and wanted.is_float and not is_native(wanted):
-        x = w.call("to_odd", x)  # ml_dtypes goes through f32
+        x = w.call("to_odd", x)  # ml_dtypes converts through f32
     if wanted.is_float and wanted.bits <= 8 and op["saturate"]:
         wide = x if source.is_float and source.bits >= 32 else cast(x, F32)
         return w.call("saturated", wide, dtype_text(wanted), number(_largest(wanted), F32))
     if {source.bits, wanted.bits} & {2, 4} and source.is_integer and wanted.is_integer:
-        x = cast(x, I32)  # ml_dtypes has no casts among them
+        x = cast(x, I32)  # ml_dtypes has no casts between these
     return cast(x, wanted)
 
 

@@ -9,7 +9,7 @@ from core_compiler.exporters.numpy_source.text import quoted, sequence
 
 
 def _shape(sizes: Sequence[int]) -> str:
-    """Sizes as arguments of reshape."""
+    """Return sizes as arguments of reshape."""
     return ", ".join(map(str, sizes)) or "()"
 
 
@@ -79,7 +79,7 @@ def dynamic_update_slice(w, op, x, update, *starts):
 
 @core("take")
 def take(w, op, x, indices):
-    """NumPy clips as ours does, but for numbers that no signed integer holds."""
+    """Use NumPy's clip mode, except for positions that no signed integer represents."""
     axis, size = op["axis"], op.operands[0].type.shape[op["axis"]]
     if op.operands[1].type.dtype.name == "ui64":
         return f"np.take({x}, {w.call('clamped', indices, size)}, {axis})"

@@ -13,7 +13,7 @@ from core_compiler.ir import DType, Op
 
 
 def _axes(axes: Sequence[int]) -> str:
-    """An axis, or a tuple of them."""
+    """Return an axis, or a tuple of them."""
     return str(axes[0]) if len(axes) == 1 else sequence(axes)
 
 
@@ -22,7 +22,7 @@ def _axes(axes: Sequence[int]) -> str:
 
 def _enter_sum(name: str, method: str) -> None:
     def handler(w, op, x):
-        """NumPy sums small integers in i64 unless it is told."""
+        """Name the dtype of the sum, because NumPy sums small integers in i64 by default."""
         kind = op.result.type.dtype
         own = f", dtype={dtype_text(kind)}" if kind.is_integer and kind.bits < 64 else ""
         return f"{x}.{method}({_axes(op['axes'])}{own})"
@@ -56,7 +56,7 @@ _enter_bitwise("reduce_and", "all", "bitwise_and")
 _enter_bitwise("reduce_or", "any", "bitwise_or")
 
 
-_IN_F64 = ", dtype=np.float64"  # in f32 a large mean is rounded by more than a deviation
+_IN_F64 = ", dtype=np.float64"  # in f32, rounding a large mean costs more than a standard deviation
 
 
 def _from_f64(op: Op, expression: str) -> str:
@@ -85,7 +85,7 @@ _enter_spread("standard_deviation", "std")
 
 def _enter_position(name: str) -> None:
     def handler(w, op, x):
-        """NumPy's own: the first of equals, -0 equals +0, the first NaN before all."""
+        """Use NumPy's function: the first of equal values, -0 equals +0, the first NaN wins."""
         made = f"{x}.{name}({op['axis']})"
         return made if op["dtype"].name == "i64" else cast(made, op["dtype"])
 
@@ -150,8 +150,10 @@ def topk(w, op, x):
 
 
 def _product(op: Op, form: str, *operands: str) -> str:
-    """``form`` of operands in the dtype that sums them: f32 of narrower floats, i32 of integers of
-    fewer bits."""
+    """Return ``form`` on operands in the dtype of the sum.
+
+    f32 for narrower floats, i32 for narrower integers.
+    """
     kind, made = op.operands[0].type.dtype, op.result.type.dtype
     wide = made if kind.is_integer or made.bits >= 32 else None
     wide = wide or F32

@@ -1,4 +1,4 @@
-"""How each op of ours becomes nodes of ONNX, a file a family; importing this fills the table."""
+"""The ONNX form of each core op, one file per family; importing this fills the table."""
 
 from core_compiler.exporters.onnx.ops import (
     arithmetic,

@@ -1,8 +1,9 @@
 """Division, remainders and powers.
 
-ONNX leaves integers' corner cases open.  Ours: x / 0, x rem 0 and x mod 0 are 0, the lowest
-number / -1 wraps, products of powers wrap.  Divisions are guarded whether guards are asked for or
-not: a divisor of 0, and the lowest number by -1, end the process of onnxruntime with a signal.
+ONNX leaves corner cases of integers open.  In the IR, x / 0, x rem 0 and x mod 0 are 0, the lowest
+value / -1 wraps, and products of powers wrap.  Divisions are always guarded, even without
+``guards``: a divisor of 0, and the lowest value divided by -1, terminate the process of onnxruntime
+with a signal.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ UI64 = dtype("ui64")
 
 
 def _special(g: Emitter, op: Op) -> list[int]:
-    """The divisors among 0 and -1 that a guard must look for; -1 only where the dividend can be the
-    lowest number."""
+    """Return the divisors among 0 and -1 that need a guard.
+
+    -1 is included only if the dividend can be the lowest value.
+    """
     dividend, divisor = op.operands
     kind = divisor.type.dtype
     if not kind.is_integer:
@@ -43,7 +46,7 @@ def _equal(g: Emitter, x: Tensor, number: int) -> Tensor:
 
 
 def _safe(g: Emitter, divisor: Tensor, special: list[int]) -> Tensor:
-    """``divisor`` with 1 for the special ones."""
+    """Return ``divisor`` with 1 instead of the special values."""
     if not special:
         return divisor
     held = [_equal(g, divisor, v) for v in special]
@@ -53,7 +56,7 @@ def _safe(g: Emitter, divisor: Tensor, special: list[int]) -> Tensor:
 
 @core("div")
 def div(g, op, a, b):
-    """ONNX truncates integers too."""
+    """Divide; ONNX truncates integers too."""
     special = _special(g, op)
     made = g.emit("Div", a, _safe(g, b, special))
     zero = g.scalar(0, a.dtype)
@@ -64,10 +67,10 @@ def div(g, op, a, b):
 
 @core("rem")
 def rem(g, op, a, b):
-    """C's remainder: the sign of ``a``.  1 leaves nothing, so it stands for 0 and -1.
+    """Compute C's remainder, with the sign of ``a``; 1 replaces the divisors 0 and -1.
 
-    onnxruntime takes the remainder of 64 bits in f64, which rounds: there it is what division
-    leaves.
+    onnxruntime computes 64-bit remainders in f64, which rounds; there, the remainder is computed
+    from the quotient.
     """
     divisor = _safe(g, b, _special(g, op))
     if a.dtype.is_integer and a.dtype.bits == 64:
@@ -77,7 +80,7 @@ def rem(g, op, a, b):
 
 @core("mod")
 def mod(g, op, a, b):
-    """Python's remainder: the sign of ``b``."""
+    """Compute Python's remainder, with the sign of ``b``."""
     if a.dtype.is_float:
         return _mod_of_floats(g, op, a, b)
     return g.emit("Mod", a, _safe(g, b, _special(g, op)), fmod=0)
@@ -85,7 +88,7 @@ def mod(g, op, a, b):
 
 @in_f32
 def _mod_of_floats(g, op, a, b):
-    """ONNX's Mod of floats is C's alone: moved by ``b`` where the signs differ."""
+    """Compute ONNX's Mod of floats, which is C's, and add ``b`` if the signs differ."""
     zero, rest = g.scalar(0, a.dtype), g.emit("Mod", a, b, fmod=1)
     crosses = g.emit("Xor", g.emit("Less", rest, zero), g.emit("Less", b, zero))
     moved = g.emit("And", crosses, g.emit("Not", g.emit("Equal", rest, zero)))
@@ -114,8 +117,11 @@ def pow_(g, op, a, b):
 
 
 def _by_squaring(g: Emitter, a: Tensor, b: Tensor, bits: int) -> Tensor:
-    """``a`` (i64) to the ``b`` in a loop over the bits of the exponents: runtimes' own powers go
-    through floats and do not wrap.  A negative exponent gives 1 or -1 of those bases, else 0."""
+    """Raise ``a`` (i64) to ``b`` in a loop over the bits of the exponents.
+
+    The powers of runtimes are computed in floats and do not wrap.  A negative exponent yields 1 or
+    -1 for the bases 1 and -1, else 0.
+    """
     zero, one = (g.scalar(n, I64) for n in (0, 1))
     two = g.scalar(2, b.dtype)
     carried = (g.emit("Expand", one, g.emit("Shape", a)), a, b)

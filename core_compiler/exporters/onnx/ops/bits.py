@@ -1,7 +1,7 @@
 """Bitwise ops and shifts.
 
-A shift by less than 0, or by the width and more, gives 0, and -1 of a negative number shifted to
-the right; ONNX leaves it open, and shifts unsigned numbers alone.
+A shift by less than 0, or by the width and more, yields 0, or -1 for a negative number shifted
+right.  ONNX leaves these cases open, and only shifts unsigned integers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def bitnot(g, op, x):
 
 
 def inverted(g: Emitter, x: Tensor) -> Tensor:
-    """Every bit inverted; before opset 18 as ``-1 - x``, which wraps to the same."""
+    """Invert every bit; before opset 18 as ``-1 - x``, which wraps to the same value."""
     if g.has("BitwiseNot"):
         return g.emit("BitwiseNot", x)
     return g.emit("Sub", g.constant(np.array(-1, np.int64).astype(x.dtype.numpy)), x)
@@ -40,13 +40,13 @@ def inverted(g: Emitter, x: Tensor) -> Tensor:
 
 @core("shl")
 def shl(g, op, a, b):
-    """In 32 or 64 bits, of which the low ones are kept."""
+    """Shift in 32 or 64 bits and keep the low ones."""
     return _shift(g, op, a, b, "LEFT")
 
 
 @core("shr")
 def shr(g, op, a, b):
-    """Of a negative number the inverse is shifted, and inverted back."""
+    """Shift right; a negative number is inverted, shifted, and inverted back."""
     if a.dtype.kind == "uint":
         return _shift(g, op, a, b, "RIGHT")
     negative = g.emit("Less", a, g.scalar(0, a.dtype))
@@ -57,9 +57,9 @@ def shr(g, op, a, b):
 def _shift(
     g: Emitter, op: Op, x: Tensor, count: Tensor, direction: str, negative: Tensor | None = None
 ) -> Tensor:
-    """``x`` shifted, inverted where ``negative``.
+    """Shift ``x``, inverted if ``negative``.
 
-    As an unsigned number a negative count is one beyond the width.
+    As an unsigned number, a negative count is larger than the width.
     """
     kind = x.dtype
     signed, unsigned = (dtype(f"{p}{64 if kind.bits == 64 else 32}") for p in ("i", "ui"))

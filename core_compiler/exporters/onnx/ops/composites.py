@@ -1,8 +1,8 @@
-"""Composites that ONNX has an op for, where it means the same; else the decomposition goes out.
+"""Composites as ONNX ops if these are equivalent, else as their decomposition.
 
-Of f64 it mostly does: ONNX's attributes are numbers of f32, its normalisations take their
-statistics in f32, and so are the constants in the functions that define some of its ops.  silu
-does too: onnxruntime has no kernel for Swish.
+f64 mostly uses the decomposition: ONNX's attributes are f32, its normalisations compute statistics
+in f32, and so are the constants in the functions that define some of its ops. silu is decomposed
+too, because onnxruntime has no kernel for Swish.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from core_compiler.ir import Op, dtype
 from core_compiler.ops.composite import SELU_ALPHA, SELU_SCALE
 
 F64 = dtype("f64")
-#: A score that leaves nothing of a share beside those of a network.
+#: A score that makes an attention weight vanish next to the scores of a network.
 VANISHES = -1e4
 
 
 # -- activations -----------------------------------------------------------------------------------
 
-#: Ops whose definition holds constants of f32.
+#: Ops whose definition contains f32 constants.
 _OF_F32 = frozenset({"Gelu", "HardSwish"})
 
 
 def _exact(x: Tensor, *attributes: float | str) -> bool:
-    """Whether attributes, which are f32, say in ``x``'s dtype what ours say."""
+    """Return whether attributes, which are f32 in ONNX, are exact in ``x``'s dtype."""
     numbers = (a for a in attributes if not isinstance(a, str))
     return x.dtype is not F64 or all(float(np.float32(n)) == n for n in numbers)
 
 
 def _enter(name: str, kind: str, *attributes: str) -> None:
-    """``name`` is ``kind``, with attributes that are called alike (``ours=theirs`` if not)."""
+    """Register the op ``kind`` for ``name``, with its attributes (``ours=theirs`` if renamed)."""
     pairs = [a.partition("=")[::2] for a in attributes]
 
     def handler(g, op, x):
@@ -64,8 +64,10 @@ def relu(g, op, x):
 
 @core("clamp")
 def clamp(g, op, x):
-    """Above opset 12 the upper bound wins where they cross, as ours does.  A Clip with one bound
-    would cut infinities at the other end."""
+    """Clamp as ONNX does: above opset 12 the upper bound wins if they cross, as in ``core.clamp``.
+
+    A Clip with one bound would clip infinities at the other end.
+    """
     low, high = (None if op.get(n) is None else g.scalar(op[n], x.dtype) for n in ("low", "high"))
     if low is None or high is None:
         return g.emit("Max", x, low) if high is None else g.emit("Min", x, high)
@@ -81,7 +83,7 @@ def selu(g, op, x):
 
 @core("celu")
 def celu(g, op, x):
-    """ONNX writes it with a maximum of 0, which is ours where alpha is positive."""
+    """Use Celu if alpha is positive: ONNX defines it with a maximum of 0."""
     if op["alpha"] <= 0 or x.dtype is F64:
         return None
     return g.emit("Celu", x, alpha=op["alpha"])
@@ -100,7 +102,7 @@ def softmax(g, op, x):
     made = g.emit("Softmax", x, axis=op["axis"])
     if op["empty_rows"] == "nan":
         return made
-    if g.guards:  # onnxruntime's maximum passes over NaN, and the row of a NaN has no zeros
+    if g.guards:  # onnxruntime's maximum ignores NaN, and the row of a NaN has no zeros
         x = g.where(g.is_nan(x), g.scalar(inf, x.dtype), x)
     top = reduced(g, "ReduceMax", x, [op["axis"]], keep=True)
     empty = g.emit("Equal", top, g.scalar(-inf, top.dtype))
@@ -109,7 +111,7 @@ def softmax(g, op, x):
 
 @core("log_softmax")
 def log_softmax(g, op, x):
-    """onnxruntime's of f64 loses NaN."""
+    """Decompose f64: onnxruntime's LogSoftmax loses NaN."""
     if x.dtype is F64:
         return None
     return g.emit("LogSoftmax", x, axis=op["axis"])
@@ -121,14 +123,14 @@ def log_softmax(g, op, x):
 def _parameters(
     g: Emitter, x: Tensor, given: Sequence[Tensor], count: int, shape: Sequence[int]
 ) -> list[Tensor]:
-    """``count`` of (scale, bias): what is left out scales by 1 and adds 0."""
+    """Return ``count`` of (scale, bias); missing ones are replaced by 1 and 0."""
     neutral = (np.full(tuple(shape), n, x.dtype.numpy) for n in (1, 0))
     filled = [*given, *(g.constant(a) for a in list(neutral)[len(given) :])]
     return filled[:count]
 
 
 def _mixed(x: Tensor, parameters: Sequence[Tensor]) -> bool:
-    """Whether the parameters have another dtype than x: ONNX's ops want one."""
+    """Return whether the parameters and x differ in dtype; ONNX requires a single one."""
     return any(p.dtype is not x.dtype for p in parameters)
 
 
@@ -159,7 +161,7 @@ def batch_norm(g, op, x, scale, bias, mean, variance):
 
 @core("group_norm")
 def group_norm(g, op, x, *parameters):
-    """Opset 18's takes a scale for each group, not for each channel; channels come second."""
+    """Use GroupNormalization from opset 21 on: opset 18's scale is per group, not per channel."""
     if x.dtype is F64 or g.opset < 21 or op["axis"] != 1 or _mixed(x, parameters):
         return None
     scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
@@ -180,8 +182,10 @@ def instance_norm(g, op, x, *parameters):
 
 @core("attention")
 def attention(g, op, q, k, v, *mask):
-    """ONNX's has four axes, (batch, heads, length, width), hides by -infinity, and gives 0 for a
-    query that sees no key."""
+    """Use ONNX's Attention, with four axes (batch, heads, length, width).
+
+    It hides scores with -infinity, and returns 0 for a query without visible keys.
+    """
     if not g.has("Attention") or q.dtype is F64 or not _agree_on_blind_rows(g, op):
         return None
     if any(m.dtype.is_float and m.dtype is not q.dtype for m in mask):
@@ -198,17 +202,17 @@ def attention(g, op, q, k, v, *mask):
 
 
 def _lengths(op: Op) -> tuple[int, int]:
-    """(queries, keys)"""
+    """Return (queries, keys)."""
     return op.operands[0].type.shape[-2], op.operands[1].type.shape[-2]
 
 
 def _mask(g: Emitter, mask: Tensor, op: Op, outer: Sequence[int]) -> Tensor:
-    """The mask over (queries, keys) where it is the same for all, else over four axes."""
+    """Return the mask over (queries, keys) if all batches share it, else over four axes."""
     lead, shape = op.result.type.shape[:-2], op.operands[3].type.shape
     whole = (1,) * (len(lead) + 2 - len(shape)) + shape
     if prod(whole[:-2]) == 1:
         return g.expand(g.reshape(mask, whole[-2:]), _lengths(op))
-    if len(lead) > 2:  # several batch axes are one
+    if len(lead) > 2:  # merge several batch axes
         return g.reshape(g.expand(g.reshape(mask, whole), (*lead, *_lengths(op))),
                          (*outer, *_lengths(op)))  # fmt: skip
     whole = (1,) * (2 - len(lead)) + whole
@@ -216,13 +220,13 @@ def _mask(g: Emitter, mask: Tensor, op: Op, outer: Sequence[int]) -> Tensor:
 
 
 def _hides_by_a_number(op: Op) -> bool:
-    """Whether the scores of hidden keys are finite: a query that sees none sees all alike."""
+    """Return whether hidden keys have finite scores: without visible keys all weights are equal."""
     masked = len(op.operands) > 3 and not op.operands[3].type.dtype.is_float
     return op["hidden"] != -inf and (masked or op["causal"])
 
 
 def _agree_on_blind_rows(g: Emitter, op: Op) -> bool:
-    """Whether ours gives what ONNX's gives for a query that sees no key, or there is none."""
+    """Return whether ONNX computes the same for a query without visible keys, or there is none."""
     finite = _hides_by_a_number(op)
     if _lengths(op)[1] == 0 or (finite and (g.guards or op["hidden"] > VANISHES)):
         return False

@@ -1,7 +1,7 @@
-"""Products: MatMul where the operands are laid out for it, else Einsum.
+"""Products: MatMul if the operands have its layout, else Einsum.
 
-Integers narrower than 32 bits are summed in i32 and floats narrower than 16 in f32, as ours are;
-the precision in which a runtime sums 16-bit floats is its own.
+Integers narrower than 32 bits are summed in i32 and floats narrower than 16 in f32, as in the IR;
+the runtime chooses the precision in which it sums 16-bit floats.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BYTES = tuple(map(dtype, ("i8", "ui8")))
 
 
 def _ready(g: Emitter, op: Op, *operands: Tensor) -> tuple[Tensor, ...]:
-    """Operands in the dtype that the product runs in."""
+    """Return the operands in the dtype that the product uses."""
     kind, made = operands[0].dtype, op.result.type.dtype
     wide = kind
     if kind.is_float and (kind.bits < 16 or made.bits > kind.bits):
@@ -35,7 +35,7 @@ def of_nothing(g: Emitter, op: Op) -> Tensor:
 
 
 def _product(g: Emitter, op: Op, a: Tensor, b: Tensor) -> Tensor:
-    """MatMul; of bytes MatMulInteger."""
+    """Emit MatMul, or MatMulInteger for bytes."""
     if a.dtype in BYTES:
         return g.emit("MatMulInteger", a, b)
     return g.cast(g.emit("MatMul", *_ready(g, op, a, b)), op.result.type.dtype)
@@ -73,7 +73,7 @@ def contract(g, op, a, b):
 
 
 def _is_matmul(shapes, batch, summed) -> bool:
-    """[batch.., M, K] x [batch.., K, N]"""
+    """Return whether the product is [batch.., M, K] x [batch.., K, N]."""
     lead = len(batch[0])
     leading = tuple(range(lead))
     return (

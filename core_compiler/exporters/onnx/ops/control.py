@@ -1,4 +1,4 @@
-"""Conditionals and loops: If and Loop, whose graphs see the tensors around them."""
+"""Conditionals and loops: If and Loop, whose graphs can access the outer tensors."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ def if_(g: Exporter, op: Op, condition: Tensor, *captures: Tensor) -> list[Tenso
 
 @core("while")
 def while_(g: Exporter, op: Op, *carried: Tensor) -> list[Tensor]:
-    """ONNX asks for the next condition at the end of the body, so it is computed there, and once
-    before the loop."""
+    """Emit a Loop.
+
+    ONNX evaluates the next condition at the end of the body, so the condition is computed there,
+    and once before the loop.
+    """
     condition, body = op.regions
     for argument, value in zip(condition.arguments, op.operands, strict=True):
         g.env[argument] = g.env[value]

@@ -1,7 +1,7 @@
 """Casts and bit casts.
 
-ONNX leaves floats that no integer of the wanted dtype holds to the runtime; ours saturate, NaN
-becomes 0.
+ONNX leaves floats that the target integer cannot represent to the runtime; the IR saturates, and
+NaN becomes 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import F32, I32, Emitter, NotInOnnx, core
 from core_compiler.ir import DType, Op
 
-#: The opset whose Cast knows floats of 8 bits, and whether they saturate.
+#: The opset whose Cast supports 8-bit floats and saturation.
 SATURATES = 19
 
 
@@ -25,7 +25,7 @@ def cast(g, op, x):
     if x.dtype.is_float and wanted.is_integer:
         return _to_integer(g, op, x, wanted)
     if x.dtype.is_float and x.dtype.bits <= 8 and not wanted.is_float:
-        x = g.cast(x, F32)  # exact; runtimes convert them to floats alone
+        x = g.cast(x, F32)  # exact; runtimes only convert them to floats
     narrow = wanted.is_float and wanted.bits == 8
     saturate = int(op["saturate"]) if narrow and g.opset >= SATURATES else None
     if wanted.bits == 4 and wanted.is_float and not op["saturate"]:
@@ -34,7 +34,7 @@ def cast(g, op, x):
 
 
 def _to_integer(g: Emitter, op: Op, x: Tensor, wanted: DType) -> Tensor:
-    """Truncated; clipped to what the integer holds before, where it may not."""
+    """Truncate floats to integers, clipped first to the representable range if necessary."""
     if x.dtype.bits < 32:
         x = g.cast(x, F32)
     low, high = _limits(wanted)
@@ -51,7 +51,7 @@ def _to_integer(g: Emitter, op: Op, x: Tensor, wanted: DType) -> Tensor:
     made = g.cast(g.cast(clipped, narrow), wanted)
     if exact:
         return made
-    # No float lies between the highest that fits and the first that does not.
+    # No float lies between the highest representable value and the first that is out of range.
     beyond = g.emit("GreaterOrEqual", x, g.scalar(most, x.dtype))
     return g.where(beyond, g.scalar(high, wanted), made)
 
@@ -68,7 +68,7 @@ def bitcast(g, op, x):
     if x.dtype is wanted:
         return x
     if x.dtype.is_integer and wanted.is_integer:
-        return g.cast(x, wanted)  # of the same width: ONNX keeps the bits
+        return g.cast(x, wanted)  # ONNX keeps the bits, since the widths are equal
     if not g.has("BitCast"):
         raise NotInOnnx(f"opset {g.opset} has no BitCast")
     made = Tensor(wanted)

@@ -1,4 +1,4 @@
-"""Convolution and its transpose: ONNX lays data and weights out as ours do."""
+"""Convolution and its transpose; ONNX uses the same layouts for data and weights."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ F64 = dtype("f64")
 
 
 def _computing(g: Emitter, op: Op) -> DType:
-    """The float in which a convolution runs: of integers one that holds every sum; NotInOnnx where
-    none does."""
+    """Return the float dtype in which a convolution runs.
+
+    For integers it must represent every sum; raise NotInOnnx if none does.
+    """
     kind, made = op.operands[0].type.dtype, op.result.type.dtype
     if kind.is_float:
         return F32 if kind.bits < 16 or made.bits > kind.bits else kind
@@ -30,7 +32,7 @@ def _computing(g: Emitter, op: Op) -> DType:
 
 
 def _finished(g: Emitter, op: Op, made: Tensor) -> Tensor:
-    """The result in its dtype; sums of integers wrap to it."""
+    """Return the result in its dtype; sums of integers wrap to it."""
     wanted = op.result.type.dtype
     return g.cast(made if wanted.is_float else g.cast(made, I64), wanted)
 
@@ -49,7 +51,7 @@ def conv(g, op, x, w):
     if op.operands[1].type.shape[1] == 0:
         return of_nothing(g, op)
     pads = [*op["low"], *op["high"]]
-    if min(pads) < 0:  # a crop is an op of its own, which may go past the operand
+    if min(pads) < 0:  # a separate op crops, which may remove more than the operand has
         around = (0, 0, *op["low"]), (0, 0, *op["high"])
         x = padded(g, x, op.operands[0].type.shape, g.scalar(0, x.dtype), *around)
         pads = [0] * len(pads)
@@ -65,7 +67,7 @@ def conv_transpose(g, op, x, w):
     low, high, extra = list(op["low"]), list(op["high"]), list(op["output_padding"])
     wide = _computing(g, op)
     strides = op["strides"]
-    # Runtimes take no negative crop, and no padding of the output beyond the stride.
+    # Runtimes accept neither negative crops nor output padding beyond the stride.
     apart = any(n < 0 for n in (*low, *high))
     apart |= any(e and e >= s for e, s in zip(extra, strides, strict=True))
     pads = [0] * (2 * len(low)) if apart else [*low, *high]

@@ -1,7 +1,6 @@
-"""Functions of floats, comparisons and choices: a node each, or a formula where ONNX has no
-such function.
+"""Functions of floats, comparisons and selects: one node each, or a formula.
 
-Formulas keep infinities, NaN and the accuracy near 0 that the op promises; they run in f32 at
+Formulas preserve infinities, NaN and the accuracy near 0 that the op guarantees; they run in f32 at
 least.
 """
 
@@ -12,7 +11,7 @@ import math
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import Emitter, core, in_f32
 
-#: Ours that are one node.
+#: Core ops that are one node.
 _UNARY = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh",
     "atan": "Atan", "atanh": "Atanh", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh", "erf": "Erf",
@@ -57,14 +56,14 @@ def select(g, op, p, a, b):
 
 @core("sign")
 def sign(g, op, x):
-    """ONNX says nothing about the sign of NaN."""
+    """Restore NaN, whose sign ONNX does not specify."""
     made = g.emit("Sign", x)
     if not g.guards or not x.dtype.is_float:
         return made
     return g.where(g.is_nan(x), x, made)
 
 
-# -- functions that ONNX has not -------------------------------------------------------------------
+# -- functions that ONNX does not have -------------------------------------------------------------
 
 
 @core("exp2")
@@ -108,7 +107,7 @@ def cbrt(g, op, x):
 @core("expm1")
 @in_f32
 def expm1(g, op, x):
-    """``tanh(x / 2) * (exp(x) + 1)``: the same number, and nothing cancels near 0."""
+    """Compute ``tanh(x / 2) * (exp(x) + 1)``: the same value without cancellation near 0."""
     half = g.emit("Mul", x, g.scalar(0.5, x.dtype))
     return g.emit("Mul", g.emit("Tanh", half),
                   g.emit("Add", g.emit("Exp", x), g.scalar(1, x.dtype)))  # fmt: skip
@@ -117,8 +116,11 @@ def expm1(g, op, x):
 @core("log1p")
 @in_f32
 def log1p(g, op, x):
-    """``log(u) * (x / (u - 1))`` with u = 1 + x rounded (Goldberg, "What every computer scientist
-    should know about floating-point arithmetic", 1991, theorem 4)."""
+    """Compute ``log(u) * (x / (u - 1))`` with u = 1 + x rounded.
+
+    Goldberg, "What every computer scientist should know about floating-point arithmetic", 1991,
+    theorem 4.
+    """
     one = g.scalar(1, x.dtype)
     u = g.emit("Add", x, one)
     d = g.emit("Sub", u, one)
@@ -130,18 +132,18 @@ def log1p(g, op, x):
 @core("erfc")
 @in_f32
 def erfc(g, op, x):
-    """Only as accurate as Erf, absolutely: nothing in ONNX says more of its tail."""
+    """Compute 1 - Erf(x), with Erf's absolute accuracy: ONNX has no op for its tail."""
     return g.emit("Sub", g.scalar(1, x.dtype), g.emit("Erf", x))
 
 
 @core("atan2")
 @in_f32
 def atan2(g, op, y, x):
-    """The angle in the first quadrant, then mirrored by the signs, those of zeros too."""
+    """Compute the angle in the first quadrant and mirror it by the signs, also those of zeros."""
     zero = g.scalar(0, x.dtype)
     far, near = g.emit("Abs", y), g.emit("Abs", x)
     angle = g.emit("Atan", g.emit("Div", far, near))
-    # 0 / 0 and infinity / infinity: on an axis, or halfway.
+    # 0 / 0 is on an axis, infinity / infinity halfway between two.
     tie = g.where(g.emit("Equal", far, zero), zero, g.scalar(math.pi / 4, x.dtype))
     angle = g.where(g.emit("Equal", far, near), tie, angle)
     mirrored = g.emit("Sub", g.scalar(math.pi, x.dtype), angle)
@@ -150,7 +152,7 @@ def atan2(g, op, y, x):
 
 
 def is_negative(g: Emitter, x: Tensor) -> Tensor:
-    """Whether the sign of a float is minus, also that of a zero."""
+    """Return whether the sign bit of a float is set, also for zeros."""
     zero = g.scalar(0, x.dtype)
     below = g.emit("Less", x, zero)
     return g.emit("Or", below, g.emit("Less", g.emit("Reciprocal", x), zero))

@@ -1,7 +1,7 @@
 """Gathers and scatters.
 
-Ours clamp positions that a gather reads out of range, and drop those that a scatter writes out of
-range; ONNX counts negative ones from the end, and has no meaning for the others.
+The IR clamps positions that a gather reads out of range, and drops those that a scatter writes out
+of range.  ONNX counts negative ones from the end, and does not define the others.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from core_compiler.exporters.onnx.ops.shape import UI64, clamped
 from core_compiler.exporters.onnx.table import BOOL, F32, I32, I64, Emitter, NotInOnnx, core
 from core_compiler.ir import Op, Value
 
-#: mode -> ScatterElements' and ScatterND's reduction
+#: mode -> the reduction attribute of ScatterElements and ScatterND.
 REDUCTIONS = {"set": "none", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
 def _on_axis(g: Emitter, value: Value, size: int) -> bool:
-    """Whether all positions are known to lie on an axis."""
+    """Return whether all positions are known to be in range on an axis."""
     held = g.bounds(value)
     return not g.guards or (held is not None and held[0] >= 0 and held[1] < size)
 
 
 def _positions(g: Emitter, value: Value, x: Tensor, size: int) -> Tensor:
-    """Positions on an axis of ``size`` as ONNX takes them, clamped where they need it."""
+    """Return positions on an axis of ``size`` in ONNX's form, clamped if necessary."""
     known, last = _on_axis(g, value, size), max(size - 1, 0)
     if known and x.dtype in (I32, I64):
         return x
@@ -70,7 +70,7 @@ def gather_nd(g, op, x, indices):
 
 
 def _wide(g: Emitter, x: Tensor) -> Tensor:
-    """Positions as i64; those of a ui64 that no i64 holds become the greatest."""
+    """Return positions as i64; ui64 values beyond its range become the greatest i64."""
     if x.dtype is UI64:
         x = g.emit("Min", x, g.scalar((1 << 63) - 1, UI64))
     return g.cast(x, I64)
@@ -80,7 +80,7 @@ def _wide(g: Emitter, x: Tensor) -> Tensor:
 
 
 def _scattered(g: Emitter, op: Op, kind: str, x: Tensor, where: Tensor, updates: Tensor, **how):
-    """One of ONNX's scatters; of floats a maximum is NaN where any is (ONNX leaves that open)."""
+    """Emit a scatter; a maximum of floats is NaN if any operand is, which ONNX leaves open."""
     mode = op["mode"]
     if mode in ("max", "min") and g.opset < 18:
         raise NotInOnnx(f"{kind} of opset {g.opset} has no reduction {mode}")
@@ -96,15 +96,18 @@ def _scattered(g: Emitter, op: Op, kind: str, x: Tensor, where: Tensor, updates:
 
 
 def _with_a_place_to_drop(g: Emitter, x: Tensor, shape: Sequence[int], axis: int) -> Tensor:
-    """``x`` with one more place on an axis, which takes what is dropped."""
+    """Return ``x`` with one extra position on an axis, which receives the dropped updates."""
     high = [int(a == axis) for a in range(len(shape))]
     zero = g.constant(np.zeros((), x.dtype.numpy))
     return g.emit("Pad", x, g.ints(*(0 for _ in shape), *high), zero)
 
 
 def _all_land(g: Emitter, value: Value, size: int) -> bool:
-    """Whether a scatter drops nothing.  What is known to leave the axis does so on purpose
-    (elements that a mask does not keep), whether guards are asked for or not."""
+    """Return whether a scatter drops nothing.
+
+    Positions that are known to be out of range are intentional (elements that a mask drops), with
+    or without ``guards``.
+    """
     held = g.bounds(value)
     return not g.guards if held is None else held[0] >= 0 and held[1] < size
 
@@ -150,7 +153,7 @@ def scatter_nd(g, op, x, indices, updates):
 
 
 def _scatter_of_wholes(g: Emitter, op: Op, x: Tensor, updates: Tensor) -> Tensor:
-    """Positions of no numbers: every update is of all of x, which becomes one row of a table."""
+    """Scatter with empty index tuples: every update covers all of x, now a one-row table."""
     held, shape = op.operands[2].type.shape, op.result.type.shape
     count = int(np.prod(held[: len(held) - len(shape)]))
     table, rows = g.reshape(x, (1, *shape)), g.reshape(updates, (count, *shape))

@@ -1,6 +1,6 @@
-"""Reductions and positions of the largest and smallest.
+"""Reductions and argmax/argmin.
 
-Of NaN in a maximum ONNX says nothing; onnxruntime passes over most.
+ONNX does not specify NaN in a maximum; onnxruntime mostly ignores it.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import BOOL, I32, I64, Emitter, core
 from core_compiler.ir import DType, Op
 
-#: Up to here f64 holds every integer.
+#: f64 represents every integer up to this one.
 EXACT = 1 << 53
-#: Beyond the end of any axis.
+#: A position beyond the end of any axis.
 LAST = (1 << 63) - 1
 #: The opset from which on a reduction's axes are an input.
 _AXES_AS_INPUT = 18
 
 
 def reduced(g: Emitter, kind: str, x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
-    """One of ONNX's reductions over ``axes`` (at least one); of booleans in wider ones where the
-    opset takes none."""
+    """Emit a reduction over ``axes`` (at least one).
+
+    Booleans are widened if the opset does not accept them.
+    """
     if kind == "ReduceSum" or g.opset >= _AXES_AS_INPUT:
         return g.emit(kind, x, g.ints(*axes), keepdims=int(keep))
     return g.emit(kind, x, axes=list(axes), keepdims=int(keep))
 
 
 def _of_nothing(op: Op) -> bool:
-    """Whether elements are reduced that there are none of."""
+    """Return whether a reduction covers no elements."""
     return op.operands[0].type.elements == 0
 
 
@@ -40,7 +42,7 @@ def _full(g: Emitter, op: Op, number) -> Tensor:
 
 
 def _halved(g: Emitter, op: Op, x: Tensor, kind: str) -> Tensor:
-    """One half of an axis with the other, until one place is left."""
+    """Combine the halves of an axis repeatedly until one position is left."""
     for axis in op["axes"]:
         size = op.operands[0].type.shape[axis]
         while size > 1:
@@ -54,8 +56,10 @@ def _halved(g: Emitter, op: Op, x: Tensor, kind: str) -> Tensor:
 
 @core("reduce_sum")
 def reduce_sum(g, op, x):
-    """onnxruntime sums integers in f64, exactly up to 2^53, and then saturates; its sum of -0 alone
-    is -0, where one from +0 is +0."""
+    """Sum without onnxruntime's integer sums in f64, exact up to 2^53, which saturate beyond.
+
+    Its sum of a single -0 is -0, while a sum that starts from +0 is +0.
+    """
     if _of_nothing(op):
         return _full(g, op, 0)
     if not op["axes"]:
@@ -79,7 +83,7 @@ def reduce_sum(g, op, x):
 
 @core("reduce_prod")
 def reduce_prod(g, op, x):
-    """onnxruntime multiplies integers in floats, which do not wrap."""
+    """Multiply without onnxruntime's integer products in floats, which do not wrap."""
     if _of_nothing(op):
         return _full(g, op, 1)
     if not op["axes"]:
@@ -152,7 +156,7 @@ def _enter_position(name: str, kind: str, extreme: str) -> None:
 
 
 def _scores(g: Emitter, op: Op, x: Tensor, extreme: str) -> Tensor:
-    """1 for what is wanted, else 0: NaN before all else; -0 equals +0."""
+    """Return 1 for the extreme values, else 0: NaN before all others; -0 equals +0."""
     best = reduced(g, extreme, x, (op["axis"],), keep=True)
     nan = g.is_nan(x)
     found = reduced(g, "ReduceMax", nan, (op["axis"],), keep=True)

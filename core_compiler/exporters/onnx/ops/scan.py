@@ -1,7 +1,7 @@
 """Running sums, products and extremes along an axis.
 
-What has no op of its own (extremes; products before opset 26) is ONNX's Scan: one step for each
-place of the axis, which carries the running value.
+Those without an op (extremes; products before opset 26) become ONNX's Scan: one step for each
+position of the axis, which carries the running value.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from core_compiler.ir import DType, Op
 
 @core("cumsum")
 def cumsum(g, op, x):
-    """onnxruntime has no kernel for 16-bit floats: the running value is one of f32, rounded where
-    it is written, as ours is."""
+    """Emit CumSum, which has no kernel for 16-bit floats in onnxruntime.
+
+    For these the running value is f32 and rounded on output, as in the IR.
+    """
     return _cumulative(g, op, x, "CumSum")
 
 
@@ -52,7 +54,7 @@ def _limit(kind: DType, lowest: bool) -> float:
 
 
 def _scanned(g: Emitter, op: Op, x: Tensor, kind: str, start: float) -> Tensor:
-    """``kind`` joins the running value and the next element; f32 carries 16-bit floats."""
+    """Combine the running value and the next element by ``kind``; f32 carries 16-bit floats."""
     axis, shape = op["axis"], op.result.type.shape
     wide = g.cast(x, F32) if x.dtype.is_float and x.dtype.bits < 32 else x
     kept = tuple(size for a, size in enumerate(shape) if a != axis)

@@ -59,7 +59,7 @@ def reverse(g, op, x):
 
 @core("pad")
 def pad(g, op, x, value):
-    """Between its elements a tensor is padded on an axis of its own behind each."""
+    """Pad a tensor; interior padding uses an additional axis after each."""
     shape = op.operands[0].type.shape
     if 0 in shape:
         return g.expand(value, op.result.type.shape)
@@ -79,7 +79,7 @@ def padded(
     g: Emitter, x: Tensor, shape: Sequence[int], value: Tensor, low: Sequence[int],
     high: Sequence[int],
 ) -> Tensor:  # fmt: skip
-    """``x`` of ``shape`` with ``value`` around it; negative numbers crop."""
+    """Pad ``x`` of ``shape`` with ``value``; negative numbers crop."""
     kept = [(max(0, -a), min(n, n + b)) for n, a, b in zip(shape, low, high, strict=True)]
     if any(start >= end for start, end in kept):  # nothing of x is left
         return g.expand(value, [sum(n) for n in zip(shape, low, high, strict=True)])
@@ -96,13 +96,13 @@ def concat(g, op, *xs):
     return xs[0] if len(xs) == 1 else g.emit("Concat", *xs, axis=op["axis"])
 
 
-# -- boxes at run-time places ----------------------------------------------------------------------
+# -- boxes at run-time positions -------------------------------------------------------------------
 
 
 def clamped(g: Emitter, x: Tensor, *last: int) -> Tensor:
-    """Positions (i32 or i64) from 0 to ``last``, a number for each on the last axis.
+    """Clamp positions (i32 or i64) to 0..``last``; ``last`` has a value per column.
 
-    Unsigned ones are clamped as they are: some are no i64.
+    Unsigned ones are clamped in their own dtype, because some exceed i64.
     """
     if x.dtype.kind == "uint":
         most = np.minimum(np.array(last, np.uint64), np.iinfo(x.dtype.numpy).max)
@@ -118,8 +118,10 @@ def clamped(g: Emitter, x: Tensor, *last: int) -> Tensor:
 def _places(
     g: Emitter, op: Op, starts: Sequence[Tensor], sizes: Sequence[int]
 ) -> dict[int, Tensor]:
-    """Axis -> the places of the box on it (i64), for axes that it does not fill; the start is
-    clamped so that it fits."""
+    """Return axis -> the positions of the box on it (i64), for axes that it does not cover.
+
+    The start is clamped so that the box fits.
+    """
     found = {}
     values = op.operands[len(op.operands) - len(starts) :]
     shape = op.operands[0].type.shape
@@ -142,8 +144,7 @@ def _places(
 
 @core("dynamic_slice")
 def dynamic_slice(g, op, x, *starts):
-    """Gathers, whose results have sizes that everybody knows; those of Slice at run-time places
-    have not."""
+    """Use gathers, whose result sizes are static; those of Slice at run-time positions are not."""
     for axis, places in _places(g, op, starts, op["sizes"]).items():
         x = g.emit("Gather", x, places, axis=axis)
     return x
@@ -151,7 +152,7 @@ def dynamic_slice(g, op, x, *starts):
 
 @core("dynamic_update_slice")
 def dynamic_update_slice(g, op, x, update, *starts):
-    """Axis by axis: the rows of the box are updated along the other axes, and put back."""
+    """Update axis by axis: the rows of the box are updated along the other axes and stored back."""
     sizes = op.operands[1].type.shape
     if 0 in sizes:
         return x

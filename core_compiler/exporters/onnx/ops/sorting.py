@@ -1,6 +1,6 @@
-"""Sorts: ONNX's TopK of all elements, which keeps equals in their order, as ours do.
+"""Sorts as ONNX's TopK of all elements, which is stable, as sorts in the IR are.
 
-Where NaN goes ONNX does not say; ours is the greatest.
+ONNX does not specify the order of NaN; in the IR it is the greatest.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ def _top(g: Emitter, x: Tensor, axis: int, k: int, largest: bool) -> tuple[Tenso
 
 
 def _keys(g: Emitter, x: Tensor) -> Tensor:
-    """What orders as ``x`` does, in a dtype that onnxruntime sorts."""
+    """Return keys with the order of ``x``, in a dtype that onnxruntime sorts."""
     if x.dtype is BOOL:
         return g.cast(x, I32)
-    if x.dtype is UI64:  # the order of i64 from its lowest number on
+    if x.dtype is UI64:  # the order of i64, starting from its lowest value
         return g.emit("Add", g.cast(x, I64), g.constant(np.array(-(1 << 63))))
     return x
 
 
 def _order(g: Emitter, op: Op, x: Tensor, k: int, largest: bool) -> tuple[Tensor | None, Tensor]:
-    """(the first k values where they are at hand, their places)."""
+    """Return (the first k values if available, their positions)."""
     axis = op["axis"]
     keys = _keys(g, x)
     if not g.guards or not x.dtype.is_float:
         values, places = _top(g, keys, axis, k, largest)
         return (values if keys is x else None), places
-    # NaN among the infinities first; a second stable sort parts them.
+    # The first sort puts NaN among the infinities; a second stable sort separates them.
     size = op.operands[0].type.shape[axis]
     nan = g.is_nan(x)
     _, first = _top(g, g.where(nan, g.scalar(np.inf, x.dtype), x), axis, size, largest)

@@ -1,7 +1,7 @@
-"""Pooling: ONNX's own where its kernels mean the same, else shifted slices joined one by one.
+"""Pooling: ONNX's op if its kernels are equivalent, else shifted slices combined one by one.
 
-Runtimes take no padding as wide as the window, have no meaning for a window of padding alone, and
-pass over NaN.  (onnxruntime gives the lowest finite number for a window of -infinities alone.)
+Runtimes do not accept padding as wide as the window, do not define a window of padding alone, and
+ignore NaN. (onnxruntime returns the lowest finite number for a window of -infinities alone.)
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from core_compiler.exporters.onnx.ops.shape import padded
 from core_compiler.exporters.onnx.table import BOOL, Emitter, core
 from core_compiler.ir import DType, Op
 
-#: The opset that brought dilations to AveragePool.
+#: The opset that added dilations to AveragePool.
 DILATED_AVERAGE = 19
 
 
 def _is_plain(op: Op) -> bool:
-    """Whether every window holds an element, and no padding is as wide as the window."""
+    """Return whether every window has an element and no padding is as wide as the window."""
     return bool((_counts(op) > 0).all()) and all(
         max(low, high) < window
         for low, high, window in zip(op["low"], op["high"], op["window"], strict=True)
@@ -29,7 +29,7 @@ def _is_plain(op: Op) -> bool:
 
 
 def _axis_counts(op: Op, axis: int) -> np.ndarray:
-    """For each output on a spatial axis, how many positions of its window lie inside."""
+    """Count, for each output on a spatial axis, the positions of its window inside the image."""
     size, outputs = (v.type.shape[axis + 2] for v in (op.operands[0], op.result))
     starts = np.arange(outputs)[:, None] * op["strides"][axis] - op["low"][axis]
     places = starts + np.arange(op["window"][axis]) * op["dilations"][axis]
@@ -37,7 +37,7 @@ def _axis_counts(op: Op, axis: int) -> np.ndarray:
 
 
 def _counts(op: Op) -> np.ndarray:
-    """For each output how many positions of its window lie inside: of the spatial shape."""
+    """Count, for each output, the positions of its window inside the image (spatial shape)."""
     made = np.ones((), np.int64)
     for axis in range(len(op["window"])):
         made = np.multiply.outer(made, _axis_counts(op, axis))
@@ -54,7 +54,7 @@ def _options(op: Op) -> dict:
 
 
 def _shifted(g: Emitter, op: Op, x: Tensor, fill: float) -> Iterator[Tensor]:
-    """For each position of the window, row-major, the elements that the outputs see there."""
+    """Yield, for each position of the window in row-major order, the elements that it selects."""
     around = g.constant(np.asarray(fill).astype(x.dtype.numpy))
     wide = (0, 0, *op["low"]), (0, 0, *op["high"])
     x = padded(g, x, op.operands[0].type.shape, around, *wide)

@@ -1,4 +1,4 @@
-"""How each ONNX op becomes tensor IR, a file a family; importing this fills the table."""
+"""The translation of each ONNX op, one file per family; importing this fills the table."""
 
 from core_compiler.frontends.onnx.ops import (
     attention,

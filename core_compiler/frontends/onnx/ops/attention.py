@@ -14,7 +14,7 @@ I64, BOOL = dtype("i64"), dtype("i1")
 
 
 def split_heads(b, x, heads: int):
-    """[batch, length, heads * width] -> [batch, heads, length, width]."""
+    """Reshape [batch, length, heads * width] to [batch, heads, length, width]."""
     batch, length, hidden = x.type.shape
     return b.transpose(
         b.reshape(x, shape=(batch, length, heads, hidden // heads)), permutation=(0, 2, 1, 3)
@@ -27,7 +27,7 @@ def merge_heads(b, x):
 
 
 def repeat_heads(b, x, heads: int):
-    """Each key/value head serves a run of query heads (grouped-query attention)."""
+    """Repeat each key/value head for its query heads (grouped-query attention)."""
     batch, own, length, width = x.type.shape
     if own == heads:
         return x
@@ -62,9 +62,11 @@ def attention(b, q, k, v, mask=None, past_key=None, past_value=None, filled=None
 
 
 def _allowed(b, q, k, filled, past: int):
-    """Which keys a query sees by position: causal, sliding window, filled part of the cache; i1
-    that
-    broadcasts to the scores, or None for all."""
+    """Return the keys that each query can attend to, by position; None for all of them.
+
+    The causal mask, the sliding window and the filled part of the cache are combined into an i1
+    mask that broadcasts to the scores.
+    """
     queries, keys = q.type.shape[2], k.type.shape[2]
     shape = (1, 1, queries, keys)
     rows, columns = (b.iota(shape=shape, dtype=I64, axis=a) for a in (2, 3))
@@ -77,7 +79,7 @@ def _allowed(b, q, k, filled, past: int):
         count = b.broadcast(b.to(filled, I64), shape=wide, dims=(0,))
         parts.append(b.lt(columns, count))
         offset = b.sub(count, b.scalar_like(queries, count)) if not past else b.expand(offset, wide)
-    ahead = b.sub(b.add(rows, offset), columns)  # how far a key lies behind the query
+    ahead = b.sub(b.add(rows, offset), columns)  # the distance of a key behind the query
     left, right = int(b.attr("left_window_size", -1)), int(b.attr("right_window_size", -1))
     if b.attr("is_causal", 0):
         parts.append(b.ge(ahead, b.scalar_like(0, ahead)))
@@ -92,7 +94,7 @@ def _allowed(b, q, k, filled, past: int):
 
 
 def _full_mask(b, mask, keys: int):
-    """The mask widened to all keys; what it leaves out is hidden."""
+    """Extend the mask to all keys; the missing ones are hidden."""
     missing = keys - mask.type.shape[-1]
     if missing <= 0:
         return mask
@@ -123,8 +125,7 @@ def _composite(b, q, k, v, mask, allowed, scale):
 
 
 def _spelled_out(b, q, k, v, mask, allowed, scale):
-    """The op in primitives: with a soft cap, another softmax precision, or the scores as a
-    result."""
+    """Expand the op to primitives, for a soft cap, another softmax precision, or its scores."""
     kind = q.type.dtype
     factor = b.scalar_like(math.sqrt(scale), q)
     keys = b.mul(k, b.scalar_like(math.sqrt(scale), k))
@@ -185,7 +186,7 @@ def rotary_embedding(b, x, cos, sin, positions=None):
 
 @onnx_op("TensorScatter")
 def tensor_scatter(b, past, update, starts=None):
-    """``update`` written into ``past`` along ``axis``, for each batch at its own start."""
+    """Write ``update`` into ``past`` along ``axis``, for each batch element at its own start."""
     shape, axis = update.type.shape, axis_of(b.attr("axis", -2), past.type.rank)
     places = b.iota(shape=shape, dtype=I64, axis=axis)
     if starts is not None:

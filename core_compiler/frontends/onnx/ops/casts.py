@@ -28,7 +28,7 @@ def bitcast(b, x):
 
 
 def _converted(b, x: Value, kind: DType) -> Value:
-    """ONNX's conversion: a float outside a 2- or 4-bit integer's range wraps, others saturate."""
+    """Convert as ONNX does: floats out of range of a 2- or 4-bit integer wrap, others saturate."""
     saturate = bool(b.attr("saturate", 1))
     if x.type.dtype is kind:
         return x
@@ -42,8 +42,10 @@ def _converted(b, x: Value, kind: DType) -> Value:
 
 
 def _to_scale(b, x: Value, saturate: bool) -> Value:
-    """The powers of two around f32 numbers, as bare exponents (OCP MX 1.0); the sign is dropped,
-    infinity is NaN."""
+    """Round f32 values to powers of two, stored as exponents (OCP MX 1.0).
+
+    The sign is dropped, infinity becomes NaN.
+    """
     mode = b.attr("round_mode", "up")
     bits = b.bitcast(x, dtype=U32)
 
@@ -54,7 +56,7 @@ def _to_scale(b, x: Value, saturate: bool) -> Value:
     exponent = b.and_(b.shr(bits, b.scalar_like(23, bits)), nan)
     if mode == "up":
         more = b.gt(masked(0x7FFFFF), zero)
-    elif mode == "nearest":  # a tie goes up, but not from below the smallest normal number
+    elif mode == "nearest":  # a tie rounds up, except from below the smallest normal number
         tie = b.and_(b.eq(masked(0x7FFFFF), b.scalar_like(0x400000, bits)), b.gt(exponent, zero))
         more = b.or_(b.gt(masked(0x7FFFFF), b.scalar_like(0x400000, bits)), tie)
     elif mode == "down":

@@ -1,7 +1,7 @@
 """Control flow of ONNX: If, Loop and Scan.
 
-A condition or a trip count that is known decides at import: the branch is put in place, a loop of
-few steps unrolled.  Else they become ``core.if`` and ``core.while``.
+A condition or trip count that is known is resolved at import: the branch is inlined, a short loop
+is unrolled.  Otherwise they become ``core.if`` and ``core.while``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core_compiler.ir import Block, Value, as_array, tensor
 from core_compiler.ops.builder import Builder
 
 BRANCHES = "then_branch", "else_branch"
-#: Steps that a loop is unrolled to at most.
+#: The maximum trip count of an unrolled loop.
 UNROLLED = 1024
 
 
@@ -36,7 +36,7 @@ def if_(b, condition):
 
 
 def _taken(b, condition: np.ndarray) -> tuple:
-    """The branch of a known condition, in place."""
+    """Inline the branch of a known condition."""
     graph = b.attr(BRANCHES[0] if bool(condition.reshape(())) else BRANCHES[1])
     return tuple(b.importer.subgraph(graph, []))
 
@@ -44,7 +44,7 @@ def _taken(b, condition: np.ndarray) -> tuple:
 @onnx_op("Loop")
 def loop(b, trips=None, condition=None, *carried):
     body = b.attr("body")
-    # How many results are collected is a shape: inputs that it depends on are bound.
+    # The number of collected results is a shape, so the inputs that it depends on are bound.
     several = any(not isinstance(value, Value) for value in carried)
     known = b.const if several or b.node.output[len(carried) :] else b.known
     count = None if trips is None else known(trips)
@@ -61,7 +61,7 @@ def loop(b, trips=None, condition=None, *carried):
 
 
 def _counted(b, body, steps: int, carried):
-    """A loop of many steps that collects results; its own condition must not end it sooner."""
+    """Emit a long loop that collects results; its own condition must not end it early."""
     if not all(isinstance(v, Value) for v in carried):
         raise NotSupported(f"a loop of {steps} steps that carries a sequence (at most {UNROLLED} "
                            "are unrolled)")  # fmt: skip
@@ -86,7 +86,7 @@ def _counted(b, body, steps: int, carried):
 
 
 def _unrolled(b, body, steps: int, carried):
-    """The loop step by step; None where a condition of the body is not known (nothing is kept)."""
+    """Unroll the loop; return None, without emitting ops, if a condition in the body is unknown."""
     importer = b.importer
     importer.take(b)
     kept, state = len(importer.ops), list(carried)
@@ -118,7 +118,7 @@ def _stacked(b, parts: list[Value], axis: int) -> Value:
 
 
 def _while(b, body, trips, condition, carried):
-    """A loop whose end is not known: ``core.while`` over (step, go on, carried values)."""
+    """Emit a loop with an unknown end: ``core.while`` over (step, condition, carried values)."""
     if body.output[1 + len(carried) :]:
         raise NotSupported("a loop with scan outputs and an unknown trip count")
     if b.node.output and not carried:
@@ -192,7 +192,7 @@ def scan(b, *operands):
 
 
 def _long_scan(b, body, steps, states, streams, axes, backwards, out_axes, out_back):
-    """A scan that stays a loop."""
+    """Emit a scan as a loop."""
     b.importer.take(b)
 
     def step(number, given, parts):

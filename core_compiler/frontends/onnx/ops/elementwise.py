@@ -41,8 +41,10 @@ def _binary(name: str):
 
 
 def _paired(b, x, y):
-    """Both operands in their common shape; before opset 7 ``y`` may start at axis ``axis`` of
-    ``x``."""
+    """Broadcast both operands to their common shape.
+
+    Before opset 7 ``y`` may start at axis ``axis`` of ``x``.
+    """
     if b.opset < 7 and b.attr("broadcast", 0):
         axis = b.attr("axis")
         if axis is not None:
@@ -52,7 +54,7 @@ def _paired(b, x, y):
     return b.together(x, y)
 
 
-#: Ops that are one op of ours on every element.
+#: Ops that are a single core op on every element.
 POINTWISE = frozenset({*_UNARY, *_BINARY})
 
 for _onnx, _core in _UNARY.items():
@@ -80,8 +82,8 @@ def mean(b, *xs):
 @onnx_op("Pow")
 def pow_(b, x, y):
     kind = x.type.dtype
-    if y.type.dtype.is_float and not kind.is_float:  # an integer's root: what is behind the point
-        x, y = (b.to(v, F64) for v in _paired(b, x, y))  # is dropped
+    if y.type.dtype.is_float and not kind.is_float:  # the result is truncated
+        x, y = (b.to(v, F64) for v in _paired(b, x, y))
         return b.cast(b.pow(x, y), dtype=kind)
     return b.pow(*_paired(b, x, b.to(y, x.type.dtype)))
 
@@ -123,8 +125,11 @@ def is_inf(b, x):
 
 @onnx_op("Identity")
 def identity(b, x):
-    """Exporters merge tensors of equal values and give the others their names by this op; while
-    they train, each is a parameter or a statistic of its own."""
+    """Return the value itself, or in training a copy of a stored tensor.
+
+    Exporters merge tensors of equal values and use this op to name the others; in training, each is
+    a separate parameter or statistic.
+    """
     stored = initializer(b.importer, x) if b.importer.training and not b.importer.calls else None
     if stored is None:
         return x
@@ -134,7 +139,7 @@ def identity(b, x):
 @onnx_op("Clip")
 def clip(b, x, low=None, high=None):
     if b.opset < 11:
-        # The defaults are f32's largest: infinities are cut, too.
+        # The defaults are f32's largest values, so infinities are clipped too.
         most = min(float(np.finfo(k).max) for k in (np.float32, x.type.dtype.numpy))
         low, high = (b.constant(b.attr(name, default), x.type.dtype)
                      for name, default in (("min", -most), ("max", most)))  # fmt: skip
@@ -187,7 +192,7 @@ def thresholded_relu(b, x):
 
 @onnx_op("PRelu")
 def prelu(b, x, slope):
-    if b.opset < 7 and slope.type.rank == 1 and x.type.rank > 1:  # one number a channel
+    if b.opset < 7 and slope.type.rank == 1 and x.type.rank > 1:  # one value per channel
         slope = b.reshape(slope, shape=(*slope.type.shape, *(1,) * (x.type.rank - 2)))
     slope = b.expand(slope, x.type.shape)
     return b.select(b.lt(x, b.scalar_like(0, x)), b.mul(slope, x), x)

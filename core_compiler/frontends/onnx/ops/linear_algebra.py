@@ -8,13 +8,13 @@ from core_compiler.frontends.onnx.table import NotSupported, onnx_op
 from core_compiler.ir import Value, dtype
 
 I64 = dtype("i64")
-#: Rows that an elimination is written out for at most.
+#: The maximum number of rows of an unrolled elimination.
 ROWS = 64
 
 
 @onnx_op("Det")
 def det(b, x):
-    """Gaussian elimination with partial pivoting, written out step by step."""
+    """Compute the determinant by Gaussian elimination with partial pivoting, fully unrolled."""
     *batch, n, columns = x.type.shape
     if n != columns or n > ROWS:
         raise NotSupported(f"the determinant of {n} x {columns} (at most {ROWS})")
@@ -34,7 +34,8 @@ def det(b, x):
         below = b.cut(b.cut(a, 1, 1, size), 2, 1, size)
         lead = b.reshape(b.cut(b.cut(a, 1, 1, size), 2, 0, 1), shape=(count, size - 1))
         zero = b.scalar_like(0, head)
-        safe = b.select(b.eq(head, zero), b.scalar_like(1, head), head)  # all below are zero then
+        # All elements below are zero then.
+        safe = b.select(b.eq(head, zero), b.scalar_like(1, head), head)
         factor = b.div(lead, b.broadcast(safe, shape=(count, size - 1), dims=(0,)))
         wide = {"shape": (count, size - 1, size - 1)}
         row = b.broadcast(b.cut(top, 1, 1, size), **wide, dims=(0, 2))
@@ -43,7 +44,7 @@ def det(b, x):
 
 
 def _with_pivot_first(b, a: Value, pivot: Value) -> tuple[Value, Value]:
-    """Rows 0 and ``pivot`` of each matrix exchanged; where they are two."""
+    """Exchange rows 0 and ``pivot`` of each matrix, if they differ."""
     count, size, _ = a.type.shape
     places = b.iota(shape=(count, size), axis=1, dtype=I64)
     wide = b.broadcast(pivot, shape=(count, size), dims=(0,))

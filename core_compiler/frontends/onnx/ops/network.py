@@ -72,7 +72,7 @@ def fused_matmul(b, x, y):
 
 @onnx_op("Einsum")
 def einsum(b, *xs):
-    """Two operands at a time: diagonals taken, sums of letters used once, then one contraction."""
+    """Reduce two operands at a time: take diagonals, sum letters used once, then contract."""
     inputs, _, output = b.attr("equation").replace(" ", "").partition("->")
     names = [_letters(part, x.type.rank) for part, x in zip(inputs.split(","), xs, strict=True)]
     if "->" not in b.attr("equation"):
@@ -94,7 +94,7 @@ def einsum(b, *xs):
 
 
 def _letters(part: str, rank: int = 0, spread: list[str] | None = None) -> list[str]:
-    """The axes' names; those of ``...``: ``spread``, else numbered from the last of ``rank``."""
+    """Return the names of the axes; ``...`` is ``spread``, else numbers counted from ``rank``."""
     head, dots, tail = part.partition("...")
     if not dots:
         return list(part)
@@ -105,7 +105,7 @@ def _letters(part: str, rank: int = 0, spread: list[str] | None = None) -> list[
 
 
 def _diagonal(b, x, names: list[str]):
-    """An operand whose repeated letters are reduced to their diagonal."""
+    """Reduce repeated letters of an operand to their diagonal."""
     for letter in dict.fromkeys(names):
         if names.count(letter) > 1:
             i = names.index(letter)
@@ -134,7 +134,7 @@ def _contracted(b, x, left, y, right, later):
 
 
 def spatial_pads(b, x, window, strides, dilations) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding before and after each spatial axis, also from ``auto_pad``."""
+    """Return the padding before and after each spatial axis, also from ``auto_pad``."""
     count = len(window)
     auto = b.attr("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
@@ -228,8 +228,10 @@ def _loss_options(b) -> dict:
 
 @onnx_op("BatchNormalization")
 def batch_norm(b, x, scale, bias, mean, variance):
-    """While a model trains every one goes by the batch, whatever ``training_mode`` says: what
-    people have are models exported for inference."""
+    """Normalise by the batch in training, regardless of ``training_mode``.
+
+    Most models that users train were exported for inference.
+    """
     training = b.importer.training or b.attr("training_mode", 0)
     if not training and b.opset < 14 and (len([n for n in b.node.output if n]) > 1
                          or (b.opset < 7 and not b.attr("is_test", 0))):  # fmt: skip
@@ -252,7 +254,7 @@ def batch_norm(b, x, scale, bias, mean, variance):
 
 
 def _moved(b, statistic, new):
-    """A running statistic after a batch: ``momentum`` is the share of the old one."""
+    """Update a running statistic with a batch; ``momentum`` is the weight of the old value."""
     keep, kind = float(b.attr("momentum", 0.9)), statistic.type.dtype
     old = b.to(running(b.importer, statistic), new.type.dtype)
     after = b.to(b.add(b.mul(old, b.scalar_like(keep, old)),

@@ -1,4 +1,4 @@
-"""Pooling of ONNX, also with the places of the largest elements."""
+"""Pooling of ONNX, including the positions of the largest elements."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ I64 = dtype("i64")
 
 
 def _pool(b, x) -> tuple[dict, tuple[int, ...]]:
-    """The attributes of pooling, and the padding after each axis without what lets the last windows
-    hang over."""
+    """Return the attributes of pooling, and the padding after each axis without its overhang."""
     window = tuple(b.attr("kernel_shape"))
     ones = [1] * len(window)
     strides, dilations = tuple(b.attr("strides") or ones), tuple(b.attr("dilations") or ones)
@@ -47,8 +46,10 @@ def max_pool(b, x):
 
 
 def _with_places(b, x, pool: dict):
-    """The largest element of each window, and where in the whole of x, row-major, it lies; with
-    ``storage_order`` 1 a plane's elements count column-major."""
+    """Return the largest element of each window and its row-major position in the whole of x.
+
+    With ``storage_order`` 1 the elements of a plane are counted column-major.
+    """
     batch, channels, *sizes = x.type.shape
     found = windows.places_of_largest(b, x, pool)
     values = windows.largest_at(b, x, found, pool)
@@ -62,7 +63,7 @@ def _with_places(b, x, pool: dict):
 
 @onnx_op("MaxUnpool")
 def max_unpool(b, x, places, shape=None):
-    """Elements put back where max pooling found them, zero elsewhere."""
+    """Scatter elements to the positions that max pooling found, with zeros elsewhere."""
     window = b.attr("kernel_shape")
     count = len(window)
     strides, pads = b.attr("strides") or [1] * count, b.attr("pads") or [0] * (2 * count)
@@ -90,7 +91,10 @@ def average_pool(b, x):
 
 @onnx_op("LpPool")
 def lp_pool(b, x):
-    """(sum of |x|^p over the window)^(1/p): an average without padding, times the window's size."""
+    """Compute (sum of |x|^p over the window)^(1/p).
+
+    The sum is an average without padding, times the window's size.
+    """
     p = float(b.attr("p", 2))
     attributes, _ = _pool(b, x)
     powers = _power(b, b.abs(x), p)

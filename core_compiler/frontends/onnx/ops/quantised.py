@@ -1,6 +1,6 @@
 """Quantised ops of ONNX: integer products are exact, scales are floats.
 
-Rounding is to nearest even; results saturate to the range of the integer dtype.
+Values are rounded to nearest even; results saturate to the range of the integer dtype.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ F32, I32, U8 = dtype("f32"), dtype("i32"), dtype("ui8")
 
 
 def integer_range(kind) -> tuple[int, int]:
-    """The smallest and largest number of an integer dtype."""
+    """Return the smallest and largest value of an integer dtype."""
     low = -(1 << (kind.bits - 1)) if kind.kind == "int" else 0
     return low, low + (1 << kind.bits) - 1
 
 
 def _spread(b, v, x, default_axis: int = 1):
-    """A scale or zero point over ``x``: one number, one for each position of an axis, or blocks."""
+    """Broadcast a scale or zero point over ``x``: a scalar, one value per position, or blocks."""
     shape, rank = x.type.shape, x.type.rank
     if v.type.elements == 1 and v.type.rank <= 1:
         return b.expand(b.reshape(v, shape=()), shape)
@@ -41,7 +41,7 @@ def _spread(b, v, x, default_axis: int = 1):
 
 
 def to_integer(b, x, zero, kind, default_axis: int = 1):
-    """round(x) + zero point, clamped into ``kind``."""
+    """Compute round(x) + zero point, clamped to ``kind``."""
     made = b.round(x)
     if zero is not None:
         made = b.add(made, _spread(b, b.cast(zero, dtype=made.type.dtype), made, default_axis))
@@ -75,7 +75,7 @@ def dequantise(b, x, scale, zero=None):
 
 
 def _centred(b, x, zero, axis: int | None):
-    """``x - zero point`` in i32; a zero point a row or column lies along ``axis``."""
+    """Compute ``x - zero point`` in i32; a zero point per row or column lies along ``axis``."""
     x = b.cast(x, dtype=I32)
     if zero is None:
         return x
@@ -99,7 +99,7 @@ def conv_integer(b, x, w, x_zero=None, w_zero=None):
 
 
 def _requantised(b, product, factor, zero):
-    """An i32 product times a float factor, to the dtype of ``zero``."""
+    """Scale an i32 product by a float factor and convert it to the dtype of ``zero``."""
     scaled = b.mul(b.cast(product, dtype=F32), factor)
     return to_integer(b, scaled, zero, zero.type.dtype)
 

@@ -1,7 +1,7 @@
-"""Random ops of ONNX, which leaves the generator open; ours is that of
-:mod:`core_compiler.frontends.random_numbers`.
+"""Random ops of ONNX, by :mod:`core_compiler.frontends.random_numbers`.
 
-In inference a node's ``seed`` chooses among its numbers, in training the step's does.
+ONNX leaves the generator open.  In inference a node's ``seed`` selects its numbers, in training the
+seed of the step does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ F32, I32, I64 = dtype("f32"), dtype("i32"), dtype("i64")
 
 
 def _numbers(b, kind: str, shape, wanted: DType = F32):
-    """Numbers of ``core.random_<kind>``; ``seed`` is a float in ONNX, of which the bits count."""
+    """Emit ``core.random_<kind>``; ``seed`` is a float in ONNX, and its bits are used."""
     seed = int(np.float32(b.attr("seed", 0.0)).view(np.uint32))
     return b.importer.draws.numbers(b, kind, shape, wanted, seed)
 
@@ -51,8 +51,10 @@ for _law, _draw in (("Uniform", _uniform), ("Normal", _normal)):
 
 @onnx_op("Dropout")
 def dropout(b, x, ratio=None, mode=None):
-    """While a model trains every one drops, whatever ``training_mode`` says: what people have are
-    models exported for inference."""
+    """Drop elements in training, regardless of ``training_mode``.
+
+    Most models that users train were exported for inference.
+    """
     given = b.attr("ratio", 0.5)
     if b.opset >= 12:
         given = 0.5 if ratio is None else float(b.const(ratio, "the ratio"))
@@ -63,7 +65,8 @@ def dropout(b, x, ratio=None, mode=None):
     if trains or (b.opset < 7 and not b.attr("is_test", 0)):
         raise NotSupported("dropout in training mode; export the model in evaluation mode")
     if len(b.node.output) > 1 and b.node.output[1]:
-        # What a mask says that drops nothing is open before opset 12: onnxruntime's is 0.
+        # Before opset 12 the mask of a Dropout that drops nothing is unspecified: onnxruntime's is
+        # 0.
         kind = "i1" if b.opset >= 10 else x.type.dtype
         return x, b.expand(b.constant(int(b.opset >= 12), kind), x.type.shape)
     return x
@@ -71,8 +74,10 @@ def dropout(b, x, ratio=None, mode=None):
 
 @onnx_op("Multinomial")
 def multinomial(b, x):
-    """``sample_size`` classes a row of unnormalised log-probabilities: the number of classes whose
-    summed share a uniform number reaches."""
+    """Draw ``sample_size`` classes per row of unnormalised log-probabilities.
+
+    The class is the number of classes whose cumulative share a uniform number reaches.
+    """
     if x.type.rank != 2 or not x.type.shape[1]:
         raise NotSupported(f"expected logits of shape (batch, classes), got {x.type.shape}")
     (rows, classes), count = x.type.shape, int(b.attr("sample_size", 1))
@@ -81,6 +86,6 @@ def multinomial(b, x):
     drawn = b.broadcast(_numbers(b, "uniform", (rows, count)), shape=shape, dims=(0, 1))
     passed = b.ge(drawn, b.broadcast(share, shape=shape, dims=(0, 2)))
     found = b.reduce_sum(b.cast(passed, dtype=I64), axes=(2,))
-    last = b.scalar_like(classes - 1, found)  # shares may add up to less than 1 by a rounding
+    last = b.scalar_like(classes - 1, found)  # rounding can make the shares add up to less than 1
     kind = I32 if b.attr("dtype") is None else dtype_of(b.attr("dtype"), b.node.name)
     return b.to(b.min(found, last), kind)

@@ -1,6 +1,6 @@
 """Recurrent layers of ONNX: RNN, GRU and LSTM, unrolled over their steps.
 
-The products with the inputs of all steps are one product; a step adds the product with its state.
+The inputs of all steps are multiplied in one product; each step adds the product with its state.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from core_compiler.frontends.onnx.table import NotSupported, onnx_op
 from core_compiler.ir import Value
 
-#: Steps that a layer is unrolled to at most.
+#: The maximum number of unrolled steps.
 STEPS = 1024
-#: Activation -> (values of alpha and beta where the node gives none, formula).
+#: Activation -> (default values of alpha and beta, formula).
 ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable]] = {
     "relu": ((), lambda b, x: b.relu(x)),
     "tanh": ((), lambda b, x: b.tanh(x)),
@@ -35,13 +35,13 @@ ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable]] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One direction of a node.
+    """A direction of a recurrent node.
 
     ``given``       the inputs' products of all steps, biases added: (steps, batch, gates * hidden)
     ``recurrent``   (hidden, gates * hidden)
     ``own_bias``    the recurrent biases, (gates * hidden,)
     ``peepholes``   (3 * hidden,) or None
-    ``activations`` those of this direction, their clip applied
+    ``activations`` those of this direction, with their clip applied
     """
 
     given: Value
@@ -52,7 +52,7 @@ class Layer:
     hidden: int
 
     def part(self, b, x: Value, gate: int, gates: int = 1) -> Value:
-        """The columns of one gate, or of several in a row."""
+        """Return the columns of one gate, or of several consecutive ones."""
         start = gate * self.hidden
         return b.cut(x, x.type.rank - 1, start, start + gates * self.hidden)
 
@@ -64,7 +64,7 @@ def _rnn_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
 
 
 def _gru_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
-    """Gates z (update), r (reset), h (hidden)."""
+    """Compute a GRU step; gates z (update), r (reset), h (hidden)."""
     (before,) = state
     squash, bend = layer.activations
     after_product = bool(b.attr("linear_before_reset", 0))
@@ -84,7 +84,10 @@ def _gru_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
 
 
 def _lstm_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
-    """Gates i (input), o (output), f (forget), c (cell); peepholes i, o, f."""
+    """Compute an LSTM step.
+
+    The gates are i (input), o (output), f (forget), c (cell); peepholes are i, o, f.
+    """
     before, cell = state
     squash, bend, out = layer.activations
     own = b.bias(b.matmul(before, layer.recurrent), layer.own_bias, 1)
@@ -120,7 +123,7 @@ def lstm(b, x, w, r, bias=None, lengths=None, start=None, cell=None, peepholes=N
 
 
 def _layers(b, x, w, r, bias, lengths, starts, peepholes, gates: int, default, step):
-    """All directions: (Y, Y_h, ...) in the node's layout."""
+    """Compute all directions: (Y, Y_h, ...) in the node's layout."""
     if b.attr("layout", 0):
         x = b.transpose(x, permutation=(1, 0, 2))
         starts = [None if s is None else b.transpose(s, permutation=(1, 0, 2)) for s in starts]
@@ -164,9 +167,9 @@ def _layers(b, x, w, r, bias, lengths, starts, peepholes, gates: int, default, s
 
 
 def _run(b, layer: Layer, state, inside, step, backwards: bool):
-    """The steps of one direction; outputs by position.
+    """Run the steps of one direction; return the outputs by position.
 
-    Past a sequence's end the state stays and the output is zero.
+    After the end of a sequence the state stays and the output is zero.
     """
     steps, batch, width = layer.given.type.shape
     outputs: list = [None] * steps
@@ -184,8 +187,7 @@ def _run(b, layer: Layer, state, inside, step, backwards: bool):
 
 
 def _inside(b, lengths, steps: int, batch: int, hidden: int) -> list[Value] | None:
-    """For each step, which elements of (batch, hidden) lie before their sequence's end; None where
-    all do."""
+    """Return for each step the elements of (batch, hidden) inside their sequence; None for all."""
     if lengths is None:
         return None
     known = b.known(lengths)
@@ -196,7 +198,7 @@ def _inside(b, lengths, steps: int, batch: int, hidden: int) -> list[Value] | No
 
 
 def _of(b, x: Value | None, direction: int) -> Value | None:
-    """The part of one direction, without that axis (None stays None)."""
+    """Return the part of one direction without that axis (None stays None)."""
     if x is None:
         return None
     part = b.cut(x, 0, direction, direction + 1)
@@ -208,9 +210,12 @@ def _zeros(b, like: Value, *shape: int) -> Value:
 
 
 def _activations(b, default, directions: int) -> list[tuple[Callable, ...]]:
-    """Each direction's activations; alpha and beta are handed out in order to those that take
-    them.  ``clip`` bounds the sums of the gates, not the cell that the third activation of an LSTM
-    reads: "the input of activations" of the standard's text is wider, onnxruntime does this."""
+    """Return the activations of each direction.
+
+    Values of alpha and beta are assigned in order to the activations that accept them.  ``clip``
+    bounds the sums of the gates, not the cell that the third activation of an LSTM reads: "the
+    input of activations" in the standard's text is broader, but onnxruntime does this.
+    """
     names = b.attr("activations") or list(default) * directions
     if len(names) != len(default) * directions:
         raise NotSupported(f"expected {len(default) * directions} activations, got {len(names)}")

@@ -14,7 +14,10 @@ I64 = dtype("i64")
 
 
 def _reduced(b, x, axes, build):
-    """Axes from input or attribute, ``keepdims``, and the empty list's two meanings."""
+    """Reduce with ``build`` over axes from an input or attribute.
+
+    Handles ``keepdims`` and the two meanings of an empty list.
+    """
     given = b.axes(axes, x.type.rank)
     if not given:
         if b.attr("noop_with_empty_axes", 0):
@@ -29,7 +32,7 @@ def _reduced(b, x, axes, build):
 
 
 def _in_floats(handler):
-    """``handler``, of integers computed in f64; what is behind the point is dropped."""
+    """Wrap ``handler`` to compute integers in f64 and truncate the result."""
 
     def on_any(b, x, axes=None):
         kind = x.type.dtype
@@ -62,7 +65,7 @@ def _extreme(kind: str, on_bool: str):
 
 
 def _of_nothing(b, x, axes, kind: str):
-    """The extreme of an empty tensor: the identity, an infinity or the end of the range."""
+    """Return the extreme of an empty tensor: the identity, an infinity or the end of the range."""
     held = x.type.dtype
     if held.is_float:
         low, high = float("-inf"), float("inf")
@@ -112,7 +115,10 @@ def reduce_log_sum_exp(b, x, axes=None):
 
 
 def _along(b, x, apply: Callable[[Any, int], Any]):
-    """Softmax and its kin; before opset 13 the axes from ``axis`` on are one flattened axis."""
+    """Apply softmax or a similar op.
+
+    Before opset 13 the axes from ``axis`` on are flattened to one.
+    """
     rank = x.type.rank
     axis = axis_of(b.attr("axis", 1 if b.opset < 13 else -1), rank)
     if b.opset >= 13 or axis == rank - 1:

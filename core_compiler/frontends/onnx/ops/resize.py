@@ -1,6 +1,6 @@
-"""Resize and its kin: along each axis a weighted sum of a few gathered slices.
+"""Resize and similar ops: along each axis a weighted sum of a few gathered slices.
 
-Positions and weights are computed here, in float64; they depend on sizes alone.
+Positions and weights are computed at import, in float64; they only depend on sizes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core_compiler.frontends.resampling import cubic, triangle, weighted
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis to resize: sizes before and after, scale, and the region of interest."""
+    """An axis to resize: sizes before and after, scale, and the region of interest."""
 
     size: int
     out: int
@@ -27,7 +27,7 @@ class Axis:
 
 
 def source_positions(axis: Axis, mode: str) -> np.ndarray:
-    """For each output position the (fractional) input position, by coordinate transformation."""
+    """Return the (fractional) input position of each output position."""
     x = np.arange(axis.out, dtype=np.float64)
     width = axis.scale * axis.size
     if mode == "asymmetric":
@@ -59,7 +59,7 @@ def _rounded(x: np.ndarray, mode: str) -> np.ndarray:
 
 
 def taps(x: np.ndarray, axis: Axis, mode: str, antialias: bool, a: float, outside: bool):
-    """``(positions, weights)``, each [taps, out]: the slices of the axis and their weights."""
+    """Return ``(positions, weights)``, each [taps, out]: slices of the axis and their weights."""
     reach = 1 if mode == "linear" else 2
     squeeze = min(axis.scale, 1.0) if antialias else 1.0
     first = math.floor(-reach / squeeze) + 1
@@ -82,7 +82,7 @@ def taps(x: np.ndarray, axis: Axis, mode: str, antialias: bool, a: float, outsid
 
 
 def resize_axis(b, x, number: int, axis: Axis, options: dict):
-    """``x`` with one axis resized."""
+    """Return ``x`` with one axis resized."""
     mode = options["mode"]
     need_small(axis.out, "positions of a resized axis")
     at = source_positions(axis, options["transformation"])
@@ -110,7 +110,7 @@ def resize(b, x, roi=None, scales=None, sizes=None):
         "transformation": "asymmetric"
         if old
         else b.attr("coordinate_transformation_mode", "half_pixel"),
-        # Before version 11 ONNX does not say; runtimes round up where the axis shrinks.
+        # ONNX does not specify this before version 11; runtimes round up if the axis shrinks.
         "nearest": "simple" if old else b.attr("nearest_mode", "round_prefer_floor"),
         "antialias": bool(b.attr("antialias", 0)),
         "a": float(b.attr("cubic_coeff_a", -0.75)),
@@ -138,12 +138,12 @@ def upsample(b, x, scales=None):
 
 
 def _scaled(size: int, scale: float) -> int:
-    """The size after scaling, in f32 as ONNX infers it: 10 by 0.7 are 7, not 6.9999999."""
+    """Return the size after scaling, in f32 as ONNX infers it: 10 by 0.7 is 7, not 6.9999999."""
     return math.floor(np.float32(size) * np.float32(scale))
 
 
 def _plan(b, x, axes, roi, scales, sizes) -> dict[int, Axis]:
-    """The axes with their sizes and scales, from ``sizes`` or ``scales``."""
+    """Return the axes with their sizes and scales, from ``sizes`` or ``scales``."""
     shape = [x.type.shape[a] for a in axes]
     if scales is not None and scales.type.elements:
         factors = [float(s) for s in b.const(scales, "the scales").reshape(-1)]
@@ -190,7 +190,7 @@ def _resized(b, x, plan: dict[int, Axis], options, extrapolation: float):
 
 
 def _in_floats(b, x, plan, options, extrapolation: float):
-    """Integers between integers: of what lies there the nearest, a tie is even."""
+    """Resize integers in floats and round to nearest even."""
     kind = x.type.dtype
     wide = b.cast(x, dtype="f64")
     return b.cast(b.round(_resized(b, wide, plan, options, extrapolation)), dtype=kind)

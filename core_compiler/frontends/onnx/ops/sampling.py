@@ -1,6 +1,6 @@
-"""Values of an image between its elements: GridSample, RoiAlign and DeformConv of ONNX.
+"""Interpolation of images: GridSample, RoiAlign and DeformConv of ONNX.
 
-Each is a weighted sum of gathered elements; positions and weights are computed by the model.
+Each is a weighted sum of gathered elements; the model computes positions and weights.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core_compiler.frontends.onnx.table import NotSupported, onnx_op
 from core_compiler.ir import Value, dtype
 
 I64, F32 = dtype("i64"), dtype("f32")
-#: Tap: positions on an axis (integers inside it), their weights, and which count (None: all).
+#: Tap: positions on an axis (integers inside it), their weights, and a validity mask (None: all).
 Tap = tuple[Value, Value, Value | None]
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}  # names before opset 20
 
@@ -43,10 +43,10 @@ def grid_sample(b, x, grid):
 
 
 def _taps(b, at: Value, size: int, mode: str, padding: str, align: bool) -> list[Tap]:
-    """The elements around positions ``at`` (N, P) of an axis, with their weights.
+    """Return the elements around positions ``at`` (N, P) of an axis, with their weights.
 
-    Cubic, each element is brought inside for itself, as torch and onnxruntime do; ONNX's own
-    evaluator moves the position first.
+    In cubic mode, each element's position is moved inside separately, as in torch and onnxruntime;
+    ONNX's own evaluator moves the position first.
     """
     at = b.round(at) if mode == "nearest" else at
     if padding == "border" and mode != "cubic":
@@ -67,7 +67,7 @@ def _taps(b, at: Value, size: int, mode: str, padding: str, align: bool) -> list
 
 
 def _weights(b, offset: Value, mode: str) -> list[Value]:
-    """Of the taps in order; ``offset`` is how far the position lies above the nearest below."""
+    """Return the weights of the taps; ``offset`` is the distance to the next lower position."""
     one = _like(b, 1, offset)
     if mode == "nearest":
         return [one]
@@ -82,25 +82,25 @@ def _weights(b, offset: Value, mode: str) -> list[Value]:
     ]
 
 
-#: Of Keys' cubic convolution kernel (1981), as torch has it.
+#: The parameter of Keys' cubic convolution kernel (1981), as in torch.
 _A = -0.75
 
 
 def _near(b, x: Value) -> Value:
-    """The kernel from 0 to 1: ((a + 2) x - (a + 3)) x x + 1."""
+    """Evaluate the kernel from 0 to 1: ((a + 2) x - (a + 3)) x x + 1."""
     inner = b.sub(b.mul(_like(b, _A + 2, x), x), _like(b, _A + 3, x))
     return b.add(b.mul(b.mul(inner, x), x), _like(b, 1, x))
 
 
 def _far(b, x: Value) -> Value:
-    """The kernel from 1 to 2: ((a x - 5 a) x + 8 a) x - 4 a."""
+    """Evaluate the kernel from 1 to 2: ((a x - 5 a) x + 8 a) x - 4 a."""
     inner = b.sub(b.mul(_like(b, _A, x), x), _like(b, 5 * _A, x))
     inner = b.add(b.mul(inner, x), _like(b, 8 * _A, x))
     return b.sub(b.mul(inner, x), _like(b, 4 * _A, x))
 
 
 def _reflected(b, at: Value, low: float, high: float) -> Value:
-    """Positions outside ``low`` to ``high`` reflected at the borders until they are inside."""
+    """Reflect positions outside ``low`` to ``high`` at the borders until they are inside."""
     span = high - low
     if span <= 0:
         return _like(b, low, at)
@@ -132,13 +132,15 @@ def _reflection(b, place: Value, size: int, align: bool):
     return b.min(turn, back), None
 
 
-#: Padding mode -> (context, positions, size, align_corners) -> positions inside, which count.
+#: Padding mode -> (context, positions, size, align_corners) -> positions inside, validity mask.
 PADDINGS = {"zeros": _zeros, "border": _border, "reflection": _reflection}
 
 
 def _summed(b, x: Value, taps: list[list[Tap]], largest: bool = False) -> Value:
-    """(N, C, P): the weighted sum (or the ``largest``) of the elements of x (N, C, *sizes) at every
-    choice of a tap for each axis, each of (N, P)."""
+    """Return (N, C, P): the weighted sum (or the ``largest``) of the elements of x (N, C, *sizes).
+
+    The elements are those at every combination of taps for each axis, each of (N, P).
+    """
     n, channels, *sizes = x.type.shape
     points = taps[0][0][0].type.shape[1]
     rows = b.reshape(x, shape=(n, channels, math.prod(sizes)))
@@ -150,7 +152,7 @@ def _summed(b, x: Value, taps: list[list[Tap]], largest: bool = False) -> Value:
         wide = {"shape": (n, channels, points), "dims": (0, 2)}
         found = b.take_along(rows, b.broadcast(index, **wide), axis=2)
         inside = [i for _, _, i in chosen if i is not None]
-        if inside:  # not by the weight: the element in its place may be infinite
+        if inside:  # a weight of 0 is not enough: the element at its position may be infinite
             counts = b.broadcast(reduce(b.and_, inside), **wide)
             found = b.select(counts, found, _like(b, 0, found))
         weight = b.to(reduce(b.mul, [weight for _, weight, _ in chosen]), x.type.dtype)
@@ -163,8 +165,11 @@ def _summed(b, x: Value, taps: list[list[Tap]], largest: bool = False) -> Value:
 
 @onnx_op("RoiAlign")
 def roi_align(b, x, rois, batches):
-    """Each region of interest pooled to a grid; a bin's value is the mean (or the largest) of
-    samples between the elements.  With ``sampling_ratio`` 0 their number depends on the regions."""
+    """Pool each region of interest to a grid.
+
+    The value of a bin is the mean (or the largest) of samples between the elements.  With
+    ``sampling_ratio`` 0 their number depends on the regions.
+    """
     half = b.attr("coordinate_transformation_mode", "half_pixel" if b.opset >= 16 else "") == (
         "half_pixel")  # fmt: skip
     out = [b.attr("output_height", 1), b.attr("output_width", 1)]
@@ -200,7 +205,7 @@ def roi_align(b, x, rois, batches):
 
 
 def _roi_taps(b, at: Value, size: int) -> list[Tap]:
-    """Linear between elements; positions up to one outside take the border's, others nothing."""
+    """Interpolate linearly; positions up to one outside use the border's value, others nothing."""
     inside = b.and_(b.ge(at, _like(b, -1, at)), b.le(at, _like(b, size, at)))
     at = b.max(_like(b, 0, at), b.min(at, _like(b, size - 1, at)))
     low = b.floor(at)
@@ -213,7 +218,7 @@ def _roi_taps(b, at: Value, size: int) -> list[Tap]:
 
 
 def _spread(b, tap: Tap, grid: list[int], axis: int) -> Tap:
-    """A tap of each region and position of one axis, for all positions of the grid, row-major."""
+    """Broadcast a tap of each region and position of one axis to the grid, row-major."""
 
     def wide(x: Value) -> Value:
         count = x.type.shape[0]
@@ -229,8 +234,10 @@ def _spread(b, tap: Tap, grid: list[int], axis: int) -> Tap:
 
 @onnx_op("DeformConv")
 def deform_conv(b, x, w, offset, bias=None, mask=None):
-    """A convolution whose elements lie ``offset`` beside their places: they are gathered into
-    columns, and the rest is a convolution of size one."""
+    """Convolve elements that are displaced by ``offset``.
+
+    They are gathered into columns, and the rest is a convolution of size one.
+    """
     n, channels, *sizes = x.type.shape
     if len(sizes) != 2:
         raise NotSupported(f"a deformable convolution over {len(sizes)} axes")
@@ -274,10 +281,10 @@ def _like(b, number, x: Value) -> Value:
 
 
 def _wide(b, x: Value) -> Value:
-    """Positions in at least f32: half precision cannot number an image's elements."""
+    """Convert positions to at least f32: half precision cannot represent an image's indices."""
     return b.cast(x, dtype=F32) if x.type.dtype.bits < 32 else x
 
 
 def _column(b, x: Value, place: int) -> Value:
-    """Without its last axis: one column of it."""
+    """Return one column of the last axis, without that axis."""
     return b.reshape(b.cut(x, x.type.rank - 1, place, place + 1), shape=x.type.shape[:-1])

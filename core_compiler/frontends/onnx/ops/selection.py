@@ -1,7 +1,7 @@
-"""ONNX ops whose results are as large as data say: NonZero, Compress, Unique, NonMaxSuppression.
+"""ONNX ops whose result sizes depend on data: NonZero, Compress, Unique, NonMaxSuppression.
 
-What is known at import is computed there.  Else there is room for all there could be, and a number
-beside it says how many count (``core_compiler.frontends.run_time_sizes``).
+Known inputs are evaluated at import.  Otherwise the result has the largest possible size, and an
+additional value holds the number of valid elements (``core_compiler.frontends.run_time_sizes``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core_compiler.ir import Block, Value, dtype, tensor
 from core_compiler.ops.builder import Builder
 
 I1, I64 = dtype("i1"), dtype("i64")
-#: Columns of rows that Unique compares one after the other at most.
+#: The maximum number of columns of rows that Unique compares one by one.
 COLUMNS = 256
 
 
@@ -58,7 +58,7 @@ def compress(b, x, chosen):
 
 @onnx_op("Unique")
 def unique(b, x):
-    """Equal neighbours of the sorted rows are one; its first occurrence stands for it."""
+    """Sort the rows and merge equal neighbours; each is represented by its first occurrence."""
     axis = b.attr("axis")
     if axis is None:
         x, axis = b.reshape(x, shape=(x.type.elements,)), 0
@@ -70,7 +70,7 @@ def unique(b, x):
     if columns > COLUMNS:
         raise NotSupported(f"rows of {columns} elements (at most {COLUMNS} are compared)")
     order = b.iota(shape=(size,), axis=0, dtype=I64)
-    for column in reversed(range(columns)):  # each sort keeps the order of equals
+    for column in reversed(range(columns)):  # each sort keeps the order of equal rows
         keys = b.take(b.reshape(b.cut(rows, 1, column, column + 1), shape=(size,)), order, axis=0)
         order = b.take(order, b.argsort(keys, axis=0), axis=0)
     ordered = b.take(rows, order, axis=0)
@@ -98,7 +98,7 @@ def unique(b, x):
 
 
 def _differs_from_the_one_before(b, rows: Value) -> Value:
-    """(n,): whether a row of (n, m) is not equal to the row before; the first always."""
+    """Return (n,): whether a row of (n, m) differs from the row before; always for the first."""
     size, columns = rows.type.shape
     place = b.iota(shape=(size,), axis=0, dtype=I64)
     start = b.eq(place, b.scalar_like(0, place))
@@ -113,8 +113,11 @@ def _differs_from_the_one_before(b, rows: Value) -> Value:
 
 @onnx_op("NonMaxSuppression")
 def non_max_suppression(b, boxes, scores, limit=None, overlap=None, least=None):
-    """The best boxes of each image and class: taken by falling score, each takes out those that
-    overlap it too much.  Rows of (image, class, box)."""
+    """Select the best boxes of each image and class.
+
+    They are taken in order of decreasing score; each removes those that overlap it too much.  The
+    result has rows of (image, class, box).
+    """
     images, classes, count = scores.type.shape
     most = 0 if limit is None else min(int(b.ints(limit, "the number of boxes")[0]), count)
     if most <= 0 or not count:
@@ -145,7 +148,7 @@ def non_max_suppression(b, boxes, scores, limit=None, overlap=None, least=None):
 
 
 def _corners(b, boxes: Value) -> list[Value]:
-    """Lowest and highest coordinate on both axes, each (images, boxes)."""
+    """Return the lowest and highest coordinate on both axes, each (images, boxes)."""
     shape = boxes.type.shape[:2]
     parts = [b.reshape(b.cut(boxes, 2, i, i + 1), shape=shape) for i in range(4)]
     if b.attr("center_point_box", 0):
@@ -161,8 +164,10 @@ def _corners(b, boxes: Value) -> list[Value]:
 
 
 def _suppressed(b, held: Value, corners: list[Value], threshold: Value) -> Value:
-    """``held`` without what an earlier box that is held overlaps by more than ``threshold`` (the
-    shared area by the whole): one step of a loop for each box."""
+    """Clear ``held`` for boxes that an earlier held box overlaps by more than ``threshold``.
+
+    The overlap is the intersection over the union; the loop has one step for each box.
+    """
     images, classes, count = held.type.shape
     scalar = tensor((), I64)
 

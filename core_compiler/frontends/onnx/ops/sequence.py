@@ -1,5 +1,8 @@
-"""Sequences of tensors and optional values of ONNX.  They exist at import only: an entry is taken
-by a known position, and what is left in the module are the tensors."""
+"""Sequences of tensors and optional values of ONNX.
+
+They only exist at import: entries are selected by known positions, and the module only contains the
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,7 @@ def _tensor(value) -> Value:
 
 
 def _place(b, position, size: int, last: int) -> int:
-    """A known position, from the end where it is negative; ``last`` is the largest."""
+    """Return a known position, counted from the end if negative; ``last`` is the largest."""
     (place,) = b.ints(position, "the position")
     settled = place + size if place < 0 else place
     if not 0 <= settled <= last:

@@ -110,7 +110,7 @@ def unsqueeze(b, x, axes=None):
     for place in places:
         shape.insert(place, 1)
     kept = tuple(axis for axis in range(rank) if axis not in places)
-    if b.sizes.of(x):  # a reshape does not say which axis is which
+    if b.sizes.of(x):  # a reshape does not identify axes
         return b.broadcast(x, shape=tuple(shape), dims=kept)
     return b.reshape(x, shape=tuple(shape))
 
@@ -182,7 +182,7 @@ def slice_(b, x, starts=None, ends=None, axes=None, steps=None):
         limit = places[-1] + 1 if len(places) else places.start
         count = b.sizes.of(x).get(axis)
         x = b.cut(x, axis, min(places.start, limit), limit, abs(step))
-        if count is not None and end < 0:  # from the end that the data make
+        if count is not None and end < 0:  # from the data-dependent end
             left = b.max(b.add(count, b.constant(end, I64)), b.constant(0, I64))
             b.sizes.mark(x, {**b.sizes.of(x), axis: left})
     return x
@@ -195,7 +195,7 @@ def gather(b, x, indices):
 
 
 def from_front(b, indices, size: int):
-    """Negative indices count from the end; known ones are settled here."""
+    """Convert negative indices, which count from the end; known ones are converted at import."""
     known = b.known(indices)
     if known is not None:
         if np.all(known >= 0):
@@ -222,7 +222,7 @@ def gather_nd(b, x, indices):
 
 
 def _tuple_from_front(b, x, indices):
-    """Negative parts of index tuples count from the end of their axis."""
+    """Convert negative components of index tuples, which count from the end of their axis."""
     first = int(b.attr("batch_dims", 0))
     width = indices.type.shape[-1]
     known = b.known(indices)
@@ -277,7 +277,10 @@ def pad(b, x, pads=None, value=None, axes=None):
 
 
 def _mirrored(size: int, low: int, high: int, mode: str) -> np.ndarray:
-    """Source positions of an axis padded by reflection, edge or wrap (negative amounts crop)."""
+    """Return the source positions of an axis padded by reflection, edge or wrap.
+
+    Negative amounts crop.
+    """
     need_small(max(size, low + size + high), "positions of a padded axis")
     places = np.arange(-low, size + high)
     if mode == "edge":
@@ -316,7 +319,7 @@ def one_hot(b, indices, depth, values):
     rank = indices.type.rank + 1
     axis = axis_of(b.attr("axis", -1), rank)
     kind = indices.type.dtype
-    if kind.is_float or kind.bits < 32:  # which may not count as far
+    if kind.is_float or kind.bits < 32:  # the dtype may be too small to count that far
         indices = b.cast(indices, dtype=I64)
     indices = from_front(b, indices, count)
     shape = (*indices.type.shape[:axis], count, *indices.type.shape[axis:])
@@ -376,7 +379,7 @@ def reverse_sequence(b, x, lengths):
 
 @onnx_op("Col2Im")
 def col2im(b, x, image, block):
-    """Columns added back onto the image they were cut from: one scatter over flat positions."""
+    """Add columns back onto the image they were cut from, by one scatter over flat positions."""
     image, block = b.ints(image, "the image's shape"), b.ints(block, "the block's shape")
     count = len(image)
     dilations, strides = (b.attr(n) or [1] * count for n in ("dilations", "strides"))
@@ -426,7 +429,7 @@ TABLE["BlackmanWindow"] = _window(lambda a: 0.42 - 0.5 * np.cos(a) + 0.08 * np.c
 
 @onnx_op("AffineGrid")
 def affine_grid(b, theta, size):
-    """Sampling positions in [-1, 1]: theta times the homogeneous grid."""
+    """Compute sampling positions in [-1, 1]: theta times the homogeneous grid."""
     n, _, *spatial = b.ints(size, "the size")
     if prod(spatial) > FOLDED_ELEMENTS:
         raise NotSupported(f"a grid of {spatial}")

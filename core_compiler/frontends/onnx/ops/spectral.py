@@ -38,9 +38,9 @@ def dft(b, x, length=None, axis=None):
 
 
 def _transformed(b, x: Value, count: int, inverse: bool, onesided: bool) -> Value:
-    """The transform along the last axis but one; the last holds a real number or a pair.
+    """Compute the transform along the last axis but one; the last holds a real number or a pair.
 
-    Computed in f64: a sum of so many terms in f32 is less exact than a fast transform's.
+    It is computed in f64: a sum of this many terms in f32 is less accurate than a fast transform.
     """
     *lead, size, parts = x.type.shape
     try:
@@ -80,7 +80,7 @@ def stft(b, x, step, window=None, length=None):
 
 @onnx_op("MelWeightMatrix")
 def mel_weight_matrix(b, bins, length, rate, low, high):
-    """(spectrum bins, mel bins): triangles between points that lie evenly on the mel scale."""
+    """Return (spectrum bins, mel bins): triangles between points evenly spaced on the mel scale."""
     (mels,), (points,) = b.ints(bins, "the mel bins"), b.ints(length, "the transform's length")
     (rate,) = b.ints(rate, "the sample rate")
     edges = [float(b.const(v, "a frequency").reshape(())) for v in (low, high)]

@@ -1,7 +1,7 @@
 """Optimiser steps of ONNX (``ai.onnx.preview.training``): several parameters in one node.
 
-Inputs are the rate R, the count of steps T, then for each parameter in turn: all parameters, all
-gradients, and the state (one or two groups of tensors); outputs the new parameters and states.
+The inputs are the rate R, the step count T, then all parameters, all gradients, and the state (one
+or two groups of tensors); the outputs are the new parameters and states.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _DOMAIN = "ai.onnx.preview.training"
 
 
 def _groups(tensors, count: int) -> list[tuple]:
-    """(parameter, gradient, state...) of each parameter."""
+    """Return (parameter, gradient, state...) for each parameter."""
     if len(tensors) % count:
         raise NotSupported(f"expected a multiple of {count} tensors, got {len(tensors)}")
     each = len(tensors) // count
@@ -24,7 +24,7 @@ def _scaled(b, number: float, x):
 
 
 def _regularised(b, x, gradient):
-    """The gradient and that of half the squared norm, ``norm_coefficient`` times."""
+    """Return the gradient plus ``norm_coefficient`` times that of half the squared norm."""
     return b.add(_scaled(b, b.attr("norm_coefficient", 0.0), x), gradient)
 
 
@@ -38,7 +38,7 @@ def _in_order(found: list[tuple]) -> tuple:
 
 @onnx_op(f"{_DOMAIN}::Adagrad")
 def adagrad(b, rate, count, *tensors):
-    """Duchi et al. (2011); the rate decays by ``decay_factor``."""
+    """Apply Adagrad (Duchi et al., 2011); the rate decays by ``decay_factor``."""
     found = []
     for x, gradient, squares in _groups(tensors, 3):
         slope = _regularised(b, x, gradient)
@@ -52,7 +52,10 @@ def adagrad(b, rate, count, *tensors):
 
 @onnx_op(f"{_DOMAIN}::Adam")
 def adam(b, rate, count, *tensors):
-    """Kingma and Ba (2014); ``norm_coefficient_post`` decays the parameters afterwards (AdamW)."""
+    """Apply Adam (Kingma and Ba, 2014).
+
+    ``norm_coefficient_post`` decays the parameters afterwards (AdamW).
+    """
     alpha, beta = b.attr("alpha", 0.9), b.attr("beta", 0.999)
     found = []
     for x, gradient, mean, squares in _groups(tensors, 4):
@@ -71,7 +74,7 @@ def adam(b, rate, count, *tensors):
 
 @onnx_op(f"{_DOMAIN}::Momentum")
 def momentum(b, rate, count, *tensors):
-    """Polyak's (``mode`` standard) or Nesterov's."""
+    """Apply Polyak's (``mode`` standard) or Nesterov's momentum."""
     alpha, beta, mode = b.attr("alpha"), b.attr("beta"), b.attr("mode")
     if mode not in ("standard", "nesterov"):
         raise NotSupported(f"mode {mode!r}")

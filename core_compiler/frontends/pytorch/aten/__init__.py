@@ -1,4 +1,4 @@
-"""How each ATen op becomes tensor IR: one table, a file a family."""
+"""The translation of each ATen op to tensor IR: one table, one file per family."""
 
 from core_compiler.frontends.pytorch.aten import (
     backward,

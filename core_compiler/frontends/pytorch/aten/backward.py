@@ -1,4 +1,4 @@
-"""Gradients of ATen that graphs of training hold as ops of their own."""
+"""Gradient ops of ATen that occur in training graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core_compiler.frontends.pytorch.aten.table import aten, per_axis
 def convolution_backward(
     b, grad, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
 ):
-    """The gradients of a convolution for its input, its weights and its bias, those asked for."""
+    """Return the requested gradients of a convolution: for its input, weights and bias."""
     spatial = w.type.rank - 2
     strides, pads = per_axis(stride, spatial), per_axis(padding, spatial)
     dilations = per_axis(dilation, spatial)
@@ -27,7 +27,7 @@ def convolution_backward(
         of_x = b.conv_transpose(grad, w, output_padding=left, **shape)
     if mask[1]:
         image, given, settings = x, grad, shape
-        if transposed:  # what was added at the end lies under no window
+        if transposed:  # elements added at the end are not covered by a window
             ends = zip(pads, per_axis(output_padding, spatial), strict=True)
             image, given, settings = grad, x, {**shape, "high": tuple(p - e for p, e in ends)}
         of_w = b.conv_weight_gradient(image, given, kernel=w.type.shape[2:], **settings)
@@ -37,7 +37,7 @@ def convolution_backward(
 
 
 def _first(b, x, shape):
-    """The first elements of every axis: strides that do not fit leave some at the end."""
+    """Return the first elements of every axis; strides that do not fit leave some at the end."""
     rank = len(shape)
     if x.type.shape == tuple(shape):
         return x
@@ -65,7 +65,7 @@ def avg_pool_backward(
         rows, ones, strides=strides, dilations=(1, 1), groups=channels, low=pads,
         high=tuple(max(e, 0) for e in ends), output_padding=(0, 0),
     )  # fmt: skip
-    if any(e < 0 for e in ends):  # what no window reached
+    if any(e < 0 for e in ends):  # no window covers these elements
         none = (0, 0, 0, 0)
         found = b.pad(found, b.constant(0, grad.type.dtype), low=none, interior=none,
                       high=(0, 0, *(max(-e, 0) for e in ends)))  # fmt: skip
@@ -73,7 +73,7 @@ def avg_pool_backward(
 
 
 def _counted(made: int, window: int, stride: int, pad: int, size: int, padded: bool) -> np.ndarray:
-    """How many elements each window of one axis is the mean of."""
+    """Return the divisor of the mean in each window of one axis."""
     start = np.arange(made) * stride - pad
     end = np.minimum(start + window, size + pad)
     return end - start if padded else np.minimum(end, size) - np.maximum(start, 0)
@@ -81,7 +81,7 @@ def _counted(made: int, window: int, stride: int, pad: int, size: int, padded: b
 
 @aten("_adaptive_avg_pool2d_backward")
 def adaptive_avg_pool_backward(b, grad, x):
-    """Each mean gives its part back to all it is of: a product with the shares of either axis."""
+    """Distribute each mean over its elements, as a product with the weights of both axes."""
     dtype = grad.type.dtype
     rows, columns = (
         _shares(made, size).astype(dtype.numpy)
@@ -94,7 +94,7 @@ def adaptive_avg_pool_backward(b, grad, x):
 
 
 def _shares(made: int, size: int) -> np.ndarray:
-    """The part of each element in each mean of adaptive pooling (torch's windows)."""
+    """Return the weight of each element in each mean of adaptive pooling (torch's windows)."""
     shares = np.zeros((made, size))
     for i in range(made):
         start, end = i * size // made, -(-(i + 1) * size // made)

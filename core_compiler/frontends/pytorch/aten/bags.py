@@ -1,4 +1,4 @@
-"""Bags of embeddings of ATen: rows of a table, summed, averaged or their largest."""
+"""Embedding bags of ATen: rows of a table, summed, averaged or their maximum."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ def embedding_bag(
     b, weight, indices, offsets, scale_grad_by_freq=False, mode=SUM, sparse=False,
     per_sample_weights=None, include_last_offset=False, padding_idx=-1,
 ):  # fmt: skip
-    """``offsets`` say where in ``indices`` each bag begins; a row at ``padding_idx`` counts
-    nothing."""
+    """Reduce the rows of each bag.
+
+    ``offsets`` are the positions in ``indices`` where the bags start; a row at ``padding_idx`` is
+    ignored.
+    """
     b.only_first("offset2bag, bag_size or max_indices")
     if indices.type.rank != 1:
         raise NotSupported(f"indices of rank {indices.type.rank}")
@@ -24,7 +27,7 @@ def embedding_bag(
     rows = b.in_range(b.take(weight, indices, axis=0))
     if per_sample_weights is not None:
         rows = b.mul(rows, b.broadcast(per_sample_weights, shape=rows.type.shape, dims=(0,)))
-    # The bag of a row: how many bags begin at it or before it, less one.
+    # The bag of a row is the number of bags that start at it or before it, minus one.
     starts = b.cast(offsets, dtype=I64)
     if include_last_offset:
         starts = b.slice(starts, starts=(0,), limits=(bags,), strides=(1,))
@@ -32,7 +35,7 @@ def embedding_bag(
                  b.iota(shape=(count, bags), dtype=I64, axis=0))  # fmt: skip
     bag = b.sub(b.reduce_sum(b.cast(begun, dtype=I64), axes=(1,)),
                 b.expand(b.constant(np.int64(1)), (count,)))  # fmt: skip
-    if padding_idx is not None and padding_idx >= 0:  # into no bag
+    if padding_idx is not None and padding_idx >= 0:  # assigned to no bag
         padding = b.eq(b.cast(indices, dtype=I64),
                        b.expand(b.constant(np.int64(padding_idx)), (count,)))  # fmt: skip
         bag = b.select(padding, b.expand(b.constant(np.int64(bags)), (count,)), bag)

@@ -1,8 +1,8 @@
-"""Complex numbers: two tensors, of which a program may use either.
+"""Complex numbers as pairs of real tensors, each of which a program may use.
 
-They live between a program's inputs and its results (rotary embeddings, Fourier transforms), which
-are real.  What only moves, adds or scales does so with both parts; products and functions say here
-what they are.
+They only occur between a program's inputs and its results (rotary embeddings, Fourier transforms),
+which are real.  Ops that move, add or scale treat both parts alike; products and functions are
+defined here.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from core_compiler.ir import DType, Value, dtype
 
 @dataclass(frozen=True)
 class Complex:
-    """A complex tensor: two values of one type."""
+    """A complex tensor: two values of the same type."""
 
     real: Value
     imag: Value
 
 
-#: ``packet`` or ``packet.overload`` -> handler(context, *arguments), where an argument is complex.
+#: ``packet`` or ``packet.overload`` -> handler(context, *arguments) for a complex argument.
 COMPLEX: dict[str, Callable] = {}
 
-#: Ops that do the same with the real and with the imaginary part.
+#: Ops that treat the real and the imaginary part alike.
 _PARTWISE = (
     "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "expand", "permute", "transpose",
     "t", "slice", "select", "index", "index_select", "gather", "cat", "stack", "clone",
@@ -45,16 +45,18 @@ _PARTWISE = (
     "swapaxes", "sum", "mean", "neg", "where", "tril", "triu", "diagonal", "cumsum", "numpy_T",
     "mT", "copy", "lift_fresh_copy",
 )  # fmt: skip
-#: Which of their arguments hold elements, if not the first alone: others are places and conditions.
+#: The arguments that hold elements, if not just the first; others are positions and conditions.
 _ELEMENTS = {"where": (1, 2), "constant_pad_nd": (0, 2), "copy": (0, 1)}
-#: The largest matrix of a transform, in elements.
+#: The maximum number of elements in the matrix of a transform.
 _LARGEST = 1 << 24
 _F64 = dtype("f64")
 
 
 def lookup_complex(target: str, arguments: Any, meta: Any) -> Callable | None:
-    """The translation of an op (``aten.mul.Tensor``) that reads complex numbers or makes them
-    (``meta``: torch's description of its result); None for others."""
+    """Return the translation of an op (``aten.mul.Tensor``) on complex numbers; None for others.
+
+    This includes ops with complex results (``meta``: torch's description of the result).
+    """
     first = meta[0] if isinstance(meta, list | tuple) and meta else meta
     makes = hasattr(first, "dtype") and first.dtype.is_complex
     if not makes and not any(isinstance(x, Complex) for x in leaves(arguments)):
@@ -78,12 +80,14 @@ def _complex(*names: str):
     return enter
 
 
-# -- what does the same with both parts ------------------------------------------------------------
+# -- ops that treat both parts alike ---------------------------------------------------------------
 
 
 def _part(b: Context, held: Any, imaginary: bool) -> Any:
-    """The real (or imaginary) part of all complex values in ``held``, which is 0 of real ones and
-    of numbers; of the result's dtype."""
+    """Return the real (or imaginary) part of all complex values in ``held``.
+
+    The imaginary part of real values and of numbers is 0.  Parts have the dtype of the result.
+    """
     if isinstance(held, list | tuple):
         return type(held)(_part(b, x, imaginary) for x in held)
     if isinstance(held, Complex):
@@ -122,7 +126,7 @@ def _to(b: Context, x: Value | Complex, *_: Any, **__: Any):
     return _whole(b, x, b.dtype)
 
 
-# -- into complex numbers and out ------------------------------------------------------------------
+# -- conversions -----------------------------------------------------------------------------------
 
 
 @_complex("polar")
@@ -142,7 +146,7 @@ def _view_as_complex(b: Context, x: Value):
 
 
 def _of_pairs(b: Context, x: Value) -> Complex:
-    """The parts that lie along a last axis of two."""
+    """Return a complex value from parts along a last axis of two."""
     *shape, _ = x.type.shape
     start, ones = (0,) * len(shape), (1,) * (len(shape) + 1)
     parts = (
@@ -158,7 +162,7 @@ def _view_as_real(b: Context, x: Complex):
 
 
 def _pairs(b: Context, x: Complex) -> Value:
-    """The parts along a last axis of two."""
+    """Stack the parts along a last axis of two."""
     shape = (*x.real.type.shape, 1)
     parts = [b.reshape(part, shape=shape) for part in (x.real, x.imag)]
     return b.concat(*parts, axis=len(shape) - 1)
@@ -186,7 +190,7 @@ def _conj(b: Context, x: Complex):
 
 @_complex("abs", "absolute")
 def _abs(b: Context, x: Complex):
-    """The longer part times sqrt(1 + (shorter / longer)^2): squares alone would overflow."""
+    """Compute the longer part times sqrt(1 + (shorter / longer)^2), as squares could overflow."""
     first, second = b.abs(x.real), b.abs(x.imag)
     long, short = b.max(first, second), b.min(first, second)
     zero, one = (b.value(n, long.type.dtype) for n in (0.0, 1.0))
@@ -204,7 +208,7 @@ def _angle(b: Context, x: Complex):
 
 
 def _whole(b: Context, x: Any, kind: DType) -> Complex:
-    """A complex value, a real one or a Python number, as a complex value."""
+    """Convert a complex value, a real one or a Python number to a complex value."""
     if isinstance(x, Complex):
         return Complex(b.to(x.real, kind), b.to(x.imag, kind))
     if isinstance(x, Value):
@@ -244,7 +248,7 @@ def _rsub(b: Context, x: Any, y: Any, alpha: Any = 1):
 
 @_complex("mul", "multiply")
 def _mul(b: Context, x: Any, y: Any):
-    # A real factor has an imaginary part of 0, as in torch: that times an infinity is NaN.
+    # A real factor has an imaginary part of 0, as in torch: its product with an infinity is NaN.
     p, q = _whole(b, x, b.dtype), _whole(b, y, b.dtype)
     return Complex(
         b.sub(_times(b, p.real, q.real), _times(b, p.imag, q.imag)),
@@ -255,8 +259,9 @@ def _mul(b: Context, x: Any, y: Any):
 @_complex("div.Tensor", "div.Scalar", "true_divide")
 def _div(b: Context, x: Any, y: Any):
     p, q = _whole(b, x, b.dtype), _whole(b, y, b.dtype)
-    # By the longer part of the divisor, as torch does: no square overflows or vanishes on the way
-    # (Smith, "Algorithm 116", CACM 5, 1962).  By 0 each part is divided by 0.
+    # Scale by the longer part of the divisor, as torch does, so that no square overflows or
+    # underflows (Smith, "Algorithm 116", CACM 5, 1962).  With a divisor of 0 each part is divided
+    # by 0.
     pr, pi, qr, qi = b.together(p.real, p.imag, q.real, q.imag)
     zero, one = b.scalar_like(0, qr), b.scalar_like(1, qr)
     upright = b.ge(b.abs(qr), b.abs(qi))
@@ -292,16 +297,17 @@ def _matmul(b: Context, x: Any, y: Any):
 
 
 def _scale(count: int, normalization: int) -> float:
-    """What a transform is multiplied by (torch's fft_norm_mode: none, by the root, by the
-    count)."""
+    """Return the factor of a transform (torch's fft_norm_mode: none, by the root, by the count)."""
     return (1.0, 1 / math.sqrt(count), 1 / count)[normalization]
 
 
 def _along(
     b: Context, x: Value | Complex, axis: int, count: int, inverse: bool, onesided: bool
 ) -> Any:
-    """The transform along one axis, summed in f64 and rounded once; a real signal from a spectrum's
-    one side."""
+    """Transform along one axis, summed in f64 and rounded once.
+
+    From a one-sided spectrum, the result is a real signal.
+    """
     first = x.real if isinstance(x, Complex) else x
     rank, kind = first.type.rank, first.type.dtype
     axis = axis_of(axis, rank)
@@ -322,7 +328,7 @@ def _along(
 
 
 def _scaled(b: Context, x: Any, factor: float) -> Any:
-    """A real or complex value times a number."""
+    """Multiply a real or complex value by a number."""
     if factor == 1.0:
         return x
     if isinstance(x, Complex):
@@ -371,8 +377,7 @@ def _stft(
     window: Value | None = None, normalized: bool = False, onesided: bool | None = None,
     return_complex: bool | None = None, align_to_window: bool | None = None,
 ):  # fmt: skip
-    """Windows of ``n_fft`` samples every ``hop_length`` and their transforms, along the last
-    axis."""
+    """Transform windows of ``n_fft`` samples every ``hop_length`` along the last axis."""
     *lead, size = x.type.shape
     hop, width = hop_length or n_fft // 4, win_length or n_fft
     places = np.arange(1 + (size - n_fft) // hop)[:, None] * hop + np.arange(n_fft)

@@ -1,4 +1,4 @@
-"""Products of ATen: matmul and its relatives, linear layers, attention."""
+"""Products of ATen: matmul and related ops, linear layers, attention."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ def _swap_last(b, x):
 
 @aten("mm", "bmm")
 def mm(b, x, y):
-    """In the result's dtype: products of narrow integers come wide, and wrap alike."""
+    """Multiply in the result's dtype; products of narrow integers are wide and wrap alike."""
     return b.to(b.matmul(x, y), b.dtype)
 
 
 @aten("matmul", "mv", "dot", "vdot")
 def matmul(b, x, y):
-    """torch.matmul: vectors get an axis that is dropped again, batch axes broadcast; a shared right
-    matrix is one product over merged rows."""
+    """Translate torch.matmul.
+
+    Vectors get an axis that is removed again, and batch axes broadcast; a shared right matrix
+    becomes one product over merged rows.
+    """
     shape = b.shape
     if x.type.rank == 1:
         x = b.reshape(x, shape=(1, *x.type.shape))
@@ -43,7 +46,7 @@ def matmul(b, x, y):
 
 
 def _plus(b, product, addend, beta, alpha):
-    """``beta * addend + alpha * product`` in the result's dtype."""
+    """Compute ``beta * addend + alpha * product`` in the result's dtype."""
     product, addend = b.to(product, b.dtype), b.to(addend, b.dtype)
     if alpha != 1:
         product = b.mul(product, b.scalar_like(alpha, product))
@@ -76,21 +79,21 @@ def attention(
 ):
     if dropout_p and not b.symbols.training:
         raise Refused("attention with dropout; call model.eval()")
-    if dropout_p:  # its parts, so that shares can be dropped
+    if dropout_p:  # expanded, so that dropout applies to the weights
         raise NotSupported("attention with dropout")
     if enable_gqa and k.type.shape[-3] != q.type.shape[-3]:
         k, v = (_repeat_heads(b, x, q.type.shape[-3]) for x in (k, v))
     batch = broadcast_shape(*(x.type.shape[:-2] for x in (q, k, v)))
     q, k, v = (b.expand(x, (*batch, *x.type.shape[-2:])) for x in (q, k, v))
     factor = 1 / math.sqrt(q.type.shape[-1]) if scale is None else float(scale)
-    # A query whose scores are all -infinity gets zeros, whatever made them so: torch's own parts
-    # are built on aten._safe_softmax, and its fused kernels agree.
+    # A query whose scores are all -infinity yields zeros, for any cause of them: torch's own
+    # decomposition uses aten._safe_softmax, and its fused kernels agree.
     return b.attention(q, k, v, *(() if attn_mask is None else (attn_mask,)), scale=factor,
                        causal=is_causal, empty_rows="zero")  # fmt: skip
 
 
 def _repeat_heads(b, x, heads: int):
-    """Grouped-query attention: each key/value head serves a run of query heads."""
+    """Repeat each key/value head for its query heads (grouped-query attention)."""
     *batch, own, rows, width = x.type.shape
     axis = len(batch)
     wide = (*batch, own, heads // own, rows, width)

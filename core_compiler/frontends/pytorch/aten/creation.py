@@ -1,4 +1,4 @@
-"""Tensors made of numbers, of ATen."""
+"""Creation ops of ATen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core_compiler.frontends.pytorch.aten.table import (
 
 @aten("empty", "empty_like", "new_empty", "empty_permuted", "empty_strided", "new_empty_strided")
 def empty(b, *args, **kwargs):
-    """A tensor whose content torch leaves open: zeros."""
+    """Return zeros for a tensor whose content torch leaves undefined."""
     return _filled(b, 0)
 
 

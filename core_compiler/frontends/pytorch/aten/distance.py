@@ -1,4 +1,4 @@
-"""Distances of ATen: between all rows of two tensors, and of one."""
+"""Distances of ATen, between the rows of two tensors or of one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pdist(b, x, p=2.0):
 
 
 def _length(b, x, p: float):
-    """The p-norm over the last axis."""
+    """Return the p-norm over the last axis."""
     if p == float("inf") and x.type.shape[-1] == 0:
         return b.expand(b.constant(0, x.type.dtype), x.type.shape[:-1])
     return norm(b, x, p, (x.type.rank - 1,))

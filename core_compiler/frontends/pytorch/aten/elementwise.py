@@ -15,7 +15,7 @@ from core_compiler.frontends.pytorch.aten.table import (
 from core_compiler.frontends.pytorch.tensors import dtype_of
 from core_compiler.ir import Value
 
-#: ATen name -> core op; integer operands are promoted to the result's dtype, as torch does.
+#: ATen name -> core op; integer operands are promoted to the result's dtype, as in torch.
 _UNARY = {
     "abs": "abs", "neg": "neg", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log",
     "log2": "log2", "log10": "log10", "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt",
@@ -70,7 +70,7 @@ def _unary(name: str, keeps: bool):
     return handler
 
 
-#: On booleans these are logical.
+#: The logical forms of these ops on booleans.
 _ON_BOOL = {"mul": "and", "max": "or", "min": "and"}
 
 
@@ -98,7 +98,7 @@ for _aten, _core in _COMPARE.items():
 
 
 def _scaled(b: Context, y, alpha):
-    """``y * alpha`` in the result's dtype; ``y`` where alpha is 1."""
+    """Return ``y * alpha`` in the result's dtype, or ``y`` if alpha is 1."""
     y = b.value(y, b.dtype)
     return y if alpha == 1 else b.mul(*b.pair(y, alpha, b.dtype))
 
@@ -140,8 +140,10 @@ def floor_divide(b, x, y):
 
 
 def _floor_of_quotient(b, x, y):
-    """floor(x / y) of floats as torch has it (``c10::div_floor_floating``, as Python's ``//``): of
-    the exact quotient, by the rest; narrow floats in f32."""
+    """Compute floor(x / y) of floats as torch does (``c10::div_floor_floating``, Python's ``//``).
+
+    It is the floor of the exact quotient, computed from the remainder; narrow floats in f32.
+    """
     kind = x.type.dtype
     x, y = wide(b, x), wide(b, y)
     zero, one = b.scalar_like(0, x), b.scalar_like(1, x)
@@ -160,8 +162,10 @@ def _floor_of_quotient(b, x, y):
 
 
 def _floor_of_truncated(b, x, y, quotient):
-    """floor(x / y) of integers from the truncated quotient: one less where signs differ and a rest
-    is left."""
+    """Compute floor(x / y) of integers from the truncated quotient.
+
+    It is one less if the signs differ and the remainder is not 0.
+    """
     zero = b.scalar_like(0, x)
     rest = b.ne(b.rem(x, y), zero)
     differ = b.xor(b.lt(x, zero), b.lt(y, zero))
@@ -170,7 +174,7 @@ def _floor_of_truncated(b, x, y, quotient):
 
 @aten("sign", "sgn")
 def sign(b, x):
-    """``(x > 0) - (x < 0)``: 0 for NaN, and +0 for either zero."""
+    """Compute ``(x > 0) - (x < 0)``: 0 for NaN, and +0 for both zeros."""
     if not x.type.dtype.is_float:
         unsigned = x.type.dtype is BOOL or x.type.dtype.kind == "uint"
         return b.to(_truth(b, x), x.type.dtype) if unsigned else b.sign(x)
@@ -280,7 +284,7 @@ def clamp(b, x, low=None, high=None):
 
 
 def _clamp_to(b, x, low, high):
-    """As torch's gradient has it: on a bound x has all of it."""
+    """Clamp with torch's gradient: on a bound, x receives all of it."""
     for bound, beyond in ((low, b.lt), (high, b.gt)):
         if bound is not None:
             x, bound = b.pair(x, bound, b.dtype)
@@ -366,7 +370,7 @@ def hardswish(b, x):
 def softplus(b, x, beta=1.0, threshold=20.0):
     made = b.softplus(x, beta=float(beta))
     if threshold == 20 and b.dtype.bits <= 32:
-        return made  # from there on x itself is the nearest number
+        return made  # x itself is the nearest number from there on
     steep = b.gt(b.mul(x, b.scalar_like(beta, x)), b.scalar_like(threshold, x))
     return b.select(steep, x, made)
 
@@ -451,12 +455,12 @@ def convert_element_type(b, x, dtype):
 
 @aten("fmax", "fmin")
 def without_nan(b, x, y):
-    """The larger or smaller; a NaN loses against a number."""
+    """Return the larger or smaller value; a number wins over NaN."""
     name = "max" if "fmax" in str(b.node.target) else "min"
     if not b.dtype.is_float:
         return TABLE["maximum" if name == "max" else "minimum"](b, x, y)
     x, y = b.pair(x, y, b.dtype)
-    if b.symbols.training:  # of equals the first has the gradient
+    if b.symbols.training:  # of equal values, the first receives the gradient
         larger = b.select((b.lt if name == "max" else b.gt)(x, y), y, x)
     else:
         larger = b.op(f"core.{name}", (x, y))
@@ -465,7 +469,7 @@ def without_nan(b, x, y):
 
 @aten("sinc")
 def sinc(b, x):
-    """``sin(pi x) / (pi x)``, and 1 at 0, which no gradient goes through."""
+    """Compute ``sin(pi x) / (pi x)``, with 1 at 0, which does not propagate a gradient."""
     x = wide(b, b.to(x, b.dtype))
     line = b.mul(x, b.scalar_like(math.pi, x))
     one = b.scalar_like(1, line)
@@ -476,8 +480,10 @@ def sinc(b, x):
 
 @aten("xlogy", "special_xlog1py")
 def x_log_y(b, x, y):
-    """``x * log(y)`` or ``x * log1p(y)``, 0 where x is; no gradient goes through a logarithm that
-    is not finite there."""
+    """Compute ``x * log(y)`` or ``x * log1p(y)``, with 0 if x is 0.
+
+    No gradient propagates through a logarithm that is not finite there.
+    """
     log = "core.log1p" if "log1p" in str(b.node.target) else "core.log"
     x, y = b.pair(x, y, b.dtype)
     start = b.scalar_like(-1 if log == "core.log1p" else 0, y)
@@ -491,7 +497,7 @@ def x_log_y(b, x, y):
 
 @aten("copysign")
 def copysign(b, x, y):
-    """|x| with y's sign bit (also that of a zero)."""
+    """Return |x| with the sign bit of y (also for zeros)."""
     x, y = b.pair(x, y, b.dtype)
     if b.dtype.bits not in (16, 32, 64):
         raise NotSupported(f"the sign bit of {b.dtype}")

@@ -1,4 +1,4 @@
-"""What mixtures of experts are exported to: counting by histogram, products by groups of rows."""
+"""Ops of exported mixtures of experts: histograms for counting, products by groups of rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from core_compiler.frontends.pytorch.aten.table import I64, TABLE, NotSupported,
 
 @aten("histc")
 def histc(b, x, bins=100, low=0, high=0):
-    """How many elements fall into each of ``bins`` equal parts of [low, high]; those outside count
-    nowhere."""
+    """Count the elements in each of ``bins`` equal parts of [low, high]; ignore those outside."""
     low, high = float(low), float(high)
     if low == high:
         raise NotSupported("a histogram whose range depends on data; pass min and max")
@@ -27,10 +26,10 @@ def histc(b, x, bins=100, low=0, high=0):
 
 @aten("_grouped_mm")
 def grouped_mm(b, x, w, offs=None, bias=None, out_dtype=None):
-    """Rows of ``x`` by groups, each with a matrix of ``w`` of its own; ``offs`` says where the
-    groups end.  Rows behind the last group are zero.
+    """Multiply groups of rows of ``x`` by a matrix of ``w`` each.
 
-    Which matrix a row meets is known only when it runs: it meets all, and one is taken.
+    ``offs`` are the ends of the groups; rows after the last group are zero.  The matrix of a row is
+    only known at run time: each row is multiplied by all matrices, and one result is selected.
     """
     if x.type.rank != 2 or w.type.rank != 3 or offs is None or bias is not None:
         raise NotSupported("anything but a 2-D by 3-D product with offs and without a bias")

@@ -1,4 +1,4 @@
-"""Reading and writing at positions, of ATen."""
+"""Indexed reads and writes of ATen."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def index_select(b, x, axis, indices):
 
 @aten("take")
 def take(b, x, indices):
-    """Elements by their places in row-major order, negative ones from the end."""
+    """Take elements by their row-major positions; negative ones count from the end."""
     flat = b.reshape(x, shape=(x.type.elements,))
     at = b.reshape(b.to(indices, I64), shape=(indices.type.elements,))
     made = b.in_range(b.take(flat, _from_front(b, at, x.type.elements), axis=0))
@@ -78,13 +78,13 @@ def gather(b, x, axis, indices, sparse_grad=False):
 
 
 def _in_range(b, made, *positions):
-    """``made``, whose positions torch checks, but for its unsafe ops."""
+    """Require positions in range for ``made``, as torch does for all but its unsafe ops."""
     return made if "_unsafe" in str(b.node.target) else b.in_range(made, *positions)
 
 
 @aten("index", "_unsafe_index")
 def index(b, x, indices):
-    """Advanced indexing, NumPy's rules: with integer tensors, or a mask over the first axes."""
+    """Index by NumPy's rules, with integer tensors or a mask over the first axes."""
     used = [i for i, v in enumerate(indices) if v is not None]
     arrays = [indices[i] for i in used]
     if any(a.type.dtype is BOOL for a in arrays):
@@ -110,7 +110,7 @@ def index(b, x, indices):
 
 
 def _where_true(b, x, mask):
-    """The entries of x (axes of the mask, ...) where the mask holds, in order."""
+    """Return the entries of x (axes of the mask, ...) at which the mask is true, in order."""
     shape, lead = x.type.shape, mask.type.rank
     if b.sizes.of(mask) or b.sizes.of(x):
         if lead != 1:
@@ -143,7 +143,7 @@ def nonzero_static(b, x, *, size, fill_value=-1):
 
 
 def _places(b, x):
-    """The places of what is not zero, a row each, as many as there are."""
+    """Return the positions of nonzero elements, one per row, and their number."""
     shape = x.type.shape
     if b.sizes.of(x):
         raise NotSupported("nonzero positions of a tensor whose size depends on data")
@@ -155,7 +155,7 @@ def _places(b, x):
     ]
     row = b.iota(shape=(count,), dtype=I64, axis=0)
     made = b.compacted(b.reshape(held, shape=(count,)), row, *axes)
-    if not shape:  # of a number no place is told, but whether there is one
+    if not shape:  # a scalar has no position, just a row if it is not zero
         empty = b.expand(b.constant(0, I64), (1, 0))
         b.sizes.mark(empty, b.sizes.of(made[0]))
         return empty
@@ -164,14 +164,14 @@ def _places(b, x):
 
 
 def _from_front(b, indices, size):
-    """Negative indices count from the end."""
+    """Convert negative indices, which count from the end."""
     return b.select(b.lt(indices, b.scalar_like(0, indices)),
                     b.add(indices, b.scalar_like(size, indices)), indices)  # fmt: skip
 
 
 @aten("index_put", "_unsafe_index_put", "index_put_")
 def index_put(b, x, indices, values, accumulate=False):
-    """Assignment at integer positions: one scatter over tuples of the leading axes."""
+    """Assign at integer positions, by one scatter over tuples of the leading axes."""
     if any(i is not None and i.type.dtype is BOOL for i in indices):
         if [i for i, v in enumerate(indices) if v is not None] != [0]:
             raise NotSupported("a boolean mask beside other indices, or not over the first axes")
@@ -188,8 +188,7 @@ def index_put(b, x, indices, values, accumulate=False):
     tuples = b.concat(*(b.reshape(a, shape=(*shape, 1)) for a in arrays), axis=len(shape))
     full = (*shape, *(x.type.shape[i] for i in rest))
     if used == list(range(used[0], used[0] + len(used))) and used[0]:
-        # torch keeps neighbouring index axes in their place: before them come the axes left of
-        # them.
+        # torch keeps adjacent index axes in their position: the axes before them come first.
         lead = used[0]
         spread = b.expand(
             values, (*full[len(shape) : len(shape) + lead], *shape, *full[len(shape) + lead :])
@@ -211,8 +210,10 @@ def index_put(b, x, indices, values, accumulate=False):
 
 @aten("index_fill")
 def index_fill(b, x, axis, indices, value):
-    """A selection, as an element that several indices name takes the value once (so does its
-    gradient)."""
+    """Fill by a select, so that an element named by several indices is set once.
+
+    Its gradient is then used once, too.
+    """
     fill = b.to(b.value(value, x.type.dtype), x.type.dtype)
     fill = b.expand(b.reshape(fill, shape=()), x.type.shape)
     axis = axis_of(axis, x.type.rank)
@@ -227,8 +228,10 @@ def index_fill(b, x, axis, indices, value):
 
 
 def _put_where_true(b, x, mask, values, accumulate):
-    """The entries of x where the mask (over its first axes) holds, in order, become ``values``: one
-    for all, or a row for each."""
+    """Replace the entries of x at which the mask (over its first axes) is true, in order.
+
+    ``values`` is one for all, or a row for each.
+    """
     if b.sizes.of(x) or b.sizes.of(mask):
         raise NotSupported("it writes into a tensor whose size depends on data")
     shape, lead = x.type.shape, mask.type.rank
@@ -243,7 +246,7 @@ def _put_where_true(b, x, mask, values, accumulate):
         held = b.to(b.reshape(mask, shape=(rows,)), I64)
         place = b.sub(b.cumsum(held, axis=0), b.scalar_like(1, held))
         spread = b.expand(values, (values.type.shape[0], *tail))
-        # As many rows count as the mask holds: no place is behind them.
+        # The number of valid rows equals the number of true elements: no position is beyond them.
         fill = b.reshape(b.plain("core.take", (spread, place), {"axis": 0}), shape=shape)
     fill = b.add(x, fill) if accumulate else fill
     return b.select(b.broadcast(mask, shape=shape, dims=tuple(range(lead))), fill, x)
@@ -293,7 +296,7 @@ def scatter_reduce(b, x, axis, indices, updates, reduce, include_self=True):
 
 
 def _identity(b, x, reduce: str):
-    """What an element is set to before updates are combined with it."""
+    """Return the initial value of an element before updates are combined with it."""
     kind = x.type.dtype
     if reduce in ("sum", "mean", "prod"):
         return 1 if reduce == "prod" else 0
@@ -327,13 +330,13 @@ def slice_scatter(b, x, update, axis=0, start=None, end=None, step=1):
 
 @aten("diagonal_scatter")
 def diagonal_scatter(b, x, update, offset=0, axis1=0, axis2=1):
-    """``x`` with its diagonal replaced: where column - row = offset, the update spread over it."""
+    """Replace the diagonal of ``x``, where column - row = offset, by the update spread over it."""
     rank, shape = x.type.rank, x.type.shape
     i, j = axis_of(axis1, rank), axis_of(axis2, rank)
     rows, columns = (b.iota(shape=shape, dtype=I64, axis=a) for a in (i, j))
     here = b.eq(b.sub(columns, rows), b.scalar_like(offset, rows))
     rest = tuple(a for a in range(rank) if a not in (i, j))
-    # Along the diagonal the position is the row (offset >= 0) or the column.
+    # The position along the diagonal is the row (offset >= 0) or the column.
     along, across = (i, j) if offset >= 0 else (j, i)
     wide = tuple(shape[a] if a != across else 1 for a in range(rank))
     order = sorted((*rest, along))
@@ -358,7 +361,7 @@ def _replace_range(b, x, update, axis, start):
 
 @aten("masked_scatter")
 def masked_scatter(b, x, mask, source):
-    """The elements of ``source`` in order, where the mask holds."""
+    """Replace the elements at which the mask is true by those of ``source``, in order."""
     shape = b.shape
     x, mask = b.expand(x, shape), b.expand(mask, shape)
     count = x.type.elements
@@ -372,8 +375,10 @@ def masked_scatter(b, x, mask, source):
 
 @aten("as_strided", "as_strided_copy")
 def as_strided(b, x, size, stride, storage_offset=None):
-    """Elements by their place in memory, which is known where ``x`` lies in it row-major and
-    alone."""
+    """Take elements by their position in memory.
+
+    The position is only known if ``x`` is row-major and does not share its storage.
+    """
     held = b.node.args[0].meta["val"]
     if not held.is_contiguous() or held.storage_offset():
         raise NotSupported("as_strided of a view")

@@ -1,8 +1,8 @@
-"""Interpolation of ATen that torch has no decomposition of its own for, or another one.
+"""Interpolation ops of ATen with no decomposition in torch, or a different one.
 
-With ``antialias=True`` the kernel widens where an image shrinks, as Pillow's does.  Images of bytes
-are resized in fixed point, the rows rounded to bytes before the columns, as Pillow does it too:
-torch's decomposition would round once (ATen, ``cpu/UpSampleKernel.cpp``).
+With ``antialias=True`` the kernel widens if an image shrinks, as in Pillow.  Byte images are
+resized in fixed point, with the rows rounded to bytes before the columns, as in Pillow too: torch's
+decomposition would round once (ATen, ``cpu/UpSampleKernel.cpp``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from core_compiler.frontends.resampling import (
 
 Kernel = Callable[[np.ndarray], np.ndarray]
 
-#: Packet -> its kernel, and how many elements the kernel reaches to either side.
+#: Packet -> its kernel, and the kernel's radius in elements.
 WIDENING: dict[str, tuple[Kernel, int]] = {
     "_upsample_bilinear2d_aa": (triangle, 1),
     "_upsample_bicubic2d_aa": (partial(cubic, a=-0.5), 2),
@@ -39,7 +39,10 @@ PLAIN: dict[str, tuple[Kernel, int]] = {
 
 @aten(*WIDENING, *PLAIN)
 def upsample(b, x, output_size, align_corners, *scales):
-    """``scales``: one of height and one of width, or both in a list; None: derived from sizes."""
+    """Resize an image.
+
+    ``scales``: one of height and one of width, or both in a list; None: derived from sizes.
+    """
     name, dtype = str(b.node.target).split(".")[1], x.type.dtype
     is_bytes = dtype.name == "ui8"
     if not is_bytes and (name in PLAIN or not dtype.is_float):
@@ -58,7 +61,7 @@ def upsample(b, x, output_size, align_corners, *scales):
 
 
 def _step(size: int, out: int, align_corners: bool, factor: float | None) -> float:
-    """The distance of output positions, in input elements."""
+    """Return the distance of output positions, in input elements."""
     if align_corners:
         return (size - 1) / (out - 1) if out > 1 else 0.0
     return 1 / factor if factor else size / out
@@ -67,7 +70,7 @@ def _step(size: int, out: int, align_corners: bool, factor: float | None) -> flo
 def _taps(
     size: int, out: int, step: float, kernel: Kernel, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and weights, [taps, out]: the kernel is as much wider as the axis shrinks."""
+    """Return positions and weights, [taps, out]; the kernel widens as the axis shrinks."""
     wide = max(step, 1.0)
     centres = step * (np.arange(out) + 0.5)
     first = np.maximum((centres - reach * wide + 0.5).astype(np.int64), 0)
@@ -84,7 +87,7 @@ def _taps(
 def _plain_taps(
     size: int, out: int, step: float, kernel: Kernel, reach: int, align_corners: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and weights, [taps, out]; what lies outside counts for the element at the edge."""
+    """Return positions and weights, [taps, out]; positions outside use the element at the edge."""
     positions = step * np.arange(out) if align_corners else step * (np.arange(out) + 0.5) - 0.5
     if reach == 1:  # a linear kernel has no slope at the edge
         positions = np.clip(positions, 0, size - 1)

@@ -1,4 +1,4 @@
-"""Losses of ATen whose gradient is not that of torch's decomposition."""
+"""Losses of ATen whose gradient differs from that of torch's decomposition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NONE, MEAN, SUM = range(3)
 
 @aten("binary_cross_entropy")
 def binary_cross_entropy(b, x, y, weight=None, reduction=MEAN):
-    """Of probabilities; finite where one of them is 0 or 1, and so is its gradient."""
+    """Compute the loss of probabilities; it and its gradient are finite for 0 and 1."""
     x, y = b.pair(x, y, b.dtype)
     made = b.binary_cross_entropy(x, y)
     if weight is not None:

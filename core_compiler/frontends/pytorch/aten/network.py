@@ -20,7 +20,7 @@ def _conv(b, x, w, bias, stride, padding, dilation, groups):
     else:
         low = high = (0,) * spatial if padding == "valid" else per_axis(padding, spatial)
     made = b.conv(x, w, strides=strides, low=low, high=high, dilations=dilations, groups=groups)
-    made = b.bias(b.to(made, b.dtype), bias, 1)  # products of narrow integers come wide
+    made = b.bias(b.to(made, b.dtype), bias, 1)  # products of narrow integers are computed wide
     return b.reshape(made, shape=made.type.shape[1:]) if lifted else made
 
 
@@ -58,7 +58,7 @@ def _conv_transpose(b, x, w, bias, stride, padding, output_padding, groups, dila
 
 
 def _affine_or(b, value, number, like):
-    """A per-channel vector, or ``number`` for each channel where the model has none."""
+    """Return a per-channel vector, or ``number`` for each channel if the model has none."""
     if value is not None:
         return value
     return b.expand(b.constant(number, like.type.dtype), (like.type.shape[1],))
@@ -72,8 +72,8 @@ def batch_norm(b, x, weight, bias, mean, variance, *rest):
     if training and (mean is not None or name != "batch_norm"):
         raise NotSupported("batch normalisation that updates the statistics passed to it")
     if not x.type.elements and name == "batch_norm":
-        return x  # torch takes it without an axis of channels too
-    if mean is None:  # none are kept: those of the batch
+        return x  # torch even accepts it without an axis of channels
+    if mean is None:  # none are stored: use those of the batch
         axes = tuple(i for i in range(x.type.rank) if i != 1)
         mean, variance = b.mean(x, axes=axes), b.variance(x, axes=axes, plain=True)
     b.only_first("a saved statistic")
@@ -84,14 +84,13 @@ def batch_norm(b, x, weight, bias, mean, variance, *rest):
 
 @aten("_native_batch_norm_legit_functional")
 def batch_norm_of_batch(b, x, weight, bias, mean, variance, training, momentum, epsilon):
-    """By the batch's own statistics, with the next running ones: results 3 and 4."""
+    """Normalise by the batch's own statistics; results 3 and 4 are the next running ones."""
     if not training or b.uses(1) or b.uses(2):
         raise NotSupported("the saved statistics of a batch normalisation")
     axes = tuple(i for i in range(x.type.rank) if i != 1)
     count = prod(x.type.shape[a] for a in axes)
     affine = [_affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x)]
-    # Torch's statistics are f32 where its numbers are narrower, and so is all that it makes of
-    # them.
+    # Torch's statistics are f32 for narrower inputs, and so are all values derived from them.
     narrow, kind = x.type.dtype, element_of(b.meta[3].dtype)
     x, *affine, mean, variance = (b.to(v, kind) for v in (x, *affine, mean, variance))
     own, spread = b.mean(x, axes=axes), b.variance(x, axes=axes, plain=True)
@@ -136,7 +135,7 @@ def group_norm(b, x, groups, weight=None, bias=None, epsilon=1e-5, *rest):
 
 
 def _scale_and_bias(b, x, weight, bias) -> tuple:
-    """Both or none: for one that is missing stands what changes nothing."""
+    """Return both or neither; a missing one becomes the identity."""
     if weight is None and bias is None:
         return ()
     return _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x)

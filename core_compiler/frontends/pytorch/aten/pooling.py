@@ -9,10 +9,9 @@ from core_compiler.frontends.pytorch.aten.table import aten, per_axis
 
 
 def _overhang(size, window, stride, pad, dilation, ceil_mode) -> int:
-    """Extra padding at the end so that floor division yields torch's output size.
+    """Return the extra padding at the end with which floor division yields torch's output size.
 
-    With ``ceil_mode`` a last window may overhang, if it starts inside the image or its left
-    padding.
+    With ``ceil_mode`` a last window may overhang if it starts inside the image or its left padding.
     """
     reach = dilation * (window - 1) + 1
     span = size + 2 * pad - reach
@@ -41,7 +40,7 @@ def _pool_shape(x, window, stride, padding, dilation, ceil_mode):
 
 
 def _batched(b, x, spatial):
-    """``x`` with a batch axis (torch allows images without one), and how to drop it again."""
+    """Return ``x`` with a batch axis (optional in torch), and a function that removes it again."""
     if x.type.rank == spatial + 1:
         return b.reshape(x, shape=(1, *x.type.shape)), lambda y: b.reshape(
             y, shape=y.type.shape[1:]
@@ -50,7 +49,7 @@ def _batched(b, x, spatial):
 
 
 def _spatial(b) -> int:
-    """How many axes the op pools over, by its name."""
+    """Return the number of axes that the op pools over, from its name."""
     return int(str(b.node.target).split("pool")[1][0])
 
 
@@ -71,7 +70,7 @@ def max_pool_with_indices(b, x, window, stride=(), padding=0, dilation=1, ceil_m
 
 
 def _with_places(b, x, pool, drop):
-    """The largest of each window and, where that is read, its place; then the element there."""
+    """Return the largest element of each window and its position, if that is used."""
     if not b.uses(1):
         return drop(b.max_pool(x, **pool)), None
     places = windows.places_of_largest(b, x, pool)
@@ -121,7 +120,7 @@ def adaptive_max_pool(b, x, size):
     pool = _side_by_side(window or size)
     if window is not None:
         return _with_places(b, x, pool, drop)
-    places = windows.adaptive_places(b, x, size)  # where the gradient goes, too
+    places = windows.adaptive_places(b, x, size)  # needed for the gradient too
     return drop(windows.largest_at(b, x, places, pool)), drop(places)
 
 
@@ -135,7 +134,7 @@ def _side_by_side(window) -> dict:
 
 
 def _even_windows(shape, size):
-    """The window where ``size`` of them tile the last axes, else None."""
+    """Return the window if ``size`` of them tile the last axes, else None."""
     sizes = shape[len(shape) - len(size) :]
     if any(d % s for d, s in zip(sizes, size, strict=True)):
         return None

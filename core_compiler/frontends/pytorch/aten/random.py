@@ -18,7 +18,7 @@ def randn(b, *args, **kwargs):
 
 @aten("randperm")
 def randperm(b, count, **kwargs):
-    """The order of as many random words: of equal ones the first comes first."""
+    """Return the order of ``count`` random words; it is stable."""
     words = b.symbols.draws.numbers(b, "bits", (b.symbols.number(count),), dtype("ui32"))
     return b.to(b.to(b.argsort(words, axis=0), I64), b.dtype)
 

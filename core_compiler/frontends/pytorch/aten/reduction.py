@@ -15,7 +15,7 @@ from core_compiler.frontends.pytorch.aten.table import (
 
 
 def _of_one(b, x):
-    """The sum of one number, which is added to +0."""
+    """Return the sum of a scalar, which is added to +0."""
     return b.add(x, b.scalar_like(0, x)) if x.type.dtype.is_float else x
 
 
@@ -69,7 +69,7 @@ def _with_index(b, x, axis, keepdim, name):
     if x.type.rank == 0:
         return x, b.constant(0, "i64")
     whole = b.cast(x, dtype="i8") if x.type.dtype is BOOL else x
-    # What stands beside an index is the element there: of -0 and +0 the first.
+    # The value next to an index is the element there: the first of -0 and +0.
     if x.type.dtype.is_float and (b.symbols.training or b.uses(1)):
         values, places = windows.first_largest(b, x, axis, name)
     else:
@@ -124,8 +124,7 @@ def all_(b, x, axes=None, keepdim=False):
 
 
 def _spread(b, x, axes, correction, keepdim):
-    """The variance or the standard deviation, as the node is called, with the mean where it asks
-    for that."""
+    """Return the variance or standard deviation, by the node's name, with the mean if requested."""
     name, axes = str(b.node.target).split(".")[1], axes_of(axes, x.type.rank)
     kind = "standard_deviation" if name.startswith("std") else "variance"
     correction = 1 if correction is None else correction
@@ -138,7 +137,7 @@ def _spread(b, x, axes, correction, keepdim):
 
 @aten("var", "std", "var_mean", "std_mean")
 def unbiased_form(b, x, unbiased=True):
-    """The old forms over all axes with a flag for the correction."""
+    """Translate the old forms over all axes with a flag for the correction."""
     if not isinstance(unbiased, bool):
         raise NotSupported("unbiased that is not a bool")
     return _spread(b, x, None, int(unbiased), False)
@@ -221,7 +220,7 @@ def argsort_stable(b, x, *, stable=True, dim=-1, descending=False):
 
 @aten("kthvalue")
 def kthvalue(b, x, k, axis=-1, keepdim=False):
-    """The k-th smallest (counted from 1) along an axis, and where it is."""
+    """Return the k-th smallest (counted from 1) along an axis, and its position."""
     if x.type.rank == 0:
         return x, b.constant(0, "i64")
     axis = axis_of(axis, x.type.rank)
@@ -229,7 +228,7 @@ def kthvalue(b, x, k, axis=-1, keepdim=False):
 
 
 def _at(b, x, axis, place, keepdim):
-    """One position of an axis."""
+    """Return one position of an axis."""
     shape = x.type.shape
     one = b.slice(x, starts=tuple(place if i == axis else 0 for i in range(len(shape))),
                   limits=tuple(place + 1 if i == axis else d for i, d in enumerate(shape)),
@@ -249,7 +248,7 @@ def topk(b, x, k, axis=-1, largest=True, sorted=True):
 
 
 def root(b, x, power: float = 0.5):
-    """``x ** power``; of a norm that is 0 the gradient is 0, as torch has it."""
+    """Compute ``x ** power``; the gradient of a norm of 0 is 0, as in torch."""
 
     def of(value):
         like = b.scalar_like(power, value)
@@ -273,8 +272,10 @@ def vector_norm(b, x, order=2, axes=None, keepdim=False, dtype=None):
 
 
 def norm(b, x, order: float, axes):
-    """The norm along ``axes``; of order 0 how many elements are not zero.  Narrow floats in f32, as
-    torch has it: their squares would overflow or vanish."""
+    """Compute the norm along ``axes``; order 0 counts nonzero elements.
+
+    Narrow floats are computed in f32, as in torch: their squares would overflow or underflow.
+    """
     kind = x.type.dtype
     x = wide(b, x)
     size = b.abs(x)

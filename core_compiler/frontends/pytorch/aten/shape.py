@@ -1,4 +1,4 @@
-"""Data movement of ATen: views, slices, joins, gathers, and tensors made from nothing."""
+"""Data movement of ATen: views, slices, concatenations, gathers, and tensor creation."""
 
 from __future__ import annotations
 
@@ -124,7 +124,11 @@ def chunk(b, x, count, axis=0):
 
 @aten("tensor_split")
 def tensor_split(b, x, cuts, axis=0):
-    """``cuts``: into how many parts, the first ones longer by one; or where parts begin."""
+    """Split along an axis.
+
+    ``cuts`` is the number of parts, of which the first ones may be longer by one, or the list of
+    positions where parts start.
+    """
     if isinstance(cuts, Value):
         raise NotSupported("split positions that depend on data")
     total = x.type.shape[axis_of(axis, x.type.rank)]
@@ -172,7 +176,7 @@ def stack(b, xs, axis=0):
 
 @aten("cartesian_prod")
 def cartesian_prod(b, xs):
-    """All tuples of their elements, the last one's change fastest."""
+    """Return all tuples of their elements; those of the last one vary fastest."""
     if len(xs) == 1:
         return xs[0]
     shape = tuple(x.type.elements for x in xs)
@@ -263,7 +267,7 @@ def linalg_diagonal(b, x, *, offset=0, dim1=-2, dim2=-1):
 
 @aten("diagonal", "diagonal_copy")
 def diagonal(b, x, offset=0, axis1=0, axis2=1):
-    """The entries where column - row = offset, as the last axis."""
+    """Return the entries where column - row = offset, as the last axis."""
     rank = x.type.rank
     i, j = axis_of(axis1, rank), axis_of(axis2, rank)
     rest = [a for a in range(rank) if a not in (i, j)]

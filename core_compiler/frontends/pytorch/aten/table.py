@@ -1,4 +1,4 @@
-"""The table of translations, the context a translation works in, and what translations share."""
+"""The table of translations, the context of a translation, and shared helpers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ TABLE: dict[str, Callable] = {}
 
 
 class NotSupported(Exception):
-    """This use of an op has no translation; the message says why."""
+    """This use of an op has no translation; the message states the reason."""
 
 
 class Misfit(NotSupported):
-    """What a translation makes is not what torch says that the op makes: it is wrong."""
+    """The result of a translation differs from torch's description: the translation is wrong."""
 
 
 class Refused(NotSupported):
-    """This use is refused on purpose: what torch decomposes it to would hide what it means."""
+    """This use is rejected intentionally: torch's decomposition would hide its meaning."""
 
 
-#: Torch makes what is too large for these infinite, NaN where they have no infinity; for f8E4M3FN
-#: it is the largest finite number.
+#: Torch converts values that exceed these to infinity, or NaN if they have none; for f8E4M3FN it
+#: uses the largest finite number.
 OVERFLOWING = frozenset({"f8E5M2", "f8E5M2FNUZ", "f8E4M3FNUZ"})
 
 
 class Context(SizedBuilder):
-    """A builder that knows the fx node it translates: the shapes and dtypes torch gave it."""
+    """A builder that knows the fx node being translated: its shapes and dtypes in torch."""
 
     def __init__(self, weights, origin, node, symbols, sizes):
         super().__init__(weights, origin)
@@ -41,12 +41,12 @@ class Context(SizedBuilder):
 
     @property
     def meta(self):
-        """Torch's own description of the result (a fake tensor, or a list of them)."""
+        """Return torch's description of the result (a fake tensor, or a list of them)."""
         return self.node.meta.get("val")
 
     @property
     def dtype(self) -> DType:
-        """The dtype torch gives the (first) result; of complex numbers that of their parts."""
+        """Return torch's dtype of the (first) result; for complex numbers that of their parts."""
         meta = self.meta[0] if isinstance(self.meta, list | tuple) else self.meta
         return element_of(meta.dtype)
 
@@ -55,25 +55,25 @@ class Context(SizedBuilder):
         return tuple(self.symbols.number(d) for d in self.meta.shape)
 
     def uses(self, result: int) -> bool:
-        """Whether anybody reads this result of the op."""
+        """Return whether this result of the op is used."""
         return any(
             "getitem" in str(user.target) and user.args[1] == result and user.users
             for user in self.node.users
         )
 
     def only_first(self, what: str) -> None:
-        """NotSupported where a result of the op other than the first is used."""
+        """Raise NotSupported if a result of the op other than the first is used."""
         if isinstance(self.meta, list | tuple) and any(map(self.uses, range(1, len(self.meta)))):
             raise NotSupported(f"{what} is used")
 
     def to(self, x: Value, wanted: DType) -> Value:
-        """``x`` cast to ``wanted`` (torch's conversion rules), or ``x`` itself."""
+        """Return ``x`` cast to ``wanted`` (by torch's conversion rules), or ``x`` itself."""
         if x.type.dtype is wanted:
             return x
         return self.cast(x, dtype=wanted, saturate=wanted.name not in OVERFLOWING)
 
     def value(self, x, wanted: DType) -> Value:
-        """A value or a Python number in the dtype ``wanted``."""
+        """Return a value or a Python number in the dtype ``wanted``."""
         if isinstance(x, Value):
             return self.to(x, wanted)
         if isinstance(x, RunTimeNumber):
@@ -83,12 +83,12 @@ class Context(SizedBuilder):
         return self.constant(np.asarray(x).astype(wanted.numpy))
 
     def pair(self, a, b, wanted: DType) -> tuple[Value, Value]:
-        """Two operands (values or numbers) in one dtype, broadcast to their common shape."""
+        """Return two operands (values or numbers) in one dtype, broadcast to their common shape."""
         first, second = self.together(self.value(a, wanted), self.value(b, wanted))
         return first, second
 
     def common(self, *operands) -> DType:
-        """Torch's promoted dtype of values and Python numbers."""
+        """Return torch's promoted dtype of values and Python numbers."""
         import torch
 
         def stand_in(x):
@@ -105,7 +105,7 @@ class Context(SizedBuilder):
         return dtype_of(kind)
 
     def keep(self, x: Value, axes: Sequence[int], keepdim: bool, like: Value) -> Value:
-        """Put reduced axes back as 1 where torch's ``keepdim`` asks for it."""
+        """Restore reduced axes as 1 if torch's ``keepdim`` is set."""
         if not keepdim:
             return x
         return self.reshape(
@@ -113,7 +113,7 @@ class Context(SizedBuilder):
         )
 
     def bias(self, x: Value, bias: Value | None, axis: int) -> Value:
-        """``x`` plus one number along ``axis``."""
+        """Add one number along ``axis`` to ``x``."""
         if bias is None:
             return x
         return self.add(x, self.broadcast(bias, shape=x.type.shape, dims=(axis,)))
@@ -135,7 +135,7 @@ def _rank(x) -> int:
 
 
 def aten(*names: str):
-    """Enter a handler in the table under these names."""
+    """Register a handler in the table under these names."""
 
     def enter(handler):
         for name in names:
@@ -146,7 +146,7 @@ def aten(*names: str):
 
 
 def leaves(held) -> list:
-    """All values in nested tuples, lists and dicts."""
+    """Return all values in nested tuples, lists and dicts."""
     if isinstance(held, dict):
         held = tuple(held.values())
     if isinstance(held, list | tuple):
@@ -155,12 +155,15 @@ def leaves(held) -> list:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """A non-negative axis (torch counts negative ones from the end; rank 0 has axes 0 and -1)."""
+    """Return a non-negative axis.
+
+    Torch counts negative ones from the end; rank 0 has axes 0 and -1.
+    """
     return axis + max(rank, 1) if axis < 0 else axis
 
 
 def axes_of(axes, rank: int) -> tuple[int, ...]:
-    """Ascending non-negative axes; None or () means all."""
+    """Return ascending non-negative axes; None or () means all."""
     if axes is None or (isinstance(axes, list | tuple) and not axes):
         return tuple(range(rank))
     axes = (axes,) if isinstance(axes, int) else axes
@@ -168,7 +171,7 @@ def axes_of(axes, rank: int) -> tuple[int, ...]:
 
 
 def per_axis(x, count: int) -> tuple[int, ...]:
-    """A torch size argument (a number, or a list that may have one entry) for ``count`` axes."""
+    """Return a torch size argument (a number or a list, maybe of one entry) for ``count`` axes."""
     if isinstance(x, int):
         return (x,) * count
     x = tuple(int(v) for v in x)
@@ -176,7 +179,7 @@ def per_axis(x, count: int) -> tuple[int, ...]:
 
 
 def wide(b: Context, x: Value) -> Value:
-    """``x``, narrow floats in f32: what torch's kernels compute in where they round once."""
+    """Return ``x``, narrow floats in f32, which torch's kernels use if they round once."""
     return b.to(x, F32) if x.type.dtype.is_float and x.type.dtype.bits < 32 else x
 
 

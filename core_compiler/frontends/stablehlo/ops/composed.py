@@ -1,4 +1,4 @@
-"""Ops of CHLO without a translation: StableHLO's own legalisation says what they are made of."""
+"""CHLO ops without a translation, expanded by StableHLO's own legalisation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from core_compiler.frontends.stablehlo.table import Context, NotSupported
 
-#: Why an op has no translation, where there is more to say.
+#: The reason why an op has no translation, if there is more to say.
 REFUSED = {
     "stablehlo.rng": "random numbers without a seed; draw them with jax.random",
     "stablehlo.rng_bit_generator": "its numbers depend on the machine; draw them with jax.random",
@@ -18,9 +18,9 @@ _PIPELINE = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 def expansion(
     context: Any, name: str, operands: Sequence[str], results: Sequence[str], attributes: str = ""
 ) -> Any:
-    """A module whose only function is the op ``name`` on values of these types, legalised.
+    """Return a module whose only function is the legalised op ``name`` on values of these types.
 
-    NotSupported where it stays what it is.
+    Raise NotSupported if legalisation does not change it.
     """
     from jaxlib.mlir import ir, passmanager
     from jaxlib.mlir.dialects import stablehlo
@@ -38,7 +38,7 @@ def expansion(
     try:
         module = ir.Module.parse(text, context)
         passmanager.PassManager.parse(_PIPELINE, context).run(module.operation)
-    except Exception as problem:  # whatever the bindings raise: it cannot be taken apart
+    except Exception as problem:  # any exception of the bindings: it cannot be expanded
         raise NotSupported(f"no translation ({str(problem).splitlines()[0][:120]})") from None
     if any(each.operation.name == name for each in block_of(module).operations):
         raise NotSupported("no translation")
@@ -46,16 +46,16 @@ def expansion(
 
 
 def block_of(module: Any) -> Any:
-    """The body of a module's only function."""
+    """Return the body of a module's only function."""
     (function,) = module.body.operations
     (block,) = function.regions[0].blocks
     return block
 
 
 def composed(b: Context) -> Callable:
-    """The handler of an op that has no translation of its own: its expansion, in place.
+    """Return the handler of an op without a translation, which inlines its expansion.
 
-    NotSupported where there is none.
+    Raise NotSupported if there is none.
     """
     operation = b.operation
     if not operation.name.startswith("chlo.") or operation.regions:

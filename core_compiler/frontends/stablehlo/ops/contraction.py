@@ -28,7 +28,7 @@ def dot(b, x, y):
 
 
 def contracted(b: Context, x: Value, y: Value, wanted, batch_a, batch_b, sum_a, sum_b) -> Value:
-    """``core.contract`` with a result of dtype ``wanted``."""
+    """Emit ``core.contract`` with a result of dtype ``wanted``."""
     kinds = x.type.dtype, y.type.dtype
     common = wanted if wanted.bits >= max(kind.bits for kind in kinds) else kinds[0]
     if kinds[0] is not kinds[1]:
@@ -36,7 +36,7 @@ def contracted(b: Context, x: Value, y: Value, wanted, batch_a, batch_b, sum_a, 
     if x.type.dtype.kind == "bool":
         raise NotSupported("a product of booleans")
     narrow = x.type.dtype
-    # Floats of 16 bits and fewer are summed in f32 as they are; all else is widened before.
+    # Floats of 16 bits and fewer are summed in f32 without a cast; others are widened first.
     wide = narrow.is_float and narrow.bits < wanted.bits == 32
     if not wide and (wanted.bits > narrow.bits or wanted.is_float > narrow.is_float):
         x, y = b.to(x, wanted), b.to(y, wanted)
@@ -52,7 +52,7 @@ def contracted(b: Context, x: Value, y: Value, wanted, batch_a, batch_b, sum_a, 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where batch, channels and spatial axes lie: of the input, the weights, the result."""
+    """The batch, channel and spatial axes of the input, the weights and the result."""
 
     x: tuple[int, ...]
     w: tuple[int, ...]
@@ -101,7 +101,7 @@ def convolution(b, x, w):
 
 
 def _spread(b: Context, x: Value, dilation: tuple[int, ...]) -> Value:
-    """Zeros between the elements of the spatial axes."""
+    """Insert zeros between the elements of the spatial axes."""
     if all(d == 1 for d in dilation):
         return x
     rank = x.type.rank
@@ -112,8 +112,7 @@ def _spread(b: Context, x: Value, dilation: tuple[int, ...]) -> Value:
 
 
 def _batches_as_channels(b: Context, x: Value, count: int) -> Value:
-    """[count * N, C, ..] as [N, count * C, ..]: each group of the batch meets weights of its
-    own."""
+    """Reshape [count * N, C, ..] to [N, count * C, ..]: each batch group has its own weights."""
     batch, channels, *rest = x.type.shape
     split = b.reshape(x, shape=(count, batch // count, channels, *rest))
     moved = b.transpose(split, permutation=(1, 0, 2, *range(3, 3 + len(rest))))
@@ -121,7 +120,7 @@ def _batches_as_channels(b: Context, x: Value, count: int) -> Value:
 
 
 def _cross_correlation(b: Context, x, w, pads, strides, dilations, groups: int) -> Value:
-    """``core.conv`` over any number of spatial axes up to three; none is one of size 1."""
+    """Emit ``core.conv`` over up to three spatial axes; without any, over one of size 1."""
     spatial = x.type.rank - 2
     if spatial > 3:
         raise NotSupported(f"a convolution over {spatial} spatial axes")

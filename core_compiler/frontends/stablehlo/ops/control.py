@@ -16,14 +16,14 @@ def call(b, *operands):
 
 @op("composite")
 def composite(b, *operands):
-    """An op that brings its own definition as a function."""
+    """Inline an op that has its own definition as a function."""
     b.importer.take(b)
     return tuple(b.importer.call(b.attr("decomposition"), operands, b.node))
 
 
 @op("map")
 def map_(b, *xs):
-    """A function of scalars on every element."""
+    """Apply a function of scalars to every element."""
     return b.lifted(0, xs)
 
 
@@ -46,7 +46,7 @@ def if_(b, condition):
 
 @op("case")
 def case(b, index):
-    """The branch of a number; the last where it is out of range."""
+    """Select a branch by its number; the last one if it is out of range."""
     count = len(b.operation.regions)
     known = b.constant_of(index)
     if known is not None:
@@ -58,15 +58,14 @@ def case(b, index):
 
 
 def _taken(b: Context, branch: int) -> tuple[Value, ...]:
-    """A branch in place: what decides is known."""
+    """Inline a branch with a known condition."""
     made = b.region(branch, [])
     b.ops += made.ops
     return made.outputs
 
 
 def _among(b: Context, builder: Builder, index: Value, left: list[int]):
-    """The first of the branches ``left`` whose number ``index`` is: an ``if`` in the else of an
-    ``if``."""
+    """Select one of the branches ``left`` by ``index``, as nested ``if`` ops."""
     first, *others = left
     condition = builder.eq(index, builder.constant(first, index.type.dtype))
     then = b.region(first, [])
@@ -91,7 +90,7 @@ def _among(b: Context, builder: Builder, index: Value, left: list[int]):
     "MoveToHost",
 )
 def annotation(b, *operands):
-    """What a note for another kind of machine stands for on one."""
+    """Return the operand of an annotation, which only concerns several devices."""
     return operands
 
 

@@ -1,4 +1,4 @@
-"""Elementwise ops: one of ours each, and the few that take several."""
+"""Elementwise ops: those that are one core op, and the few that need several."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BINARY = {
     "multiply": "mul", "or": "or", "power": "pow", "remainder": "rem",
     "shift_left": "shl", "subtract": "sub", "xor": "xor",
 }  # fmt: skip
-#: On booleans sums and products are these.
+#: The boolean forms of sums and products.
 _OF_BOOLEANS = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 COMPARISONS = {"EQ": "eq", "NE": "ne", "LT": "lt", "LE": "le", "GT": "gt", "GE": "ge"}
 UNSIGNED = {8: "ui8", 16: "ui16", 32: "ui32", 64: "ui64"}
@@ -31,7 +31,7 @@ SIGNED = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}
 
 
 def binary(b: Context, kind: str, x: Value, y: Value) -> Value:
-    """``core.kind`` of two values, in the form that booleans have of it."""
+    """Emit ``core.kind`` of two values, in its boolean form for booleans."""
     if x.type.dtype.kind == "bool":
         kind = _OF_BOOLEANS.get(kind, kind)
     return b.op(f"core.{kind}", (x, y))
@@ -53,7 +53,10 @@ for _name, _core in _BINARY.items():
 
 @op("maximum")
 def maximum(b, x, y):
-    """JAX's relu is a function of this name, whose gradient at 0 is 0: a maximum's is shared."""
+    """Emit a maximum, or a relu in JAX's function of that name.
+
+    The gradient of relu at 0 is 0; a maximum shares it between its operands.
+    """
     if x.type.dtype.is_float and re.fullmatch(r"relu(_\d+)?", b.function):
         floor = b.constant_of(y)
         if floor is not None and not floor.any() and not np.signbit(floor).any():
@@ -82,8 +85,10 @@ def not_(b, x):
 
 @op("round_nearest_afz")
 def round_away(b, x):
-    """Halves away from zero: the integer part, and 1 more where the rest is at least a half (the
-    rest of a float is exact)."""
+    """Round halves away from zero.
+
+    It is the integer part, plus 1 if the rest is at least a half (the rest of a float is exact).
+    """
     whole = b.trunc(x)
     more = b.ge(b.abs(b.sub(x, whole)), b.scalar_like(0.5, x))
     finite = b.is_finite(x)
@@ -102,7 +107,7 @@ def shift_right_logical(b, x, y):
 
 @op("shift_right_arithmetic")
 def shift_right_arithmetic(b, x, y):
-    """As ``core.shr`` of signed integers: by the width and more the sign fills."""
+    """Shift as ``core.shr`` does for signed integers: the sign fills by the width and more."""
     kind = x.type.dtype
     if kind.kind == "uint":
         signed = SIGNED[kind.bits]
@@ -122,7 +127,7 @@ def compare(b, x, y):
 
 
 def ordered_bits(b: Context, x: Value) -> Value:
-    """Integers in the total order of the floats ``x``: -NaN < -inf < ... < -0 < +0 < ... < NaN."""
+    """Return integers in the total order of ``x``: -NaN < -inf < ... < -0 < +0 < ... < NaN."""
     bits = x.type.dtype.bits
     signed = b.bitcast(x, dtype=SIGNED[bits])
     flipped = b.xor(signed, b.scalar_like((1 << (bits - 1)) - 1, signed))
@@ -142,7 +147,7 @@ def clamp(b, low, x, high):
 
 @op("convert", "chlo.convert")
 def convert(b, x):
-    """What is too large for a float of 8 bits or fewer is infinite, NaN where it has none."""
+    """Convert; overflow in a float of 8 bits or fewer is infinite, or NaN if it has no infinity."""
     (wanted,) = b.results
     kind = wanted.dtype
     if kind.is_float and kind.bits <= 8 and kind is not x.type.dtype:
@@ -161,7 +166,7 @@ def bitcast_convert(b, x):
 
 
 def _split(b: Context, x: Value, wanted) -> Value:
-    """Each element as several narrower ones, the low bits first."""
+    """Split each element into several narrower ones, the low bits first."""
     wide, narrow = x.type.dtype.bits, wanted.dtype.bits
     if narrow < 8:
         raise NotSupported(f"bits of {x.type.dtype} read as {wanted.dtype}")
@@ -175,7 +180,7 @@ def _split(b: Context, x: Value, wanted) -> Value:
 
 
 def _joined(b: Context, x: Value, wanted) -> Value:
-    """Several narrow elements along the last axis as one."""
+    """Join several narrow elements along the last axis into one."""
     wide, narrow = wanted.dtype.bits, x.type.dtype.bits
     if narrow < 8:
         raise NotSupported(f"bits of {x.type.dtype} read as {wanted.dtype}")
@@ -188,14 +193,17 @@ def _joined(b: Context, x: Value, wanted) -> Value:
     return b.bitcast(whole, dtype=wanted.dtype)
 
 
-#: Bits of the exponent and of the mantissa.
+#: The numbers of exponent and mantissa bits.
 FORMS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 
 
 @op("reduce_precision")
 def reduce_precision(b, x):
-    """Rounded on the bits to nearest even in fewer bits of mantissa; beyond the range of fewer bits
-    of exponent infinite, below it zero, subnormals too (XLA's ``reduce-precision``)."""
+    """Round to fewer bits of mantissa and exponent, to nearest even, on the bits.
+
+    Beyond the range of the exponent the result is infinite, below it zero, also for subnormals
+    (XLA's ``reduce-precision``).
+    """
     if x.type.dtype.name not in FORMS:
         raise NotSupported(f"{x.type.dtype} rounded to fewer bits")
     own_exponent, own_mantissa = FORMS[x.type.dtype.name]
@@ -234,7 +242,7 @@ def batch_norm_inference(b, x, scale, offset, mean, variance):
 
 @op("popcnt")
 def popcnt(b, x):
-    """Bits that are set, counted in pairs, fours and bytes (Warren, Hacker's Delight, 5-1)."""
+    """Count the set bits in pairs, fours and bytes (Warren, Hacker's Delight, 5-1)."""
     kind = x.type.dtype
     wide = UNSIGNED[kind.bits] if kind.kind == "int" else kind
     count = x if wide is kind else b.bitcast(x, dtype=wide)
@@ -255,7 +263,7 @@ def popcnt(b, x):
 
 @op("count_leading_zeros")
 def count_leading_zeros(b, x):
-    """All bits below the highest one set too, then those that are not are counted."""
+    """Set all bits below the highest one, then count those that are not set."""
     kind = x.type.dtype
     filled = b.bitcast(x, dtype=UNSIGNED[kind.bits]) if kind.kind == "int" else x
     shift = 1
@@ -283,7 +291,7 @@ def square(b, x):
 
 
 def _broadcasting(name: str) -> None:
-    """CHLO's form of an op that broadcasts its operands as NumPy does."""
+    """Register CHLO's form of an op that broadcasts its operands by NumPy's rules."""
     plain = TABLE[f"stablehlo.{name}"]
 
     def handler(b, x, y):

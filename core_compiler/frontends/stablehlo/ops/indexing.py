@@ -1,8 +1,8 @@
 """Gather and scatter with dimension numbers (StableHLO spec, gather and scatter).
 
 Both become positions over leading axes of a transposed operand: ``core.gather_nd`` and
-``core.scatter_nd``.  A window that covers an indexed axis partly is spelled out, an index for each
-of its elements.
+``core.scatter_nd``.  A window that partially covers an indexed axis is expanded to one index for
+each of its elements.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ MODES = {"set": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
 def _vectors_last(b: Context, indices: Value, axis: int) -> Value:
-    """Indices as i64 with their vectors on the last axis."""
-    if indices.type.dtype.name == "ui64":  # beyond i64 is beyond every axis
+    """Return indices as i64 with their vectors on the last axis."""
+    if indices.type.dtype.name == "ui64":  # values beyond i64 are beyond every axis
         indices = b.min(indices, b.scalar_like((1 << 63) - 1, indices))
     indices = b.to(indices, b.long)
     rank = indices.type.rank
@@ -29,21 +29,23 @@ def _vectors_last(b: Context, indices: Value, axis: int) -> Value:
 
 
 def _component(b: Context, vectors: Value, index: int) -> Value:
-    """One component of every index vector."""
+    """Return one component of every index vector."""
     axis = vectors.type.rank - 1
     part = b.cut(vectors, axis, index, index + 1)
     return b.reshape(part, shape=vectors.type.shape[:-1])
 
 
 def _stacked(b: Context, parts: Sequence[Value]) -> Value:
-    """Components, all of one shape, as index vectors."""
+    """Stack components, all of one shape, to index vectors."""
     shape = parts[0].type.shape
     return b.concat(*(b.reshape(p, shape=(*shape, 1)) for p in parts), axis=len(shape))
 
 
 def _spelled_out(b: Context, starts: Sequence[Value], windows: Sequence[int]) -> list[Value]:
-    """Component -> positions: ``starts`` (of shape [batch..]) with an axis more for each window
-    longer than 1, along which its component counts."""
+    """Return component -> positions, with an axis for each window longer than 1.
+
+    ``starts`` has the shape [batch..]; along a window's axis its component counts up.
+    """
     lead = starts[0].type.shape
     wide = [size for size in windows if size > 1]
     shape = (*lead, *wide)
@@ -99,7 +101,8 @@ def gather(b, x, indices, *_sizes):
                                      *source.type.shape[len(batching) :])),
             (*shape, *source.type.shape[len(batching) :]),
         )  # fmt: skip
-    # Axes now: batch (of the indices, batching first), windows of the indexed axes, the rest.
+    # The axes are now: batch (of the indices, batching first), windows of the indexed axes, the
+    # rest.
     names: list[tuple[str, int]] = [("index", i) for i in (*index_batching, *others)]
     names += [("x", axis) for axis, size in zip(indexed, windows, strict=True) if size > 1]
     made = b.reshape(made, shape=(
@@ -157,7 +160,7 @@ def _scattered(b: Context, x: Value, indices: Value, updates: Value, kind: str, 
     vectors = _vectors_last(b, indices, dims.index_vector_dim)
     lead = [i for i in range(indices.type.rank) if i != dims.index_vector_dim]
     count = vectors.type.shape[:-1]
-    # An axis without index starts at 0 where its window is shorter than it, or has no axis.
+    # An axis without an index starts at 0 if its window is shorter than it, or has no axis.
     partial = [axis for axis in range(rank) if axis not in (*indexed, *batching)
                and (axis in inserted or sizes[axis] != shape[axis])]  # fmt: skip
     leading = [*batching, *indexed, *partial]
@@ -178,7 +181,8 @@ def _scattered(b: Context, x: Value, indices: Value, updates: Value, kind: str, 
             starts.append(start)
     if not leading:  # one window over everything
         raise NotSupported("a scatter without indexed axes")
-    if inside is not None:  # a window that does not fit is dropped whole: no element of it fits
+    # A window that does not fit is dropped as a whole, so all of its elements must fit.
+    if inside is not None:
         far = b.scalar_like(-(1 << 40), starts[0])
         starts[0] = b.select(inside, starts[0], far)
     windows = [sizes[axis] for axis in leading]
@@ -187,7 +191,7 @@ def _scattered(b: Context, x: Value, indices: Value, updates: Value, kind: str, 
     held_axes = dict(zip(kept, window_axes, strict=True))
     wide = [axis for axis, size in zip(leading, windows, strict=True) if size > 1]
     order = (*batches, *(held_axes[axis] for axis in (*wide, *rest)))
-    # Window axes of size 1 on indexed axes have no axis of their own any more.
+    # Window axes of size 1 on indexed axes no longer have a separate axis.
     ones = [held_axes[axis] for axis in leading if axis in held_axes and sizes[axis] == 1]
     moved = b.transpose(updates, permutation=(*order, *ones))
     moved = b.reshape(moved, shape=tuple(updates.type.shape[i] for i in order))

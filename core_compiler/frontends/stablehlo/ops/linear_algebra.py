@@ -1,12 +1,14 @@
-"""Cholesky factors and triangular systems, column by column: as StableHLO's ops and as the calls of
-LAPACK that JAX puts in their place on a CPU."""
+"""Cholesky factors and triangular systems, column by column.
+
+They occur as StableHLO's ops and as the LAPACK calls that JAX uses instead on a CPU.
+"""
 
 from __future__ import annotations
 
 from core_compiler.frontends.stablehlo.table import Context, NotSupported, call, op
 from core_compiler.ir import Value
 
-#: Columns that are unrolled at most.
+#: The maximum number of unrolled columns.
 COLUMNS = 256
 
 
@@ -30,8 +32,7 @@ def triangular_solve(b, a, y):
 def solved(
     b: Context, a: Value, y: Value, left: bool, lower: bool, unit: bool, transposed: bool
 ) -> Value:
-    """x with op(a) x = y, or (not ``left``) x op(a) = y, by substitution: one row after
-    another."""
+    """Solve op(a) x = y, or (not ``left``) x op(a) = y, by substitution, one row after another."""
     if transposed:
         a, lower = _transposed(b, a), not lower
     if not left:  # x a = y is a' x' = y'
@@ -65,8 +66,10 @@ def cholesky(b, a):
 
 
 def factor(b: Context, a: Value, lower: bool) -> Value:
-    """The factor of a symmetric positive definite matrix, left to right (Cholesky-Crout); NaN
-    where it is not positive definite."""
+    """Return the Cholesky factor of a symmetric positive definite matrix (Cholesky-Crout).
+
+    It is computed left to right, and NaN if the matrix is not positive definite.
+    """
     a = a if lower else _transposed(b, a)
     n, rank = a.type.shape[-1], a.type.rank
     _need_small(n)
@@ -99,8 +102,10 @@ def trsm(b, a, y):
 
 @call(*(f"lapack_{kind}potrf_ffi" for kind in "sd"))
 def potrf(b, a):
-    """The factor with a's own elements in the other triangle, and 0 where there is a factor (1:
-    a is not positive definite)."""
+    """Return the factor, with a's own elements in the other triangle, and LAPACK's status.
+
+    The status is 0 if there is a factor, 1 if a is not positive definite.
+    """
     _factor, info = b.results
     lower = chr(int(b.attr("mhlo.backend_config")["uplo"])) == "L"
     if 0 in a.type.shape:

@@ -11,12 +11,12 @@ from core_compiler.frontends.stablehlo.regions import combiner, signature
 from core_compiler.frontends.stablehlo.table import Context, NotSupported, op
 from core_compiler.ir import DType, Value
 
-#: The reduction that folds with an op.
+#: The reduction of each combining op.
 _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "and", "or": "or"}
 
 
 def identity(kind: str, dtype: DType) -> object:
-    """The number that a fold by ``kind`` starts from without a trace."""
+    """Return the identity element of a fold by ``kind``."""
     if dtype.kind == "bool":
         return kind in ("mul", "min", "and")
     if kind in ("add", "or", "xor"):
@@ -34,14 +34,14 @@ def identity(kind: str, dtype: DType) -> object:
 
 
 def is_identity(b: Context, kind: str, start: Value) -> bool:
-    """Whether ``start`` is known and leaves no trace in a fold by ``kind``."""
+    """Return whether ``start`` is known to be the identity of a fold by ``kind``."""
     known = b.constant_of(start)
     wanted = identity(kind, start.type.dtype)
     return known is not None and bool(np.all(known.astype(object) == wanted))
 
 
 def fold(b: Context, kind: str, x: Value, axes: Sequence[int]) -> Value:
-    """``x`` folded by ``kind`` over the axes."""
+    """Fold ``x`` by ``kind`` over the axes."""
     dtype = x.type.dtype
     if dtype.kind == "bool":
         kind = {"add": "or", "max": "or", "mul": "and", "min": "and"}.get(kind, kind)
@@ -74,12 +74,11 @@ def reduce(b, *operands):
     return place if place is not None else folded(b, 0, xs, starts, axes)
 
 
-# -- the largest and where it is -------------------------------------------------------------------
+# -- argmax and argmin -----------------------------------------------------------------------------
 
 
 def _steps(word: str, floats: bool) -> tuple:
-    """The body that jax writes for the first of the largest (``GT``) or smallest, NaN before
-    all."""
+    """Return jax's body for the first of the largest (``GT``) or smallest, with NaN before all."""
     number: tuple = (("compare", word, (0, 2)),)
     if floats:
         number += (("compare", "NE", (0, 0)), ("or", "", (4, 5)))
@@ -100,7 +99,7 @@ _EXTREMES = {
 
 
 def _extreme(b: Context, xs, starts, axes) -> tuple[Value, Value] | None:
-    """(extreme, its position) where the reduction is jax's argmax or argmin; else None."""
+    """Return (extreme, its position) if the reduction is jax's argmax or argmin, else None."""
     if len(xs) != 2 or len(axes) != 1:
         return None
     kind = _EXTREMES.get(signature(b.operation.regions[0]))
@@ -117,12 +116,11 @@ def _extreme(b: Context, xs, starts, axes) -> tuple[Value, Value] | None:
     return fold(b, kind, xs[0], axes), place
 
 
-# -- any body --------------------------------------------------------------------------------------
+# -- other bodies ----------------------------------------------------------------------------------
 
 
 def folded(b: Context, region: int, xs, starts, axes) -> tuple[Value, ...]:
-    """Folded by any body, neighbours first: ``log2(n)`` times the body over half of what is
-    left.
+    """Fold by any body, adjacent elements first, in ``log2(n)`` steps over half of the rest.
 
     A body must be associative (StableHLO leaves the order open); the start value comes last.
     """

@@ -11,7 +11,7 @@ from core_compiler.frontends.stablehlo.table import NotSupported, op
 def constant(b):
     (wanted,) = b.results
     held = array_of(b.operation.attributes["value"])
-    if held.size > MADE_ELEMENTS and not any(held.strides):  # one number, declared to be many
+    if held.size > MADE_ELEMENTS and not any(held.strides):  # a splat with a large declared size
         return b.expand(b.constant(held.reshape(-1)[0]), wanted.shape)
     return b.constant(held)
 
@@ -105,7 +105,7 @@ def get_dimension_size(b, x):
 
 @op("set_dimension_size")
 def set_dimension_size(b, x, size):
-    """A bound that a size known here meets."""
+    """Return the operand if the size equals a bound that is known here."""
     known = b.constant_of(size)
     if known is None or int(known) != x.type.shape[int(b.attr("dimension"))]:
         raise NotSupported("a size that depends on data")

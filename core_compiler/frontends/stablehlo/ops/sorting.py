@@ -1,4 +1,4 @@
-"""Sorting by one or several keys, and the largest of each row."""
+"""Sorting by one or several keys, and the largest elements of each row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sort(b, *xs):
     if len(xs) == len(keys) == 1 and not keys[0].total:
         return b.sort(xs[0], axis=axis, descending=keys[0].descending)
     place = None
-    for key in reversed(keys):  # each sort is stable: the last one is the most significant
+    for key in reversed(keys):  # each sort is stable, so the most significant key comes last
         values = xs[key.operand]
         if key.total and values.type.dtype.is_float:
             values = ordered_bits(b, values)
@@ -37,7 +37,7 @@ def top_k(b, x):
 
 @call("ApproxTopK", "PartialReduce")
 def approximate_top_k(b, x, counted, _start, _first):
-    """The exact ones: every recall is reached."""
+    """Return the exact top k, which satisfies every recall."""
     how = b.attr("mhlo.backend_config")
     axis, k = int(how["reduction_dim"]), int(how["top_k"])
     if b.results[0].shape[axis] != k:

@@ -16,15 +16,15 @@ from core_compiler.frontends.stablehlo.regions import combiner, signature
 from core_compiler.frontends.stablehlo.table import Context, NotSupported, op
 from core_compiler.ir import Value
 
-#: Taps that a window is unrolled to at most, on one axis or, where the axes cannot be taken one
-#: after another, on all.
+#: The maximum number of unrolled taps of a window, on one axis or, if the axes are not separable,
+#: on all.
 TAPS = 512
 _SCANS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Window, stride, padding and dilation of every axis."""
+    """The window, stride, padding and dilation of every axis."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -34,13 +34,15 @@ class Windows:
     base: tuple[int, ...]
 
     def plain(self, axis: int) -> bool:
-        """Whether nothing happens on an axis."""
+        """Return whether the window is trivial on an axis."""
         return (self.size[axis], self.stride[axis], self.low[axis], self.high[axis],
                 self.base[axis]) == (1, 1, 0, 0, 1)  # fmt: skip
 
     def taps(self, length: int, axis: int) -> list[tuple[int, int]]:
-        """(first, end) of the positions that each tap of the window meets, on an axis that is
-        ``length`` long with its padding."""
+        """Return (first, end) of the positions that each tap of the window reads on an axis.
+
+        The axis is ``length`` long including its padding.
+        """
         reach = self.step[axis] * (self.size[axis] - 1) + 1
         count = (length - reach) // self.stride[axis] + 1 if length >= reach else 0
         need_small(self.size[axis], "elements of a window", TAPS)
@@ -78,7 +80,10 @@ def reduce_window(b, *operands):
 
 
 def _scan(b: Context, kind: str, x: Value, windows: Windows) -> Value | None:
-    """A window as long as its axis that ends (or begins) at each element is a running fold."""
+    """Return a running fold for a window as long as its axis, else None.
+
+    The window must end (or start) at each element.
+    """
     rank = x.type.rank
     busy = [axis for axis in range(rank) if not windows.plain(axis)]
     if len(busy) != 1 or kind not in _SCANS or x.type.dtype.kind == "bool":
@@ -97,8 +102,10 @@ def _scan(b: Context, kind: str, x: Value, windows: Windows) -> Value | None:
 
 
 def _pooled(b: Context, kind: str, x: Value, windows: Windows) -> Value | None:
-    """Maxima of floats over one to three axes by ``core.max_pool``, sums by a convolution with
-    ones; None for the rest."""
+    """Return maxima of floats by ``core.max_pool`` and sums by a convolution with ones.
+
+    They cover one to three axes; None for other windows.
+    """
     rank = x.type.rank
     busy = [axis for axis in range(rank) if not windows.plain(axis)]
     padded = any(pad < 0 for pad in (*windows.low, *windows.high))
@@ -146,7 +153,7 @@ def _padded(b: Context, x: Value, start: Value, windows: Windows) -> Value:
 
 
 def _separable(b: Context, kind: str, x: Value, start: Value, windows: Windows) -> Value:
-    """One axis after another: a fold over a box is a fold of folds."""
+    """Fold one axis after another: a fold over a box is a fold of folds."""
     made = _padded(b, x, start, windows)
     for axis in range(x.type.rank):
         if windows.size[axis] == windows.stride[axis] == 1:
@@ -162,7 +169,7 @@ def _separable(b: Context, kind: str, x: Value, start: Value, windows: Windows) 
 
 
 def _unrolled(b: Context, xs, starts, windows: Windows) -> tuple[Value, ...]:
-    """Any body: the start values, then every tap in row-major order."""
+    """Fold the start values, then every tap in row-major order, by any body."""
     wide = [_padded(b, x, start, windows) for x, start in zip(xs, starts, strict=True)]
     shape, boxes = wide[0].type.shape, []
     if prod(windows.size) > TAPS:
@@ -183,7 +190,7 @@ def _unrolled(b: Context, xs, starts, windows: Windows) -> tuple[Value, ...]:
 
 @op("select_and_scatter")
 def select_and_scatter(b, x, source, start):
-    """Each element of ``source`` is added where its window of ``x`` has the chosen element."""
+    """Add each element of ``source`` at the position that its window of ``x`` selects."""
     select, scatter = (combiner(region) for region in b.operation.regions)
     word = _chosen(b)
     if scatter != "add" or word is None or select is not None:
@@ -221,8 +228,11 @@ def select_and_scatter(b, x, source, start):
 
 
 def _chosen_taps(b: Context, word: str, x: Value, wide: Value, taps, windows: Windows) -> Value:
-    """The number of the tap that each window chooses: of its elements inside of x, one after
-    another, the next where the comparison of the chosen with it does not hold."""
+    """Return the number of the tap that each window selects.
+
+    Of its elements inside x, in order, the next one is selected if the comparison of the current
+    one with it is false.
+    """
     shape = b.slice(wide, starts=tuple(a for a, _ in taps[0]), limits=tuple(z for _, z in taps[0]),
                     strides=windows.stride).type.shape  # fmt: skip
     best: Value | None = None
@@ -251,14 +261,14 @@ def _chosen_taps(b: Context, word: str, x: Value, wide: Value, taps, windows: Wi
 
 
 def _everywhere(b: Context, mask: np.ndarray, shape) -> Value:
-    """A mask with axes of size 1, of ``shape``."""
+    """Broadcast a mask with axes of size 1 to ``shape``."""
     axes = tuple(axis for axis, size in enumerate(mask.shape) if size != 1)
     held = b.constant(mask.reshape([mask.shape[axis] for axis in axes]))
     return b.broadcast(held, shape=shape, dims=axes)
 
 
 def _chosen(b: Context) -> str | None:
-    """The direction of the one comparison by which windows choose; None for any other body."""
+    """Return the direction of the single comparison by which windows select, else None."""
     rows = signature(b.operation.regions[0])
     for word in ("GE", "LE"):
         if rows == (("compare", word, (0, 1)), ("return", "", (2,))):
