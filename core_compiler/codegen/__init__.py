@@ -1,1 +1,1 @@
-"""Kernel IR to target code: one folder a target."""
+"""Code generation from kernel IR: one folder per target."""

@@ -1,11 +1,11 @@
-"""The contract's scalar functions as LLVM IR, by running their Python source once.
+"""The contract's scalar functions as LLVM IR, traced from their Python source.
 
-The functions of ``kernels.functions`` are branch-free Python over named primitives.  Run on values
-that emit LLVM instructions, the source writes its own code: for scalars and, lane by lane, for
-vectors, without Numba's type inference.  The few functions with loops cannot be traced and are
-called as Numba functions, on scalars only.
+The functions of ``kernels.functions`` are branch-free Python over named primitives. Executed on
+values that emit LLVM instructions, the source generates its own code: for scalars and, lane by
+lane, for vectors, without Numba's type inference. The few functions with loops cannot be traced and
+are called as Numba functions, on scalars only.
 
-A target has a :class:`Contract` of its own: the same source over the target's leaves.
+Each target has its own :class:`Contract`: the same source over the target's leaves.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _CODE = {numba_type: name for name, numba_type in NUMBERS.items()} | {primitives
 
 
 class Untraceable(Exception):
-    """A contract function takes a decision on a value: it has no straight-line code."""
+    """Raised if a contract function branches on a value, so that it has no straight-line code."""
 
 
 class _Now:
-    """The instruction builder and the number of lanes (None: scalars) that tracing writes for."""
+    """The current instruction builder and number of lanes (None: scalars) of tracing."""
 
-    builder: Any = None  # an ir.IRBuilder, while something is traced
+    builder: Any = None  # an ir.IRBuilder during tracing
     width: int | None = None
 
 
 class Traced:
-    """A value of a contract function while it is traced."""
+    """A value of a contract function during tracing."""
 
     __slots__ = ("dtype", "value")
 
@@ -98,7 +98,7 @@ class Traced:
 
 
 def element_type(dtype: str) -> ir.Type:
-    """The LLVM type of a value of a contract dtype (narrow floats travel as i32 codes)."""
+    """Return the LLVM type of a value of a contract dtype (narrow floats are i32 codes)."""
     if dtype == "bool":
         return ir.IntType(1)
     return {"f32": ir.FloatType(), "f64": ir.DoubleType()}.get(dtype) or ir.IntType(int(dtype[1:]))
@@ -128,15 +128,18 @@ def _lift(x, dtype: str) -> Traced:
 
 
 class Contract:
-    """The contract's functions for one target.  ``leaves`` maps each primitive to its argument
-    types, result type, dtype and emitter, as ``kernels.primitives.LEAF_TABLE`` does."""
+    """The contract's functions for one target.
+
+    ``leaves`` maps each primitive to its argument types, result type, dtype and emitter, like
+    ``kernels.primitives.LEAF_TABLE``.
+    """
 
     def __init__(self, leaves: Mapping[str, tuple]):
         self._leaves = leaves
 
     @functools.cached_property
     def functions(self) -> dict[str, Callable]:
-        """Every name of the contract as a Python function over :class:`Traced` values."""
+        """Return every function of the contract by name, over :class:`Traced` values."""
         names: dict[str, Callable] = {name: _leaf(row) for name, row in self._leaves.items()}
         names |= {name: _literal(name) for name in NUMBERS} | {"boolean": _literal("bool")}
         names |= composed_primitives(lambda f: f, names)
@@ -149,14 +152,14 @@ class Contract:
         return len(inspect.signature(function).parameters)
 
     def emit(self, builder, name: str, arguments, dtypes, width: int | None) -> ir.Value:
-        """The LLVM value of contract function ``name`` on ``arguments`` of contract ``dtypes``."""
+        """Emit contract function ``name`` on ``arguments`` of contract ``dtypes``."""
         with _tracing(builder, width):
             given = [Traced(v, d) for v, d in zip(arguments, dtypes, strict=True)]
             return self.functions[name](*given).value
 
     @functools.cache  # noqa: B019  (a target has one contract, for the life of the process)
     def result_dtype(self, name: str, dtypes: tuple[str, ...]) -> str:
-        """The contract dtype that ``name`` gives on ``dtypes``; :class:`Untraceable` with loops."""
+        """Return the result dtype of ``name`` on ``dtypes``; :class:`Untraceable` with loops."""
         kinds = [element_type(d) for d in dtypes]
         module = ir.Module("trace")
         function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "trace")
@@ -166,7 +169,7 @@ class Contract:
             return self.functions[name](*given).dtype
 
     def is_traceable(self, name: str, dtypes: tuple[str, ...]) -> bool:
-        """Whether the function has straight-line code, and so can run lane by lane."""
+        """Return whether the function has straight-line code, and so can run lane by lane."""
         try:
             self.result_dtype(name, dtypes)
         except (Untraceable, TypeError, IndexError):

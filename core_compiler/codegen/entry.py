@@ -1,4 +1,4 @@
-"""Generated source as a Python function: what a target's compiler is given."""
+"""Generated source as a Python function, for a target's compiler."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from core_compiler.codegen.source import SYMBOL
 def entry_of(
     source: str, name: str, namespace: Callable[[str, int], dict]
 ) -> tuple[Callable, dict[str, Any]]:
-    """The entry of a generated module and the module's constants; ``namespace(owner, buffers)``
-    makes the target's functions by their names."""
+    """Return the entry of a generated module and the module's constants.
+
+    ``namespace(owner, buffers)`` provides the target's functions by name.
+    """
     tree = ast.parse(source)
     facts: dict[str, Any] = {
         word.id: node.value.value

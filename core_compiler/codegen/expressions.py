@@ -51,7 +51,7 @@ def spread(text: str, code: str, suffix: str) -> str:
 def index_text(name: str, operands: list[str]) -> str:
     wrapped = [wrap(o) for o in operands]
     folded = _folded(name, *operands) if name in ("add", "sub", "mul") else None
-    if folded is not None:  # of a written-out loop's index
+    if folded is not None:  # of an unrolled loop's index
         return folded
     if name in ("add", "sub", "mul"):
         return f"{wrapped[0] if name == 'mul' else operands[0]} {INFIX[name]} {wrapped[1]}"
@@ -65,7 +65,7 @@ def index_text(name: str, operands: list[str]) -> str:
 
 
 def _folded(name: str, a: str, b: str) -> str | None:
-    """Index arithmetic with numbers where nothing is left to do."""
+    """Return the simplified index arithmetic with constants, or None if it does not simplify."""
     if a.isdigit() and b.isdigit():
         known = {"add": int(a) + int(b), "sub": int(a) - int(b), "mul": int(a) * int(b)}[name]
         return str(known) if known >= 0 else None
@@ -100,7 +100,7 @@ _F32, _F64, _I32, _I64 = (dtype(n) for n in ("f32", "f64", "i32", "i64"))
 
 
 def cast(text: str, source, target, width: int | None, saturate: bool) -> str:
-    """A numeric conversion as an expression."""
+    """Return a numeric conversion as an expression."""
     suffix = f"x{width}" if width else ""
     if source is target:
         return text
@@ -135,7 +135,7 @@ def cast(text: str, source, target, width: int | None, saturate: bool) -> str:
 
 
 def _decoded(text: str, source, suffix: str) -> str:
-    """The i32 value of a narrow integer's code: the sign bit fills what is above it."""
+    """Return the i32 value of a narrow integer's code, by sign extension."""
     if source.kind == "uint":
         return text
     above = spread(f"i32({32 - source.bits})", "i32", suffix)
@@ -143,7 +143,7 @@ def _decoded(text: str, source, suffix: str) -> str:
 
 
 def _encoded(text: str, source, target, suffix: str) -> str:
-    """The code of an i32 as a narrow integer: what was a float saturates, an integer wraps."""
+    """Return the code of an i32 as a narrow integer: a former float saturates, an integer wraps."""
     low, high = scalars.integer_range(target)
     if source.is_float:
         for name, bound in (("maximum", low), ("minimum", high)):
@@ -202,7 +202,7 @@ def dense(dims: list[str]) -> list[str]:
 
 
 def wrap(text: str) -> str:
-    """Parentheses around what is not one word, call or subscript."""
+    """Return ``text`` in parentheses unless it is a word, call or subscript."""
     if re.fullmatch(r"[\w.]+", text) or re.fullmatch(r"\w+[\(\[][^()\[\]]*[\)\]]", text):
         return text
     return text if text.startswith("(") and _closes_last(text) else f"({text})"

@@ -1,7 +1,7 @@
-"""How buffers' elements become values, for all targets: what memory holds, and who may overlap.
+"""Conversion of buffer elements to values, and alias metadata, for all targets.
 
-A pointer's type has ``value`` (what code computes with), ``memory`` (what is stored: ``f32``,
-``u16``...), and which buffer of which kernel it walks: ``number`` of ``count`` in ``owner``.
+A pointer's type has ``value`` (the type in computations), ``memory`` (the type in memory: ``f32``,
+``u16``...), and its buffer and kernel: ``number`` of ``count`` in ``owner``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def memory_bytes(memory: str) -> int:
 
 
 def disjoint(builder: ir.IRBuilder, pointer, instruction) -> None:
-    """Say that the access touches no other buffer of the kernel."""
+    """Mark an access as disjoint from all other buffers of the kernel."""
     if pointer.count < 2:
         return
     module = builder.module
@@ -34,7 +34,7 @@ def disjoint(builder: ir.IRBuilder, pointer, instruction) -> None:
 
 
 def widen(builder: ir.IRBuilder, raw, pointer, width: int | None):
-    """Memory's representation to a value's: bytes to i1, codes of narrow floats to i32."""
+    """Convert from memory's representation to a value's: bytes to i1, narrow float codes to i32."""
     target = lanes_of(pointer.value, width)
     if raw.type == target:
         return raw
@@ -45,7 +45,7 @@ def widen(builder: ir.IRBuilder, raw, pointer, width: int | None):
 
 
 def narrow(builder: ir.IRBuilder, value, pointer, width: int | None):
-    """The inverse of :func:`widen`."""
+    """Convert from a value's representation to memory's; the inverse of :func:`widen`."""
     memory = memory_type(pointer.memory)
     target = ir.VectorType(memory, width) if width else memory
     if value.type == target:

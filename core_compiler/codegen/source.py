@@ -1,7 +1,7 @@
-"""Kernel IR to Python source that Numba compiles: what the targets have in common.
+"""Kernel IR to Python source that Numba compiles: the common part of all targets.
 
-The source is meant to be read: buffers and loops keep their names, values used once stand where
-they are used, comments name the model's ops.  Each line maps to the kernel op it came from.
+The source is readable: buffers and loops keep their names, values used once are inlined at their
+use, and comments name the model's ops. Each line maps to its kernel op.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SYMBOL = "kernel"
 _MAX_INLINE = 60
 #: Longest comment that names an op of the model (characters).
 NOTE = 200
-#: Ops that are written as a statement of their own.
+#: Ops that are written as separate statements.
 _STATEMENTS = frozenset(f"kernel.{n}" for n in ("for", "if", "store", "invoke", "view"))
 
 
 @dataclass(frozen=True)
 class Source:
-    """Generated source: ``text``, and for each line (from 1) the kernel op it is of.
+    """Generated source: ``text``, and the kernel op of each line (from 1).
 
     ``lines``: rows ``[line, function, op number in walk order, op kind]``.
     """
@@ -54,24 +54,26 @@ class Source:
 
 
 class Writer:
-    """Writes one kernel; a target's writer adds the function's head, memory and what its loops and
-    numbers look like."""
+    """Writes one kernel.
 
-    #: Whether ``a + b`` on floats is one rounding (a compiler may contract it).
+    A target's writer adds the function's head, memory accesses and the syntax of loops and numbers.
+    """
+
+    #: Whether ``a + b`` on floats is rounded once (a compiler may contract it otherwise).
     infix = True
 
     def __init__(self, function: Function):
         self.function = function
-        #: How many buffers the kernel tells apart: LLVM may take them to be disjoint.
+        #: Number of buffers that the kernel distinguishes: LLVM may assume that they are disjoint.
         self.buffers = 0
         self.lines: list[str] = []
         self.map: list[tuple[int, int, str]] = []
-        self.names: dict[Any, str] = {}  # of values, and ("count", loop) of trip counts
+        self.names: dict[Any, str] = {}  # of values, and of trip counts as ("count", loop)
         self.used: set[str] = set(_RESERVED)
         self.inlined: dict[Value, str] = {}
-        #: Those inlined whose text reads memory: no store may come between.
+        #: Inlined values whose text reads memory: no store may come between.
         self.reading: set[Value] = set()
-        self.changing: set[str] = set()  # names of what loops carry
+        self.changing: set[str] = set()  # names of values that loops carry
         self.numbers = {op: n for n, op in enumerate(function.body.walk())}
         self.uses = use_counts(function.body)
         self.strides: dict[Value, list[str]] = {}
@@ -94,7 +96,7 @@ class Writer:
             self.map.append((len(self.lines), self.numbers[op], op.kind))
 
     def _note(self, op: Op | None) -> str:
-        """The model's op: its frontend node's name and scope."""
+        """Describe the model's op: its frontend node's name and scope."""
         if op is None or op.origin is None or op.kind in ("kernel.for", "kernel.constant"):
             return ""
         nodes = op.origin.nodes()
@@ -116,7 +118,7 @@ class Writer:
         return name
 
     def name(self, value: Value) -> str:
-        """The expression that stands for a value where it is used."""
+        """Return the expression for a value at its use."""
         if value in self.inlined:
             return self.inlined[value]
         if value not in self.names:
@@ -153,15 +155,18 @@ class Writer:
     def _stays(
         self, op: Op, block: Block | None, position: int, text: str, reads: bool
     ) -> bool:  # fmt: skip
-        """Whether a value may stand where it is used: used once, in its own block, and no store,
-        loop or branch in between where its text ``reads`` memory."""
+        """Return whether a value may be inlined at its use.
+
+        It may if it is used once, in its own block, and, if its text ``reads`` memory, no store,
+        loop or branch is in between.
+        """
         if block is None or self.uses.get(op.result, 0) != 1 or op.result in block.outputs:
             return False
         if len(text) > _MAX_INLINE:
             return False
         for other in block.ops[position + 1 :]:
             if op.result in other.operands:
-                # A loop's header runs once; its body must not run the expression again.
+                # A loop's header runs once; its body must not evaluate the expression again.
                 return True
             if other.regions and op.result in other.uses():
                 return False
@@ -186,7 +191,7 @@ class Writer:
             self.names[result] = inner
 
     def counted(self, op: Op, bounds: tuple[str, str, str], carried: list[str]) -> None:
-        """A loop over the range of ``bounds``: lower, upper, step."""
+        """Write a loop over the range of ``bounds``: lower, upper, step."""
         lower, upper, step = bounds
         span = ", ".join([upper] if (lower, step) == ("0", "1") else
                          [lower, upper] if step == "1" else [lower, upper, step])  # fmt: skip
@@ -206,7 +211,7 @@ class Writer:
         return span if step == "1" else f"({wrap(span)} + {wrap(step)} - 1) // {wrap(step)}"
 
     def _iteration(self, op: Op, value: str, carried: list[str]) -> None:
-        """One written-out iteration: its values get fresh names."""
+        """Write one unrolled iteration with new names for its values."""
         (body,) = op.regions
         kept = dict(self.names), dict(self.inlined)
         self.inlined[body.arguments[0]] = value
@@ -218,7 +223,7 @@ class Writer:
         outputs = [self.name(v) for v in body.outputs]
         pairs = [(c, o) for c, o in zip(carried, outputs, strict=True) if c != o]
         others = {o for _, o in pairs}
-        if any(c in others for c, _ in pairs):  # exchanged: all at once
+        if any(c in others for c, _ in pairs):  # exchanged: assign all at once
             self.line(f"{', '.join(c for c, _ in pairs)} = {', '.join(o for _, o in pairs)}")
             return
         for c, o in pairs:
@@ -243,7 +248,7 @@ class Writer:
         self.comment = ""
 
     def branch(self, region: Block) -> None:
-        """One side of a branch."""
+        """Write one side of a branch."""
         self.block(region)
 
     # -- memory ----------------------------------------------------------------------------------
@@ -256,7 +261,7 @@ class Writer:
         self.line(f"{self.name(op.result)} = offset_{code}({self.name(memory)}, {place})", op)
 
     def place(self, op: Op) -> str:
-        """The element number that a load or store starts at."""
+        """Return the element number at which a load or store starts."""
         return self._element(*access(op))
 
     def _element(self, buffer: Value, indices) -> str:
@@ -276,11 +281,11 @@ class Writer:
         return " + ".join(terms)
 
     def element_text(self, buffer: Value, place: str) -> str:
-        """The expression that reads one element."""
+        """Return the expression that reads one element."""
         return f"{self.name(buffer)}[{place}]"
 
     def assignment(self, buffer: Value, place: str, value: str) -> str:
-        """The statement that writes one element."""
+        """Return the statement that writes one element."""
         return f"{self.name(buffer)}[{place}] = {value}"
 
     def _load(self, op: Op) -> str:
@@ -351,7 +356,7 @@ class Writer:
         return cast(self.name(op.operands[0]), source, target, width, op.get("saturate", True))
 
     def scalar(self, op: Op) -> str:
-        """The expression of a scalar op, lane by lane on vectors."""
+        """Return the expression of a scalar op, lane by lane on vectors."""
         name = op.kind.removeprefix("kernel.")
         operands = [self.name(v) for v in op.operands]
         lane = element(op.operands[-1].type)
@@ -409,7 +414,7 @@ def use_counts(body: Block) -> dict[Value, int]:
 
 
 def closure(block: Block, wanted: set[Value]) -> set[Op]:
-    """The ops of ``block`` that compute ``wanted``."""
+    """Return the ops of ``block`` that compute ``wanted``."""
     makers, found = block.producers(), set()
     stack = [makers[v] for v in wanted if v in makers]
     while stack:

@@ -1,8 +1,8 @@
 """Values, ops, blocks and modules; origins; the rewriter, the verifier, text and diffs.
 
-The IR is immutable: a pass is a function from a module to a module, and a snapshot is a kept
-reference.  Operands point to values, values do not point to ops, so replacing an op by one that
-produces the same value rebuilds that op alone.
+The IR is immutable: a pass is a function from a module to a module, and a snapshot is a retained
+reference. Operands point to values, but values do not point to ops, so replacing an op by one that
+defines the same value rebuilds only that op.
 """
 
 import core_compiler.ir.text  # noqa: F401  (enters how a module is shown in a notebook)

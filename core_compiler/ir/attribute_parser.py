@@ -1,4 +1,4 @@
-"""Reading types and attributes."""
+"""The parser of types and attributes."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _SHAPED = re.compile(
 )
 _STRIDED = re.compile(r"\s*strided<\[([^\]]*)\](?:,\s*offset:\s*(\?|-?\d+))?>\s*(?:,(.*))?\Z", re.S)
 
-#: Of a weight's name and type to its digest in the store.
+#: Function from a weight's name and type to its digest in the store.
 StandIn = Callable[[str, TensorType], str]
-#: A dense constant may take at most this many bytes; larger ones belong in the weight store.
+#: Largest size of a dense constant in bytes; larger constants belong in the weight store.
 MAX_DENSE_BYTES = 1 << 26
 
 
 class AttributeParser(Tokens):
-    """Types and attributes; ``store`` finds the digests of resources that ``_digests`` has not."""
+    """Parses types and attributes; ``store`` finds the digests of resources not in ``_digests``."""
 
     def __init__(self, text: str, where: str, store: WeightStore | None = None):
         super().__init__(text, where)
         self._store = store
         self._digests: dict[str, str] = {}
         self._types: dict[str, Type] = {}
-        #: Makes weights that the text names and does not hold; by name, what was made.
+        #: Creates weights that the text names but does not contain; created weights by name.
         self._stand_in: StandIn | None = None
         self._held: frozenset[str] = frozenset()
 
@@ -124,7 +124,7 @@ class AttributeParser(Tokens):
         return table
 
     def attribute(self):
-        """An attribute; dictionaries (not attributes of ours) come as dicts."""
+        """Parse an attribute; dictionaries (which are not attributes of this IR) become dicts."""
         token = self._tokens[self._at]
         first = token[:1]
         if first == '"':
@@ -214,14 +214,14 @@ class AttributeParser(Tokens):
 
 
 def _facts(text: str) -> dict:
-    """A dictionary's text, ``{dims = ["batch", 4]}``, as a dict."""
+    """Parse a dictionary's text, ``{dims = ["batch", 4]}``, into a dict."""
     parser = AttributeParser(text, "encoding")
     facts = parser.run(AttributeParser._dictionary)
     return facts
 
 
 def _named(shape, names) -> tuple:
-    """``shape`` with the names of its unknown (None) parts put in."""
+    """Return ``shape`` with its unknown (None) dimensions replaced by ``names``."""
     if all(d is not None for d in shape):
         return tuple(shape)
     if not isinstance(names, tuple) or len(names) != len(shape):

@@ -1,8 +1,8 @@
-"""Attributes: what an op carries besides operands.
+"""Attributes: the compile-time data of an op besides its operands.
 
-An attribute is a bool, int, float, str, ``DType``, ``Type``, :class:`Dense`, :class:`Resource`,
-or a tuple of attributes.  Small constants are ``Dense`` (bytes in the IR); large ones are
-``Resource`` handles into the module's weight store.
+An attribute is a bool, int, float, str, ``DType``, ``Type``, :class:`Dense`, :class:`Resource`, or
+a tuple of attributes. Small constants are ``Dense`` (bytes in the IR); large ones are ``Resource``
+handles into the module's weight store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from core_compiler.ir.types import DType, TensorType, Type, tensor
 
-#: Constants of at most this many bytes live in the IR; larger ones in the weight store.
+#: Constants of at most this many bytes are stored in the IR, larger ones in the weight store.
 INLINE_BYTES = 256
 
 
@@ -29,7 +29,7 @@ class Dense:
     data: bytes
 
     def array(self) -> np.ndarray:
-        shape: tuple[Any, ...] = self.type.shape  # a constant's is static
+        shape: tuple[Any, ...] = self.type.shape  # constants have static shapes
         return np.frombuffer(self.data, self.type.dtype.numpy).reshape(shape)
 
 
@@ -45,19 +45,21 @@ Attribute = bool | int | float | str | tuple | DType | Type | Dense | Resource
 
 
 def dense(array) -> Dense:
-    """A small NumPy array (or Python scalar with a NumPy dtype) as an inline constant."""
+    """Return a small NumPy array (or Python scalar with a NumPy dtype) as an inline constant."""
     array = np.asarray(array)
     return Dense(tensor(array.shape, array.dtype), np.ascontiguousarray(array).tobytes())
 
 
 def as_array(value, weights) -> np.ndarray:
-    """The NumPy array of a ``Dense`` or of a ``Resource`` in ``weights`` (read-only view)."""
+    """Return the NumPy array of a ``Dense``, or of a ``Resource`` in ``weights``, read-only."""
     return value.array() if isinstance(value, Dense) else weights[value.digest]
 
 
 def frozen_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Checked, in the order of their names, and unchangeable: as ops hold them.  Ops may share
-    what this returns."""
+    """Return checked, sorted and immutable attributes, as ops hold them.
+
+    Ops may share the result.
+    """
     if type(attributes) is MappingProxyType:
         return attributes
     for value in attributes.values():
@@ -66,8 +68,11 @@ def frozen_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def attributes_key(items: Iterable[tuple[str, Attribute]]) -> tuple:
-    """What the same attributes, and only they, have in common: floats by their bits (0.0 is not
-    -0.0, a NaN is itself), values by their class (True is not 1)."""
+    """Return a key that is equal for equal attributes only.
+
+    Floats are compared by their bits (0.0 is not -0.0, a NaN equals itself), values also by their
+    class (True is not 1).
+    """
     return tuple([(name, _exact(value)) for name, value in items])
 
 
@@ -77,20 +82,20 @@ def _exact(value: Attribute) -> Any:
 
 
 def _exact_tuple(values: tuple) -> tuple:
-    if _INTEGERS.issuperset(map(type, values)):  # nearly all: axes, sizes
+    if _INTEGERS.issuperset(map(type, values)):  # the common case: axes, sizes
         return values
     return tuple(map(_exact, values))
 
 
 _INTEGERS = frozenset({int})
-#: Bytes are no attribute: they are equal to no other one, nor are those of different lengths.
+#: Bytes are not attributes, so these keys equal no other one, nor bytes of another length.
 _TOLD: dict[type, Callable[[Any], Any]] = {
     float: Struct("<d").pack, bool: Struct("?").pack, tuple: _exact_tuple,
 }  # fmt: skip
 
 
 def check_attribute(value) -> None:
-    """Raise TypeError where ``value`` is no attribute (NumPy scalars and lists are not)."""
+    """Raise TypeError if ``value`` is not an attribute (NumPy scalars and lists are not)."""
     if isinstance(value, tuple):
         for item in value:
             check_attribute(item)

@@ -1,8 +1,8 @@
-"""What the new ops of an event are said to compute, where they replace nothing.
+"""Claims: the stated meaning of the new ops of an event that replaces nothing.
 
-An event that replaces ops is checked by evaluating both sides.  One that only adds ops has no other
-side, so it carries a *claim*: the values involved and the name of what they compute.  A checker
-(`debug.claims`) holds the ops to it without the code of the pass.
+An event that replaces ops is checked by evaluating both sides. An event that only adds ops has no
+other side, so it carries a *claim*: the values involved and the name of the function that they
+compute. A checker (`debug.claims`) verifies the ops against it without the code of the pass.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from core_compiler.ir.core import Op, Value
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Gradient:
-    """The new ops add the gradient of the ops ``forward`` (one, or what keeps a loop's values).
+    """The claim that new ops add the gradient of ``forward``.
 
-    ``given`` pairs results of ``forward`` with their cotangents.  ``sums`` has for every value that
-    ``forward`` reads and that is differentiated its cotangent before and after (None: zero so far);
-    the difference is what ``forward`` contributes.  Without ``forward`` the cotangent is that of
-    the value that is differentiated itself: ones.
+    ``forward`` is an op, or the op that keeps a loop's values. ``given`` pairs results of
+    ``forward`` with their cotangents. ``sums`` has, for every differentiated value that ``forward``
+    reads, its cotangent before and after (None: zero so far); the difference is the contribution of
+    ``forward``. Without ``forward`` it is the cotangent of the differentiated value itself: ones.
     """
 
     forward: tuple[Op, ...]
@@ -31,10 +31,10 @@ class Gradient:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Formula:
-    """The new ops compute the formula ``name`` (`debug.formulas`) with ``options``.
+    """The claim that new ops compute the formula ``name`` (`debug.formulas`) with ``options``.
 
-    ``given`` and ``made`` name the values of its inputs and outputs.  ``positive``: inputs that are
-    never negative (means of squares, rates).
+    ``given`` and ``made`` name the values of its inputs and outputs. ``positive`` are inputs that
+    are never negative (means of squares, rates).
     """
 
     name: str

@@ -1,7 +1,8 @@
 """Conversion: a pass that rebuilds a whole block in program order, op by op.
 
-The counterpart of the rewriter for passes that change every op (one level to the next): each old op
-is answered by new ones, every answer is an event with its value map, origins are set here.
+The counterpart of the rewriter for passes that change every op (from one level to the next): each
+old op is replaced by new ones, every replacement is an event with its value map, and origins are
+set here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from core_compiler.ir.rewriter import Rewrite
 
 @dataclass
 class Conversion:
-    """Collects the new ops of ``block``; ``events`` receives one rewrite for each answer."""
+    """The new ops of ``block``; ``events`` receives one rewrite per replacement."""
 
     block: Block
     events: list[Rewrite]
@@ -35,7 +36,7 @@ class Conversion:
         reason: str = "",
         note: str = "",
     ) -> None:
-        """Append ``new`` for ``old`` (None: made from nothing, for ``reason``)."""
+        """Append ``new`` as the replacement of ``old`` (None: no source, for ``reason``)."""
         if old is not None and old.origin is not None:
             same = len(new) == 1 and new[0].kind == old.kind
             origin = old.origin if same else Origin.derived(rule, [old.origin])
@@ -51,9 +52,9 @@ class Conversion:
         )  # fmt: skip
 
     def keep(self, op: Op) -> None:
-        """Take an old op over as it is."""
+        """Keep an old op unchanged."""
         self.ops.append(op)
 
     def finish(self, outputs: Sequence[Value]) -> Block:
-        """The new block."""
+        """Return the new block."""
         return Block(self.block.arguments, tuple(self.ops), tuple(outputs))

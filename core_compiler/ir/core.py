@@ -23,7 +23,7 @@ class Value:
 
     __slots__ = ("name", "type")
 
-    # A ``Type``; which one, an op's kind and level say, the verifier holds and readers know.
+    # A ``Type``. The op's kind and the level determine which; the verifier checks it.
     type: Any
     name: str | None
 
@@ -36,10 +36,10 @@ class Value:
 
 
 class Op:
-    """A frozen operation: ``results = kind(operands) {attributes} (regions)``.
+    """An immutable operation: ``results = kind(operands) {attributes} (regions)``.
 
-    ``regions`` are single blocks.  A region may use values of the blocks around it.
-    Ops compare by identity; a pass that changes nothing returns the same objects.
+    ``regions`` are single blocks. A region may use values of the enclosing blocks. Ops compare by
+    identity; a pass that changes nothing returns the same objects.
     """
 
     __slots__ = ("_free", "attributes", "kind", "operands", "origin", "regions", "results")
@@ -47,7 +47,7 @@ class Op:
     kind: str
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
-    attributes: Mapping[str, Any]  # of :data:`Attribute`; a reader knows which
+    attributes: Mapping[str, Any]  # of :data:`Attribute`, as the op's kind defines
     regions: tuple[Block, ...]
     origin: Origin | None
     _free: tuple[Value, ...] | None
@@ -74,18 +74,18 @@ class Op:
 
     @property
     def result(self) -> Value:
-        """The only result; ValueError where there is not exactly one."""
+        """The only result; ValueError if there is not exactly one."""
         (value,) = self.results
         return value
 
     def with_(self, **parts) -> Op:
-        """This op with some of its parts replaced (``operands=``, ``attributes=``, ...)."""
+        """Return this op with some of its parts replaced (``operands=``, ``attributes=``, ...)."""
         fields = {n: getattr(self, n) for n in Op.__slots__ if n != "_free"}
         fields.update(parts)
         return Op(**fields)
 
     def uses(self) -> tuple[Value, ...]:
-        """Operands, then the outer values that the regions use (each once, in program order)."""
+        """Return the operands, then the outer values of regions (each once, in program order)."""
         if not self.regions:
             return self.operands
         if self._free is None:
@@ -96,7 +96,7 @@ class Op:
         return self._free  # type: ignore[return-value]  # the line above is an assignment
 
     def substitute(self, mapping: Mapping[Value, Value]) -> Op:
-        """This op reading ``mapping[v]`` where it (or a region) read ``v``: itself if nowhere."""
+        """Return this op with ``mapping[v]`` in place of ``v``, also in regions, or itself."""
         if not any(v in mapping for v in self.uses()):
             return self
         return self.with_(
@@ -105,7 +105,7 @@ class Op:
         )
 
     def walk(self) -> Iterator[Op]:
-        """This op, then every op of its regions, in program order."""
+        """Yield this op, then every op of its regions, in program order."""
         yield self
         if self.regions:
             yield from _nested(self.regions)
@@ -119,18 +119,18 @@ class Op:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Block:
-    """A straight list of ops with ``arguments`` and ``outputs`` (MLIR's terminator's operands)."""
+    """A straight-line list of ops with ``arguments`` and ``outputs`` (MLIR's terminator)."""
 
     arguments: tuple[Value, ...] = ()
     ops: tuple[Op, ...] = ()
     outputs: tuple[Value, ...] = ()
 
     def walk(self) -> Iterator[Op]:
-        """Every op, nested ones after the op that holds them."""
+        """Yield every op, nested ones after the op that contains them."""
         return _nested((self,))
 
     def free_values(self) -> tuple[Value, ...]:
-        """The values used here but defined outside, each once, in program order."""
+        """Return the values used here but defined outside, each once, in program order."""
         bound = set(self.arguments)
         free: dict[Value, None] = {}
         for op in self.ops:
@@ -144,11 +144,11 @@ class Block:
         return tuple(free)
 
     def producers(self) -> dict[Value, Op]:
-        """Which op of this block makes each value."""
+        """Return the op of this block that defines each value."""
         return {v: op for op in self.ops for v in op.results}
 
     def users(self) -> dict[Value, list[Op]]:
-        """Which ops of this block read each value, directly or in a region, in program order."""
+        """Return the users of each value in this block, also in regions, in program order."""
         table: dict[Value, list[Op]] = {}
         for op in self.ops:
             for value in dict.fromkeys(op.uses()):
@@ -167,8 +167,10 @@ class Block:
 
 
 def _nested(blocks: tuple[Block, ...]) -> Iterator[Op]:
-    """Every op of ``blocks``, nested ones after the op that holds them (one generator for all
-    levels: kernels are walked very often)."""
+    """Yield every op of ``blocks``, nested ones after the op that contains them.
+
+    A single generator handles all levels, because kernels are traversed very often.
+    """
     stack = [iter(b.ops) for b in reversed(blocks)]
     while stack:
         for op in stack[-1]:
@@ -181,7 +183,7 @@ def _nested(blocks: tuple[Block, ...]) -> Iterator[Op]:
 
 
 def clone_block(block: Block, mapping: dict[Value, Value] | None = None) -> Block:
-    """A copy with fresh values throughout; ``mapping`` (extended in place) renames outer values."""
+    """Return a copy with fresh values; ``mapping`` (extended in place) renames outer values."""
     mapping = {} if mapping is None else mapping
 
     def fresh(values):
@@ -201,10 +203,10 @@ def clone_block(block: Block, mapping: dict[Value, Value] | None = None) -> Bloc
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Function:
-    """A named block.  ``level`` is ``tensor``, ``kernel`` or ``target``.
+    """A named block; ``level`` is ``tensor``, ``kernel`` or ``target``.
 
-    ``attributes`` hold facts about the whole function: ``aliases`` as ``((result, argument), ...)``
-    says that a result may take a donated argument's memory; ``schedule``, ``target``...
+    ``attributes`` contains facts about the whole function: ``aliases`` as ``((result, argument),
+    ...)`` says that a result may reuse a donated argument's memory; ``schedule``, ``target``...
     """
 
     name: str
@@ -240,13 +242,13 @@ class Module(Displayed):
         return self.functions["main"]
 
     def with_function(self, function: Function) -> Module:
-        """This module with ``function`` added, or replacing the one of its name (place kept)."""
+        """Return this module with ``function`` added, or in place of the one of its name."""
         if self.functions.get(function.name) is function:
             return self
         return replace(self, functions={**self.functions, function.name: function})
 
     def with_main(self, body: Block) -> Module:
-        """This module with another main block; the same module when the block is the same."""
+        """Return this module with another main block; the same module if the block is the same."""
         return self if body is self.main.body else self.with_function(self.main.with_(body=body))
 
     def with_(self, **parts) -> Module:
@@ -263,10 +265,10 @@ class Module(Displayed):
 
 
 def structure_key(module: Module) -> str:
-    """SHA-256 of structure, attributes and weights: what the numerics identity hashes.
+    """Return the SHA-256 of structure, attributes and weights, the input of the numerics identity.
 
-    Names, locations and the numbering of values do not enter, but for the arguments of kernels:
-    there buffer types speak of sizes by the names of index arguments.
+    Names, locations and the numbering of values are not included, except for the arguments of
+    kernels: their buffer types refer to sizes by the names of index arguments.
     """
     import hashlib
 
@@ -296,7 +298,7 @@ def structure_key(module: Module) -> str:
 
 
 def _plain(attribute: Attribute) -> str:
-    """A canonical spelling of an attribute for hashing (floats by their exact bits)."""
+    """Return a canonical spelling of an attribute for hashing (floats by their exact bits)."""
     if isinstance(attribute, float):
         return attribute.hex()
     if isinstance(attribute, tuple):

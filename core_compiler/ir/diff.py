@@ -1,7 +1,7 @@
-"""What changed between two modules: ops matched by identity, then by values, then guessed.
+"""The difference of two modules: ops matched by identity, by values, or by structure.
 
-Kept ops are the same objects.  An op whose value lives on (it is made again, or a rewrite's value
-map says which value carries its meaning) has a *recorded* counterpart; only what is left over is
+Unchanged ops are the same objects. An op whose value survives (it is defined again, or a rewrite's
+value map names the value with its meaning) has a *recorded* counterpart. Only the remaining ops are
 matched by structure, and such a match is labelled *guessed*.
 """
 
@@ -19,8 +19,11 @@ RECORDED, GUESSED = "recorded", "guessed"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Match:
-    """``new`` is the counterpart of ``old``; ``how`` is recorded or guessed, ``why`` the evidence:
-    the rule that says so, ``same value`` or ``same structure``."""
+    """A pair of counterparts.
+
+    ``new`` is the counterpart of ``old``; ``how`` is recorded or guessed; ``why`` is the evidence:
+    the name of the rule, ``same value`` or ``same structure``.
+    """
 
     old: Op
     new: Op
@@ -32,10 +35,10 @@ class Match:
 class ModuleDiff:
     """The difference of two modules, each list in program order.
 
-    ``kept`` are the same op objects; ``moved`` those of them that stand in another order;
-    ``changed`` one-to-one counterparts; ``merged`` removed ops whose meaning another op of the new
-    module carries as well (fused, merged with an equal one).  ``removed`` and ``added`` have no
-    counterpart (``removed`` includes the merged ones).
+    ``kept`` are the same op objects, ``moved`` those among them in another order, ``changed``
+    one-to-one counterparts. ``merged`` are removed ops whose meaning another op of the new module
+    also has (fused, merged with an equal one). ``removed`` and ``added`` have no counterpart
+    (``removed`` includes the merged ones).
     """
 
     kept: list[Op]
@@ -46,13 +49,13 @@ class ModuleDiff:
     added: list[Op]
 
     def partners(self) -> dict[Op, Op]:
-        """Old op -> new op, for kept and changed ops."""
+        """Return old op -> new op, for kept and changed ops."""
         table = {op: op for op in self.kept}
         table.update((m.old, m.new) for m in self.changed)
         return table
 
     def reversed(self) -> ModuleDiff:
-        """The difference the other way round (in the order of the former old module)."""
+        """Return the inverse difference (in the order of the former old module)."""
         changed = [Match(m.new, m.old, m.how, m.why) for m in self.changed]
         return ModuleDiff(self.kept, self.moved, changed, [], self.added, self.removed)
 
@@ -61,7 +64,7 @@ class ModuleDiff:
 
 
 def diff(before: Module, after: Module, rewrites: Sequence[Rewrite] = ()) -> ModuleDiff:
-    """The difference of two stages; ``rewrites`` are those between them, in order."""
+    """Return the difference of two stages; ``rewrites`` are those between them, in order."""
     old = {op: i for i, op in enumerate(before.walk())}
     new = {op: i for i, op in enumerate(after.walk())}
     kept = [op for op in new if op in old]
@@ -90,8 +93,10 @@ def diff(before: Module, after: Module, rewrites: Sequence[Rewrite] = ()) -> Mod
 
 
 def value_map(rewrites: Iterable[Rewrite]) -> dict[Value, tuple[Value, str]]:
-    """Each replaced value -> the value that carries its meaning after all rewrites, and the rule
-    that replaced it first.  Values that live on unchanged are not listed."""
+    """Return the value that has the meaning of each replaced value after all rewrites.
+
+    It comes with the rule that first replaced it. Values that survive unchanged are not included.
+    """
     step: dict[Value, tuple[Value, str]] = {}
     for rewrite in rewrites:
         for a, b in rewrite.values.items():
@@ -108,7 +113,7 @@ def value_map(rewrites: Iterable[Rewrite]) -> dict[Value, tuple[Value, str]]:
 
 
 def longest_increasing(numbers: Sequence[int]) -> list[int]:
-    """The places of a longest increasing subsequence."""
+    """Return the positions of a longest increasing subsequence."""
     if list(numbers) == sorted(set(numbers)):
         return list(range(len(numbers)))
     tails: list[int] = []
@@ -138,7 +143,7 @@ def _out_of_order(ops: list[Op], numbers: list[int]) -> list[Op]:
 def _recorded(
     gone: list[Op], new: Mapping[Op, int], rewrites: Sequence[Rewrite]
 ) -> Iterator[Match]:
-    """Counterparts by values: made again by another op, or mapped by a rewrite."""
+    """Yield counterparts by values: defined again by another op, or mapped by a rewrite."""
     maker = {value: op for op in new for value in op.results}
     renamed = value_map(rewrites)
     for op in gone:
@@ -150,7 +155,10 @@ def _recorded(
 
 
 def _one_to_one(matches: Iterable[Match], old: Mapping[Op, int]) -> tuple[list[Match], list[Match]]:
-    """The best old op for each new one (kept ones have theirs), and the matches left over."""
+    """Return the best old op for each new one, and the remaining matches.
+
+    Kept ops already have their counterpart.
+    """
     best: dict[Op, Match] = {}
     merged: list[Match] = []
     for match in matches:
@@ -172,7 +180,7 @@ def _closeness(match: Match) -> tuple[bool, bool]:
 def _guessed(
     gone: list[Op], fresh: list[Op], renamed: Mapping[Value, tuple[Value, str]]
 ) -> list[Match]:
-    """Matches by structure: the same kind and types, and the same operands or the same origin."""
+    """Return matches by structure: equal kind and types, and equal operands or the same origin."""
 
     def by_operands(op: Op):
         operands = tuple(renamed.get(v, (v, ""))[0] for v in op.operands)

@@ -1,7 +1,7 @@
-"""What a compile tells those who watch it: the observer protocol and its payloads.
+"""The events of a compile: the observer protocol and its payloads.
 
 The compiler calls an :class:`Observer`; the base class does nothing, so not observing costs
-nothing.  Payloads refer to ops and values by the objects themselves, never by names or text.
+nothing. Payloads refer to ops and values by the objects themselves, never by names or text.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 
 #: Verdicts of a check, best first.
 VERDICTS = ("bitwise", "within", "unchecked", "failed")
-#: What a check is about: one rewrite; a change that no event speaks of; the results of the stage as
-#: a whole; a kernel's plain loops; a scheduled kernel; planned memory; machine code on parts
-#: of a launch; a launch of machine code; the linked program; a translation of the import.
+#: Subjects of a check: one rewrite; a change without an event; the results of the stage as a whole;
+#: a kernel's plain loops; a scheduled kernel; planned memory; machine code on parts of a launch; a
+#: launch of machine code; the linked program; a translation of the import.
 CHECKS = (
     "rewrite", "unlogged", "results", "loops", "schedule", "memory", "code", "kernel", "program",
     "translation", "function",
 )  # fmt: skip
-#: How a compile ends.
+#: Outcomes of a compile.
 STATUSES = ("finished", "failed", "cancelled")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Diagnostic:
-    """One finding of the compiler: what is wrong (or noteworthy), and where.
+    """A finding of the compiler: an error, a warning or a remark, with its location.
 
-    ``severity`` is ``error``, ``warning`` or ``info``; ``where`` is the model's ``file:line`` when
-    the op's origin knows it.
+    ``severity`` is ``error``, ``warning`` or ``info``; ``where`` is the model's ``file:line`` if
+    the op's origin has it.
     """
 
     severity: str
@@ -56,8 +56,9 @@ class StageRecord:
     """The module after a pass; stage 0 is the import.
 
     ``options`` are the pass's fields, ``figures`` numbers such as ``ops``, ``flops``, ``bytes``,
-    ``peak_bytes``.  ``half`` is ``meaning`` or ``implementation``; ``exact`` says that the pass
-    keeps the bits of every result, otherwise ``tolerance_class`` names the tolerance it needs.
+    ``peak_bytes``. ``half`` is ``meaning`` or ``implementation``. ``exact`` means that the pass
+    preserves the bits of every result; otherwise ``tolerance_class`` names the tolerance that it
+    needs.
     """
 
     index: int
@@ -77,13 +78,13 @@ class StageRecord:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CheckRecord:
-    """One rewrite (or, with ``rewrite=None``, a whole stage) checked on real tensors.
+    """The check of a rewrite (or, with ``rewrite=None``, of a whole stage) on real tensors.
 
-    ``worst_error`` and ``tolerance`` are relative to the old tensor's largest magnitude;
-    ``value`` is the old value that was compared and ``index`` the element of its worst error, whose
-    numbers before and after are ``old`` and ``new`` (None: not known, or every bit is kept).
-    ``kind``: what was checked (:data:`CHECKS`); ``adversarial``: on values made to hurt, where the
-    given ones are kept.
+    ``worst_error`` and ``tolerance`` are relative to the old tensor's largest magnitude. ``value``
+    is the compared old value and ``index`` the element with its worst error, whose values before
+    and after are ``old`` and ``new`` (None: unknown, or all bits are equal). ``kind`` is the
+    subject of the check (:data:`CHECKS`). ``adversarial`` is true if the rewrite is right on the
+    given values and was checked on adversarial ones.
     """
 
     rewrite: Rewrite | None
@@ -102,14 +103,14 @@ class CheckRecord:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class KernelRecord:
-    """A compiled kernel with everything a person may want to read about it.
+    """A compiled kernel with its sources and listings for the user.
 
-    ``intermediate`` and ``assembly`` are what the source becomes on its way to machine code: LLVM
-    IR and the processor's assembly, PTX and SASS... (``facts`` names them).  ``line_map`` has
+    ``intermediate`` and ``assembly`` are the forms of the source on its way to machine code: LLVM
+    IR and the processor's assembly, PTX and SASS... (``facts`` names them). ``line_map`` has
     ``(source line, op)`` rows, ``intermediate_map`` and ``assembly_map`` ``(its line, source
-    line)`` rows (lines count from 1).  ``steps`` are ``(schedule step, IR text)``; ``ops`` the
-    tensor-level ops the kernel computes; ``launches`` the launch ops that use it.  ``key`` is the
-    cache key.
+    line)`` rows (lines count from 1). ``steps`` are ``(schedule step, IR text)``; ``ops`` the
+    tensor-level ops that the kernel computes; ``launches`` the launch ops that use it. ``key`` is
+    the cache key.
     """
 
     name: str
@@ -131,9 +132,12 @@ class KernelRecord:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BufferRecord:
-    """A placed buffer: bytes [offset, offset + size) of ``tier`` during the program positions
-    [start, end] (inclusive).  ``unpadded_size`` is what the value itself needs; ``kind`` is
-    ``argument``, ``result``, ``weight``, ``temporary`` or ``scratch``; ``op`` defines it."""
+    """A planned buffer: bytes [offset, offset + size) of ``tier``.
+
+    It is live during the program positions [start, end] (inclusive). ``unpadded_size`` is the size
+    of the value itself; ``kind`` is ``argument``, ``result``, ``weight``, ``temporary`` or
+    ``scratch``; ``op`` defines it.
+    """
 
     value: Value | None
     offset: int
@@ -149,8 +153,10 @@ class BufferRecord:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimingRecord:
-    """Measured executions of launch number ``launch`` (program order): raw samples in
-    microseconds, with the flops and compulsory bytes of one execution."""
+    """Measured executions of launch number ``launch`` (program order).
+
+    It contains raw samples in microseconds, with the flops and compulsory bytes of one execution.
+    """
 
     launch: int
     samples_us: Sequence[float]
@@ -165,8 +171,8 @@ class TimingRecord:
 class TensorStats:
     """Statistics of one value's tensor at ``stage``; min, max and mean skip NaN and infinities.
 
-    ``histogram`` is ``(edges, counts)`` with one edge more than counts; ``data`` optionally keeps
-    (a part of) the tensor itself.
+    ``histogram`` is ``(edges, counts)`` with one edge more than counts; ``data`` optionally
+    contains (a part of) the tensor itself.
     """
 
     value: Value
@@ -182,11 +188,11 @@ class TensorStats:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FrameworkRecord:
-    """A value of the import beside what ``framework`` computes for its ``node``, on the same
-    inputs.
+    """A value of the import compared with the result of ``framework`` for its ``node``.
 
-    ``error`` is relative to the largest magnitude there; ``index`` is the element where it is,
-    ``theirs`` and ``ours`` are the numbers of that element (None: every bit is the ``same``).
+    Both have the same inputs. ``error`` is relative to the largest magnitude of the tensor;
+    ``index`` is the element with this error, ``theirs`` and ``ours`` are its values (None: every
+    bit is the ``same``).
     """
 
     value: Value
@@ -201,12 +207,11 @@ class FrameworkRecord:
 
 @dataclass(frozen=True, slots=True)
 class IterationRecord:
-    """One iteration of a training run: its ``number`` (from 1 on), its loss, and the seconds that
-    it took.
+    """An iteration of a training run: its ``number`` (from 1 on), its loss, and its seconds.
 
-    ``root`` is that of its receipt, 64 hexadecimal digits ("" where no receipts are made).  None
-    where there is no such thing: ``rate``, the learning rate of the iteration; ``loss_scale``, the
-    factor its loss was multiplied by; ``skipped``, the updates left out so far, this one's too.
+    ``root`` is that of its receipt, 64 hexadecimal digits ("" without receipts). The following are
+    None if not applicable: ``rate``, the learning rate of the iteration; ``loss_scale``, the factor
+    of its loss; ``skipped``, the number of skipped updates so far, including this one.
     """
 
     number: int
@@ -219,58 +224,63 @@ class IterationRecord:
 
 
 class Observer:
-    """Receives the events of a compile, in order; every method does nothing here.
+    """The receiver of a compile's events, in order; every method of this class does nothing.
 
-    ``begin`` comes first and ``end`` last; ``check`` names a stage that was given before.
+    ``begin`` comes first and ``end`` last; ``check`` refers to a stage that was reported before.
     """
 
     def begin(self, meta: Mapping[str, Any]) -> None:
-        """The compile starts.  ``meta``: model, frontend, target, mode, versions, machine, seed,
-        ``sources`` (file name to text)... any JSON-able values."""
+        """Report the start of the compile.
+
+        ``meta`` has the model, frontend, target, mode, versions, machine, seed, ``sources`` (file
+        name to text)... as JSON-serializable values.
+        """
 
     def amend(self, meta: Mapping[str, Any]) -> None:
-        """Facts of ``begin`` are others now: the pipeline was edited while it ran."""
+        """Report changed facts of ``begin``: the pipeline was edited while it ran."""
 
     def stage(self, stage: StageRecord) -> None:
-        """A pass has made a stage."""
+        """Report the stage that a pass created."""
 
     def check(self, stage_index: int, results: Sequence[CheckRecord]) -> None:
-        """Rewrites of a stage were checked."""
+        """Report checked rewrites of a stage."""
 
     def diagnostics(self, stage_index: int, found: Sequence[Diagnostic]) -> None:
-        """Something was found out about a stage after it was told."""
+        """Report findings about a stage that was reported before."""
 
     def kernels(self, kernels: Sequence[KernelRecord]) -> None:
-        """Kernels were compiled (or found in the cache)."""
+        """Report kernels that were compiled (or found in the cache)."""
 
     def buffers(self, buffers: Sequence[BufferRecord], figures: Mapping[str, float]) -> None:
-        """Memory was planned; ``figures`` such as ``arena_bytes`` and ``lower_bound_bytes``."""
+        """Report the memory plan; ``figures`` such as ``arena_bytes`` and ``lower_bound_bytes``."""
 
     def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]) -> None:
-        """The program was executed and its launches measured; ``figures`` such as ``total_ms``, the
-        outputs' ``digest`` and the machine's limits."""
+        """Report the measured launches of an execution.
+
+        ``figures`` such as ``total_ms``, the outputs' ``digest`` and the machine's limits.
+        """
 
     def tensors(self, tensors: Sequence[TensorStats]) -> None:
-        """Values were inspected on real inputs."""
+        """Report values inspected on real inputs."""
 
     def framework(self, records: Sequence[FrameworkRecord]) -> None:
-        """Values of the import were compared with those of the model's own framework."""
+        """Report values of the import compared with those of the model's own framework."""
 
     def iterations(self, rows: Sequence[IterationRecord]) -> None:
-        """Iterations of a training run were done, or done again: of one number the last counts."""
+        """Report iterations of a training run; of repeated numbers the last report counts."""
 
     def figures(self, figures: Mapping[str, Any]) -> None:
-        """Facts known only later: identity digest, output digest, worst error, ..."""
+        """Report facts known only later: identity digest, output digest, worst error, ..."""
 
     def progress(self, what: str, done: int, total: int) -> None:
-        """Long work goes on: ``done`` of ``total`` (0: unknown) steps of ``what``."""
+        """Report progress: ``done`` of ``total`` (0: unknown) steps of ``what``."""
 
     def end(self, status: str, message: str = "") -> None:
-        """The compile has ``finished``, ``failed`` or was ``cancelled``."""
+        """Report that the compile has ``finished``, ``failed`` or was ``cancelled``."""
 
 
 class Log(Observer):
-    """Remembers what it is told, except progress and the end, and tells it again to others."""
+    """An observer that stores all events, except progress and the end, to replay them."""
 
     def __init__(self) -> None:
         self._told: list[tuple[str, tuple]] = []
@@ -312,7 +322,7 @@ class Log(Observer):
         self._told.append(("figures", (figures,)))
 
     def tell(self, observer: Observer) -> None:
-        """Everything so far, in order; ``begin`` is the caller's."""
+        """Replay all events so far, in order; the caller sends ``begin``."""
         for method, payload in list(self._told):
             getattr(observer, method)(*payload)
 

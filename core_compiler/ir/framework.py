@@ -1,4 +1,4 @@
-"""The graph of the model's framework beside the module that was imported from it."""
+"""The graph of the model's framework next to the imported module."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import numpy as np
 
 from core_compiler.ir.core import Value
 
-#: Executes one node in f64 on the operands it had; None where the framework cannot.  Only to be
-#: called while the node's tensors are told.
+#: Executes one node in f64 on its operands; None if the framework cannot. It may only be called
+#: while the node's tensors are being reported.
 InF64 = Callable[[], "Sequence[np.ndarray | None] | None"]
 
 
 @dataclass(frozen=True, eq=False)
 class Iteration:
-    """What the condition (``region`` 0) or the body (1) of a loop made in one iteration of the
-    framework's: ``number`` from 1, arrays, and how to execute it in f64."""
+    """The values of one iteration of a framework loop.
+
+    They belong to its condition (``region`` 0) or body (1). ``number`` counts from 1; the arrays
+    come with a function that executes the region in f64.
+    """
 
     region: int
     number: int
@@ -28,10 +31,13 @@ class Iteration:
 
 
 class TellNode(Protocol):
-    """Is told the tensors of a node of the framework's graph as soon as they are computed, an array
-    each (None: it is no tensor of ours), and how to execute that node in f64; of a loop some of its
-    iterations, from the first to the last.  Says of each tensor whether later nodes are judged on
-    it: in f64 those go on from it, else from what it was made of."""
+    """A callback that receives the tensors of a framework node as soon as they are computed.
+
+    It receives one array per tensor (None: the IR has no such tensor) and a function that executes
+    the node in f64; for a loop, some of its iterations, from the first to the last. It returns for
+    each tensor whether later nodes are compared given this tensor: in f64 they then continue from
+    it, otherwise from its inputs.
+    """
 
     def __call__(
         self, name: str, arrays: Sequence[np.ndarray | None], in_f64: InF64,
@@ -41,18 +47,18 @@ class TellNode(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """The framework's own graph beside its import.
+    """The framework's own graph next to its import.
 
-    ``values`` has the import's values for each node's tensors, by the node's name (None: what is
-    not one value).  ``run(inputs, tell)`` executes the graph in ``framework`` on arrays for the
-    model's own inputs and tells each node's tensors, in an order in which they can be computed; it
-    returns the model's results and the state that it leaves, by their places in ``main.outputs``.
-    ``sized`` has the axes along which data decide how much of a value counts: there the framework's
-    tensor may be smaller.  ``constants``: of some nodes how far, relative to themselves, numbers
-    that are written in their kernels may be off in f64.  ``open_ties`` are the nodes whose
-    documentation leaves open which of equal elements a position is of.  ``declared``: the import's
-    types were held to those that the nodes declare, so that a narrower tensor is their kernels'.
-    ``parts``: of each part of a complex tensor the other one, which the same node tells.
+    ``values`` has the import's values of each node's tensors, by the node's name (None: not a
+    single value). ``run(inputs, tell)`` executes the graph in ``framework`` on arrays for the
+    model's own inputs and reports each node's tensors in an order in which they can be computed. It
+    returns the model's results and its final state, by their positions in ``main.outputs``.
+    ``sized`` has the axes along which the number of valid elements depends on data: the framework's
+    tensor may be smaller there. ``constants`` has, for some nodes, the relative f64 error of
+    constants in their kernels. ``open_ties`` are the nodes whose documentation does not specify
+    which of equal elements a position refers to. ``declared`` is true if the import's types were
+    required to match the nodes' declarations, so that a narrower tensor is due to their kernels.
+    ``parts`` maps each part of a complex tensor to the other part, which the same node reports.
     """
 
     framework: str

@@ -1,6 +1,6 @@
-"""The text of two modules side by side, aligned through the identity of ops.
+"""The text of two modules side by side, aligned by the identity of ops.
 
-Text is made only for the rows that are shown, so that stepping through large modules stays fast.
+Text is printed only for the rows that are shown, so that stepping through large modules stays fast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORDS = re.compile(r'%[\w$.\-]+|"[^"]*"|\w+|\s+|.')
 
 
 class _Kept(NamedTuple):
-    """A line that both sides have; its text is made when it is shown."""
+    """A line of both sides, printed on demand."""
 
     left_key: LineKey
     right_key: LineKey
@@ -35,7 +35,7 @@ class _Kept(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """How the two sides of a function name values, and whether alike where they share some."""
+    """The value names of both sides of a function, and whether shared values have the same name."""
 
     left: Mapping[Value, str]
     right: Mapping[Value, str]
@@ -54,15 +54,15 @@ def diff_lines(
     found: ModuleDiff | None = None,
     spans: bool = True,
 ) -> list[dict[str, Any]]:
-    """Rows ``{left, right, kind, left_key, right_key, left_number, right_number, how, ...}``.
+    """Return rows ``{left, right, kind, left_key, right_key, left_number, ...}``.
 
-    ``kind`` is same, changed, removed, added, moved, or gap (``hidden`` rows left out, only with
-    ``changed_only``, which keeps ``context`` rows around changes).  ``left`` or ``right`` is None
-    where that side has no line; numbers count each side's lines from 1; keys are
-    ``key(op or function)``; a changed row has ``left_spans`` and ``right_spans``, the (start, end)
-    columns that differ (not without ``spans``), and ``how`` its ops were matched (recorded or
-    guessed).  ``numbers`` as in ``print_module``; ``found`` is the modules' ``diff`` where the
-    caller has it already.
+    A row also has ``right_number`` and ``how``. ``kind`` is same, changed, removed, added, moved,
+    or gap (``hidden`` rows left out, only with ``changed_only``, which keeps ``context`` rows
+    around changes). ``left`` or ``right`` is None if that side has no line. Numbers count each
+    side's lines from 1; keys are ``key(op or function)``. A changed row has ``left_spans`` and
+    ``right_spans``, the (start, end) columns that differ (unless ``spans`` is false), and ``how``,
+    the way in which its ops were matched (recorded or guessed). ``numbers`` is as in
+    ``print_module``; ``found`` is the modules' ``diff`` if the caller already has it.
     """
     found = diff(before, after, rewrites) if found is None else found
     aligner = _Aligner(found, numbers, key, spans)
@@ -72,8 +72,10 @@ def diff_lines(
 
 
 class AlignedLines(Sequence[dict[str, Any]]):
-    """The rows of :func:`diff_lines` without line numbers; a row that both sides have is printed
-    when it is asked for."""
+    """The rows of :func:`diff_lines` without line numbers.
+
+    A row that both sides have is printed on demand.
+    """
 
     def __init__(self, before: Module, after: Module, *, found: ModuleDiff,
                  key: Callable[[Op | Function], Any] = lambda thing: thing,
@@ -101,11 +103,11 @@ class AlignedLines(Sequence[dict[str, Any]]):
         return self._aligner.kept_row(row) if isinstance(row, _Kept) else row
 
     def printed(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The rows that are not the same on both sides (and few others), with their places."""
+        """Yield the rows that differ between the sides (and a few others), with their positions."""
         return ((i, row) for i, row in enumerate(self._rows) if not isinstance(row, _Kept))
 
     def differing(self) -> Iterator[int]:
-        """The places of the rows whose two sides have not the same text."""
+        """Yield the positions of the rows whose two sides have different text."""
         for i, row in enumerate(self._rows):
             if isinstance(row, _Kept) and row.names.agree:
                 continue
@@ -114,7 +116,7 @@ class AlignedLines(Sequence[dict[str, Any]]):
                 yield i
 
     def place(self, key: Any) -> int | None:
-        """The first row that shows what has this key on the right, or on the left."""
+        """Return the first row for this key on the right, or else on the left."""
         return next((i for i, keys in enumerate(self._keys()) if key in keys), None)
 
     def _keys(self) -> Iterator[tuple[Any, Any]]:
@@ -157,7 +159,7 @@ class _Aligner:
         self._pair(left, right, left, right, "  ", _function_tail, same=same)
 
     def _blocks(self, left, right, left_key, right_key, indent, kind="", how="") -> None:
-        """Two blocks (either may be None): arguments, ops, terminators."""
+        """Pair two blocks (either may be None): arguments, ops, terminators."""
         a, b = (block.arguments if block else () for block in (left, right))
         if a or b:
             heads = left if a else None, right if b else None
@@ -202,7 +204,7 @@ class _Aligner:
             i, j = next_i + 1, next_j + 1
 
     def _op(self, left: Op | None, right: Op | None, indent: str, kind: str) -> None:
-        """One op or a pair; ``kind`` says what a lone op is."""
+        """Pair an op, or print a single one as ``kind``."""
         same, how = left is right, self._how.get(left, "") if left and right else ""
         self._pair(left, right, left, right, indent, _op_line, same, kind, how)
         regions = left.regions if left else (), right.regions if right else ()
@@ -217,7 +219,7 @@ class _Aligner:
         self._pair(left, right, *tails, indent, _op_close, same, kind, how)
 
     def _pair(self, left_key, right_key, left, right, indent, show, same=True, kind="", how=""):
-        """One line: ``left`` and ``right`` (either may be None) are what ``show`` prints."""
+        """Add one line; ``show`` prints ``left`` and ``right`` (either may be None)."""
         if left is not None and right is not None and same:
             self._rows.append(_Kept(left_key, right_key, left, indent, self._names, show))
         elif left is not None or right is not None:
@@ -264,8 +266,7 @@ class _Aligner:
 
 
 def _in_both_orders(left: list[str], right: list[str]) -> list[str]:
-    """The names of the right side in their order, those of the left alone after what stands before
-    them there."""
+    """Return the names of the right side in order, with the others after their predecessors."""
     names = list(right)
     known = set(right)
     for before, name in zip([None, *left], left, strict=False):
@@ -311,7 +312,7 @@ def _is_change(row: _Kept | dict[str, Any]) -> bool:
 
 
 def _chosen(rows: Sequence[_Kept | dict[str, Any]], context: int) -> list[bool]:
-    """Which rows lie within ``context`` of a change."""
+    """Return which rows are within ``context`` of a change."""
     shown = [False] * len(rows)
     for number, row in enumerate(rows):
         if _is_change(row):
@@ -321,7 +322,7 @@ def _chosen(rows: Sequence[_Kept | dict[str, Any]], context: int) -> list[bool]:
 
 
 def _render(rows, shown: list[bool], aligner: _Aligner) -> list[dict[str, Any]]:
-    """The shown rows, numbered, with gaps between them."""
+    """Return the shown rows, numbered, with gaps between them."""
     out: list[dict[str, Any]] = []
     left = right = hidden = 0
     for row, show in zip(rows, shown, strict=True):
@@ -349,7 +350,7 @@ def _gap(hidden: int) -> dict[str, Any]:
 
 
 def changed_spans(left: str, right: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The columns in which two lines differ, by words."""
+    """Return the columns in which two lines differ, by words."""
     a, b = _WORDS.findall(left), _WORDS.findall(right)
     spans: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
     starts = [[0], [0]]

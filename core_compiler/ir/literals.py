@@ -1,6 +1,6 @@
-"""Leaves of the text form, written and read: strings, value names, floats, dense constants.
+"""Literals of the text form, printed and parsed: strings, value names, floats, dense constants.
 
-Everything here is exact: reading what was written gives the same bits and the same characters.
+Everything here is exact: parsing a printed literal restores the same bits and characters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from core_compiler.ir.attributes import Dense
 from core_compiler.ir.types import TensorType
 
-#: Constants of more elements than this are written as bytes.
+#: Constants with more elements than this are printed as bytes.
 _LISTED_ELEMENTS = 16
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_.\-][A-Za-z0-9_.\-]*\Z").match
@@ -27,7 +27,7 @@ _REPEAT = re.compile(r"\$\d+\Z")
 
 
 def unquoted(token: str) -> str:
-    """The text of an MLIR string literal (``types.quoted`` writes them)."""
+    """Return the text of an MLIR string literal (``types.quoted`` prints them)."""
     body = token[1:-1]
     if "\\" not in body:
         return body
@@ -43,7 +43,7 @@ def unquoted(token: str) -> str:
 
 @lru_cache(maxsize=65536)
 def value_name(name: str) -> str:
-    """``%name`` with only characters MLIR takes: others, and a first digit, as ``$xHH``."""
+    """Return ``%name`` in MLIR's characters: others, and a leading digit, become ``$xHH``."""
     if _PLAIN_NAME(name):
         return f"%{name}"
     out = ["%"]
@@ -57,7 +57,7 @@ def value_name(name: str) -> str:
 
 @lru_cache(maxsize=65536)
 def read_value_name(token: str) -> str | None:
-    """The name behind ``%name$2`` (a repeat) or ``%a$x2Fb`` (an escape); None for a number."""
+    """Return the name of ``%name$2`` (a repeat) or ``%a$x2Fb`` (an escape); None for a number."""
     name = _REPEAT.sub("", token[1:].partition("#")[0])
     if name.isdigit():
         return None
@@ -72,7 +72,7 @@ def read_value_name(token: str) -> str | None:
 
 
 def float_text(value: float) -> str:
-    """A float64 as MLIR reads it back exactly: shortest decimal with a point, or its bits."""
+    """Print a float64 that MLIR parses exactly: the shortest decimal with a point, or its bits."""
     if value != value or value in (float("inf"), float("-inf")):
         return f"0x{np.float64(value).view(np.uint64):016X}"
     text = repr(value)
@@ -83,7 +83,7 @@ def float_text(value: float) -> str:
 
 
 def dense_text(constant: Dense) -> str:
-    """``dense<...> : type``, exact: a splat, a short list, or the bytes."""
+    """Print ``dense<...> : type`` exactly: a splat, a short list, or the bytes."""
     body = _dense_body(constant)
     return f"dense<{body}> : {constant.type}"
 
@@ -108,7 +108,7 @@ def _nested(shape, items) -> str:
 
 
 def _elements(array: np.ndarray) -> list[str]:
-    """Each element of a flat array, exactly."""
+    """Print each element of a flat array exactly."""
     if array.dtype == np.bool_:
         return ["true" if x else "false" for x in array]
     if array.dtype.kind in "iu" or array.dtype.name in ("int2", "int4", "uint2", "uint4"):
@@ -121,13 +121,13 @@ def _elements(array: np.ndarray) -> list[str]:
             out.append(f"0x{int(b):0{2 * array.dtype.itemsize}X}")
             continue
         short = float_text(float(str(x))) if array.dtype == np.float32 else float_text(float(w))
-        # MLIR reads through float64: the short form must survive being rounded twice.
+        # MLIR parses through float64, so the short form must survive two roundings.
         out.append(short if np.float64(short).astype(array.dtype) == x else float_text(float(w)))
     return out
 
 
 def dense_bytes(items: list[str], type_: TensorType) -> bytes:
-    """The bytes of a dense body given as tokens: nothing, a splat, nested lists, or hex."""
+    """Return the bytes of a dense body of tokens: nothing, a splat, nested lists, or hex."""
     home = type_.dtype.numpy
     count = type_.elements
     if len(items) == 1 and items[0][:1] == '"':
@@ -169,13 +169,15 @@ def _bad(token: str) -> NoReturn:
 
 # -- resources -------------------------------------------------------------------------------------
 
-#: Bytes of a resource that are written at once.
+#: Number of bytes of a resource that are written at once.
 _CHUNK = 1 << 20
 
 
 def resource_section(arrays: Mapping[str, np.ndarray], alignment: int) -> Iterator[str]:
-    """MLIR's section with the bytes of named arrays, in pieces: for each the alignment that it asks
-    for (bytes, as u32), then the data."""
+    """Yield MLIR's section with the bytes of named arrays, in pieces.
+
+    Each array has its required alignment (bytes, as u32), then the data.
+    """
     if not arrays:
         return
     yield "\n{-#\n  dialect_resources: {\n    builtin: {\n"

@@ -1,4 +1,4 @@
-"""Reading locations as origins.  Aliases (``#loc7 = loc(...)``) may stand after their uses."""
+"""The parser of locations as origins; aliases (``#loc7 = loc(...)``) may follow their uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from core_compiler.ir.weights import WeightStore
 
 
 class LocationParser(AttributeParser):
-    """Locations; aliases are read when first needed, each once, so that the DAG is shared."""
+    """Parses locations; each alias is read once, when first needed, so that the DAG is shared."""
 
     def __init__(self, text: str, where: str, store: WeightStore | None = None):
         super().__init__(text, where, store)
@@ -16,7 +16,7 @@ class LocationParser(AttributeParser):
         self._alias_starts: dict[str, int] = {}
 
     def _find_aliases(self) -> None:
-        """Where each ``#name = loc(...)`` starts: ops may use an alias before its line."""
+        """Find the start of each ``#name = loc(...)``: ops may use an alias before its line."""
         tokens = self._tokens
         at = -1
         while True:
@@ -35,7 +35,7 @@ class LocationParser(AttributeParser):
             self._aliases.setdefault(name, origin)
 
     def _location(self) -> Origin | None:
-        """``loc(...)`` if one is next."""
+        """Parse ``loc(...)`` if it comes next."""
         if not self._accept("loc"):
             return None
         self._expect("(")
@@ -84,7 +84,10 @@ class LocationParser(AttributeParser):
         return self._aliases[name]
 
     def _resolve_alias(self, name: str) -> None:
-        """Reads alias lines out of order, those it needs first (no recursion: chains are long)."""
+        """Read alias lines out of order, dependencies first, without recursion.
+
+        Chains of aliases are long.
+        """
         back, stack = self._at, [name]
         entered: set[str] = set()
         while stack:

@@ -1,4 +1,4 @@
-"""Text in a notebook cell without any widget: plain HTML that has no script and loads nothing."""
+"""Text in a notebook cell without a widget: plain HTML without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-#: Lines of a text, and rows of a table, that a cell shows at most.
+#: Largest number of lines of a text, or rows of a table, that a cell shows.
 MOST = 400
 PRE = (
     "margin:0;padding:6px 8px;font-family:ui-monospace,monospace;font-size:12px;line-height:1.45;"
     "overflow-x:auto;white-space:pre"
 )
 
-#: What is no character of XML 1.0 (https://www.w3.org/TR/xml/#charsets), halves of surrogate pairs
-#: among it, which no encoding has bytes for.
+#: Characters that XML 1.0 does not allow (https://www.w3.org/TR/xml/#charsets), including
+#: surrogates, which cannot be encoded.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def escape(text: str) -> str:
-    """Text for HTML, SVG and Graphviz: names of models may hold any character, and one that XML has
-    not is shown as U+FFFD."""
+    """Escape text for HTML, SVG and Graphviz.
+
+    Names of models may contain any character; characters that XML does not allow become U+FFFD.
+    """
     return html.escape(_NO_XML.sub("\N{REPLACEMENT CHARACTER}", text))
 
 
-#: The text of an object by its class, for its cell; the module that prints a class enters it.
+#: The text of an object for its cell, by class; the module that prints a class registers it.
 PRINTERS: dict[type, Callable[[Any], str]] = {}
 
 
 class Displayed:
-    """A notebook cell shows the object's text (:data:`PRINTERS`)."""
+    """An object whose notebook cell shows its text (:data:`PRINTERS`)."""
 
     __slots__ = ()
 
@@ -39,12 +41,12 @@ class Displayed:
 
 
 def bundle(text: str, markup: str) -> dict[str, str]:
-    """What Jupyter asks of an object: both forms."""
+    """Return the MIME bundle of an object for Jupyter."""
     return {"text/plain": text, "text/html": markup}
 
 
 def code(text: str, title: str = "") -> str:
-    """Text as HTML, as it stands."""
+    """Return text as preformatted HTML."""
     lines = text.splitlines()
     more = f"\n{len(lines) - MOST} more lines: print() shows all" if len(lines) > MOST else ""
     head = f"<b>{escape(title)}</b>\n" if title else ""

@@ -1,8 +1,8 @@
-"""Where an op came from: a DAG that the rewriter extends, never written by hand.
+"""The origin of an op: a DAG that the rewriter extends, never written by hand.
 
-Roots are nodes of the framework's graph, with file, line, module path and stack trace.  One-to-one
-rewrites inherit, many-to-one fuse, one-to-many each inherit; an op that a pass makes from nothing
-is *synthetic* and says why.
+Roots are nodes of the framework's graph, with file, line, module path and stack trace. One-to-one
+rewrites inherit origins, many-to-one rewrites merge them, and in one-to-many rewrites each new op
+inherits. An op that a pass creates without a source is *synthetic* and has a reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FrontendNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """One step of an op's history: the rule that made it and the origins it was made from."""
+    """A step of an op's history: the rule that created it and the origins of its sources."""
 
     rule: str
     parents: tuple[Origin, ...] = ()
@@ -41,12 +41,15 @@ class Origin:
 
     @staticmethod
     def synthetic(rule: str, reason: str) -> Origin:
-        """An op with no ancestor in the model; ``reason`` is shown to the user."""
+        """Return the origin of an op without a source in the model; the user sees ``reason``."""
         return Origin(rule, (), None, reason)
 
     @staticmethod
     def derived(rule: str, parents) -> Origin:
-        """The origin of an op that ``rule`` made from ops with these origins (order kept)."""
+        """Return the origin of an op that ``rule`` created from ops with these origins.
+
+        Their order is kept.
+        """
         seen: dict[int, Origin] = {id(p): p for p in parents}
         return Origin(rule, tuple(seen.values()))
 
@@ -61,7 +64,7 @@ class Origin:
             stack.extend(reversed(origin.parents))
 
     def nodes(self) -> tuple[FrontendNode, ...]:
-        """The frontend nodes this op comes from, in a stable order, without repeats."""
+        """Return the frontend nodes that this op comes from, in a stable order, without repeats."""
         found: dict[FrontendNode, None] = {}
         for origin in self._walk():
             if origin.node is not None:
@@ -69,11 +72,14 @@ class Origin:
         return tuple(found)
 
     def is_explained(self) -> bool:
-        """Whether a frontend node is reached, or a reason given (the property every pass keeps)."""
+        """Return whether the origin reaches a frontend node or has a reason.
+
+        Every pass preserves this property.
+        """
         return any(o.node is not None or o.reason for o in self._walk())
 
     def rules(self) -> tuple[str, ...]:
-        """The rules of this op's history, newest first, along the first parents."""
+        """Return the rules of this op's history, newest first, along the first parents."""
         names: list[str] = []
         origin: Origin | None = self
         while origin is not None:

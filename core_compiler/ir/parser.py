@@ -1,6 +1,6 @@
-"""Reading MLIR's generic form back: what ``text`` prints, and what ``mlir-opt`` makes of it.
+"""The parser of MLIR's generic form: the output of ``text``, also rewritten by ``mlir-opt``.
 
-Values keep their names, locations become origins, ``core.weights`` gives full digests back.
+Values keep their names, locations become origins, and ``core.weights`` restores full digests.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def parse(
     text: str, *, weights: WeightStore | None = None, where: str = "text", lines: bool = False,
     stand_in: StandIn | None = None,
 ) -> Module:  # fmt: skip
-    """The module of ``text``; UserError with line and column where the text is wrong.
+    """Parse a module; raise UserError with line and column for invalid text.
 
-    ``weights`` finds the digests of ``dense_resource`` names that the text itself does not give
-    in full, and becomes the module's store.  ``where`` is the file's name for messages.
-    ``lines``: an op without a location comes from its line in the text.  ``stand_in`` puts weights
-    that the text names and does not hold (bytes at its end) into ``weights``: of name and type to
-    the digest.
+    ``weights`` finds the digests of ``dense_resource`` names that the text does not contain in
+    full, and becomes the module's store. ``where`` is the file's name for messages. ``lines``: an
+    op without a location gets its line in the text as origin. ``stand_in`` puts weights that the
+    text names but does not contain (bytes at its end) into ``weights``: a function from name and
+    type to the digest.
     """
     parser = _ModuleParser(text, where, weights)
     if lines:
@@ -41,19 +41,19 @@ def parse(
 
 
 def parse_type(text: str, where: str = "type") -> Type:
-    """A type from its text, ``tensor<2x3xf32>``."""
+    """Parse a type, ``tensor<2x3xf32>``."""
     return AttributeParser(text, where).run(AttributeParser.type)
 
 
 def parse_attribute(
     text: str, *, weights: WeightStore | None = None, where: str = "attribute"
 ) -> Attribute:
-    """An attribute from its text, ``[1, 2]`` or ``3 : i64``."""
+    """Parse an attribute, ``[1, 2]`` or ``3 : i64``."""
     return AttributeParser(text, where, weights).run(AttributeParser.attribute)
 
 
 class _ModuleParser(LocationParser):
-    """Modules, functions, blocks and ops, by recursive descent."""
+    """Parses modules, functions, blocks and ops, by recursive descent."""
 
     def __init__(self, text: str, where: str, store: WeightStore | None = None):
         super().__init__(text, where, store)
@@ -62,11 +62,11 @@ class _ModuleParser(LocationParser):
         self._lines: list[int] = []
 
     def number_lines(self) -> None:
-        """Ops that say nothing else come from their lines."""
+        """Give ops without a location their line as origin."""
         self._lines = self._token_lines()
 
     def replace_weights(self, stand_in: StandIn) -> None:
-        """Weights whose bytes are not at the text's end are what ``stand_in`` makes."""
+        """Replace weights whose bytes are not at the text's end by those of ``stand_in``."""
         self._stand_in = stand_in
         if "{-#" in self._tokens:
             section = self._tokens[self._tokens.index("{-#") :]
@@ -102,7 +102,10 @@ class _ModuleParser(LocationParser):
         return Module(functions, self._filled_store(), self._symbols(facts, facts_at))
 
     def _skip_to_module_attributes(self) -> int:
-        """In the generic form a module's attributes follow its body, which needs the digests."""
+        """Skip to the module's attributes.
+
+        In the generic form they follow its body, which needs the digests.
+        """
         start, depth = self._at, 1
         while depth:
             token = self._next()
@@ -163,7 +166,7 @@ class _ModuleParser(LocationParser):
     # -- blocks and ops --------------------------------------------------------------------------
 
     def _region(self) -> Block:
-        """A region's block and its closing brace; names made inside end here."""
+        """Parse a region's block and its closing brace; names defined inside end here."""
         made: list[str] = []
         arguments: list[Value] = []
         token = self._tokens[self._at]
@@ -282,7 +285,7 @@ class _ModuleParser(LocationParser):
     # -- weights ---------------------------------------------------------------------------------
 
     def _resources(self) -> None:
-        """``{-# dialect_resources: { builtin: { name: "0x..." } } #-}``"""
+        """Parse ``{-# dialect_resources: { builtin: { name: "0x..." } } #-}``."""
         sections = {"dialect_resources", "builtin"}
         while not self._accept("#-}"):
             token = self._next()

@@ -1,8 +1,7 @@
-"""Refusals: why a condition of a pass says no, as data.
+"""Refusals: the reasons of failed conditions of a pass, as data.
 
-A condition answers None where it holds, else a :class:`Refusal`: the same code that decides also
-explains.  The sentence is put together when somebody reads it, so that refusing costs a compile no
-text.
+A condition returns None if it holds, else a :class:`Refusal`, so the code that decides also
+explains. The sentence is only formatted when it is read, so refusals cost a compile no text.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing_extensions import override
 
 from core_compiler.ir.core import Op, Value
 
-#: How a value is spelled (``%12``).
+#: Prints a value's name (``%12``).
 Names = Callable[[Value], str]
-#: Ops of a list that a sentence names, and letters of an attribute.
+#: Number of ops of a list that a sentence names, and of characters of an attribute.
 _LISTED, _LONGEST = 3, 60
 
 
@@ -27,14 +26,14 @@ _LISTED, _LONGEST = 3, 60
 class Refusal:
     """A condition that does not hold.
 
-    ``condition``  the condition in a few words, the same words wherever it is asked.
+    ``condition``  the condition in a few words, the same words wherever it is checked.
     ``text``       the sentence, a format string over ``about``: ops, values, lists of them, plain
                    numbers and words.  ``{0}`` is ``%12 (core.exp)`` of an op; ``{0:value}``,
-                   ``{0:kind}``, ``{0:shape}``, ``{0:reduces}`` and ``{0:attributes}`` say one thing
-                   of it.
-    ``asked``      where the condition is written: code and instruction, or ``file:line``.
-    ``depth``      of a pattern: how far down the refused operand lies.
-    ``matched``    of a pattern: the ops that had matched, root first.
+                   ``{0:kind}``, ``{0:shape}``, ``{0:reduces}`` and ``{0:attributes}`` print one
+                   property of it.
+    ``asked``      the location of the condition: code and instruction, or ``file:line``.
+    ``depth``      for a pattern: the depth of the refused operand.
+    ``matched``    for a pattern: the ops that had matched, root first.
     """
 
     condition: str
@@ -46,12 +45,12 @@ class Refusal:
 
     @property
     def op(self) -> Op | None:
-        """The op that the refusal speaks of."""
+        """The op that the refusal is about."""
         return next((a for a in self.about if isinstance(a, Op)), None)
 
     @property
     def ops(self) -> tuple[Op, ...]:
-        """All ops that it speaks of."""
+        """All ops that the refusal is about."""
         found: dict[Op, None] = {}
         for a in self.about:
             found |= dict.fromkeys(o for o in (a if isinstance(a, tuple) else (a,))
@@ -60,7 +59,7 @@ class Refusal:
 
     @property
     def place(self) -> str:
-        """``file:line`` of the condition, relative to the package."""
+        """The location ``file:line`` of the condition, relative to the package."""
         if isinstance(self.asked, str):
             return self.asked
         code, instruction = self.asked
@@ -69,7 +68,7 @@ class Refusal:
 
     @property
     def reason(self) -> str:
-        """The sentence, with values by the names they have."""
+        """The sentence, with values by their current names."""
         return self.sentence(lambda value: f"%{value.name or '?'}")
 
     def sentence(self, names: Names) -> str:
@@ -80,7 +79,7 @@ class Refusal:
         return self.reason
 
     def renamed(self, ops: Mapping[Value, Op]) -> Refusal:
-        """The same about other ops: each one becomes what ``ops`` holds for its first result."""
+        """Return this refusal for other ops: the ones of ``ops`` for their first results."""
 
         def other(thing):
             if isinstance(thing, tuple):
@@ -93,20 +92,20 @@ class Refusal:
 
 
 def refuse(condition: str, text: str, *about: Any) -> Refusal:
-    """A refusal that knows the line it was written on."""
+    """Return a refusal with the line of the caller."""
     frame = sys._getframe(1)
     return Refusal(condition, text, about, (frame.f_code, frame.f_lasti))
 
 
 def place_of(code: CodeType, line: int | None = None) -> str:
-    """``file:line`` of a code object (its first line by default), relative to the package."""
+    """Return ``file:line`` of a code object (by default its first line) within the package."""
     path = code.co_filename.replace("\\", "/")
     _, package, inside = path.rpartition("core_compiler/")
     return f"{package}{inside}:{line or code.co_firstlineno}"
 
 
 class _Shown:
-    """A part of a sentence, formatted when the sentence is."""
+    """A part of a sentence, formatted on demand."""
 
     __slots__ = ("names", "thing")
 
@@ -137,7 +136,7 @@ def _named(op: Op, names: Names) -> str:
 
 
 def _what(op: Op) -> str:
-    """The kind; of a group the kinds of its members that compute."""
+    """Return the kind of an op; for a group the kinds of its computing members."""
     if op.kind != "core.group":
         return op.kind
     kinds = dict.fromkeys(o.kind.partition(".")[2] for o in op.regions[0].ops)
@@ -151,7 +150,7 @@ def _shape(value: Value) -> str:
 
 
 def _reduces(op: Op, names: Names) -> str:
-    """What an op with loops of its own runs over."""
+    """Describe the loops of an op with a reduction."""
     shapes = " by ".join(map(_shape, op.operands))
     axes = op.get("axes", op.get("axis"))
     if axes is None:

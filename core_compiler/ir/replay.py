@@ -1,18 +1,18 @@
-"""Proof of a pass's log: replaying its events on the stage before must give the stage after.
+"""Verification of a pass's log: replaying its events on the old stage must yield the new stage.
 
-A check of single rewrites is worth what the log is worth: a change that no event speaks of is
-never evaluated.  Here the two stages are compared without the pass's code, by the old ops, new ops
-and value maps of its events alone:
+Checking single rewrites is only as good as the log: a change without an event is never evaluated.
+Here the two stages are compared without the pass's code, using only the old ops, new ops and value
+maps of its events:
 
-- an op of the stage after is an op of the stage before, or a new op of an event, reading the same
-  values or values that maps of events lead to from there;
-- an op of the stage before is still there, or an event replaced it;
+- an op of the new stage is an op of the old stage, or a new op of an event, with the same operands
+  or operands that value maps of events lead to from there;
+- an op of the old stage still exists, or an event replaced it;
 - outputs are the same values, or values that maps lead to.
 
-What is left over becomes *synthetic* rewrites of the regions that differ, which a checker evaluates
-on tensors as it does any other.  Value maps are themselves checked, so that any value which maps
-lead to stands for the value it came from.  The order of ops is not compared: at the tensor level
-ops are pure, and at the target level the stage is executed as it stands.
+The remaining differences become *synthetic* rewrites of the differing regions, which a checker
+evaluates on tensors like any other. Value maps are checked too, so any value that maps lead to is
+equivalent to its source. The order of ops is not compared: at the tensor level ops are pure, and at
+the target level the stage is executed in its order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Difference:
     """A difference between two stages that no event explains.
 
     ``rewrite`` is the synthetic rewrite of the region (``old`` and ``new`` ops with their values);
-    None where no tensor can be compared, and ``note`` says what differs.
+    None if no tensor can be compared, and then ``note`` describes the difference.
     """
 
     note: str
@@ -45,15 +45,15 @@ class Difference:
 
 
 def unproven(rewrite: Rewrite) -> bool:
-    """Whether an event covers too much to prove anything."""
+    """Return whether an event covers too much to prove anything."""
     return len(rewrite.old) > MOST_OLD
 
 
 def differences(before: Module, after: Module, rewrites: Sequence[Rewrite]) -> list[Difference]:
-    """What of ``after`` does not follow from ``before`` by ``rewrites``; [] where the log is whole.
+    """Return the parts of ``after`` that do not follow from ``before`` by ``rewrites``.
 
-    Kernels (functions of the level ``kernel``) are left out: they are checked against the regions
-    that they implement.
+    The list is empty if the log is complete. Kernels (functions of the level ``kernel``) are
+    skipped: they are checked against the regions that they implement.
     """
     if after is before and not rewrites:
         return []
@@ -61,8 +61,11 @@ def differences(before: Module, after: Module, rewrites: Sequence[Rewrite]) -> l
 
 
 def _scopes(module: Module) -> Iterator[tuple[str, object, Block]]:
-    """Every block that holds ordinary ops: ``(function, scope, block)``.  The scope of a function's
-    body is its name, that of a region are the op's results (or its kind) and its number."""
+    """Yield every block of ordinary ops as ``(function, scope, block)``.
+
+    The scope of a function's body is its name; that of a region is the op's results (or its kind)
+    and the region's number.
+    """
     for function in module.functions.values():
         if function.level != "kernel":
             yield from _inside(function.name, function.name, function.body)
@@ -88,7 +91,7 @@ class _Replay:
                     self.links.setdefault(old, {})[new] = None
         for old, new in _bound(before, after):
             self.links.setdefault(old, {})[new] = None
-        #: What each op may have been: those of the stage before and new ones of events.
+        #: The possible sources of each op: ops of the old stage and new ops of events.
         self.sources: dict[object, list[Op]] = {}
         self.scope_before: dict[Op, object] = {}
         self.function: dict[Op, str] = {}
@@ -97,7 +100,7 @@ class _Replay:
                 self._source(op)
                 self.scope_before[op] = scope
                 self.function[op] = function
-        #: What events took away, and what they put in: by results, as users are rebuilt.
+        #: Ops that events removed and added, keyed by results, because users are rebuilt.
         self.replaced: set[object] = set()
         self.named: set[object] = set()
         self.put_in: dict[object, list[Op]] = {}
@@ -109,7 +112,7 @@ class _Replay:
                     self._source(part)
                     self.put_in.setdefault(_key(part), []).append(part)
         self.found: list[Difference] = []
-        #: Changed ops of the stage after, with the source they are compared with (None: none).
+        #: Changed ops of the new stage, with the source they are compared with (None: none).
         self.changed: dict[Op, Op | None] = {}
 
     def _source(self, op: Op) -> None:
@@ -134,7 +137,7 @@ class _Replay:
     # -- single ops ------------------------------------------------------------------------------
 
     def _account(self, op: Op, scope: object) -> None:
-        """Whether ``op`` is one that was there or that an event put in."""
+        """Check that ``op`` existed before or was added by an event."""
         candidates = self.sources.get(_key(op), ())
         if _key(op) in self.replaced:
             candidates = self.put_in.get(_key(op), ())
@@ -149,17 +152,17 @@ class _Replay:
             self.found.append(Difference(f"{op} moved to another block"))
 
     def _leads(self, was: object, scope: object) -> bool:
-        """Whether the op that holds the region ``scope`` carries the meaning of that of ``was``."""
+        """Return whether the op of the region ``scope`` has the meaning of that of ``was``."""
         if not (isinstance(was, tuple) and isinstance(scope, tuple)):
             return False
         one, other = was[0], scope[0]
         if not (isinstance(one, tuple) and isinstance(other, tuple)):
             return False
-        # Not the first results alone: a loop may have stopped carrying that one.
+        # Do not compare only the first results: a loop may have stopped carrying that one.
         return any(self._justified(a, b) for a in one for b in other)
 
     def _same(self, source: Op, op: Op) -> bool:
-        """Whether ``op`` is ``source``, reading values that maps lead to from what it read."""
+        """Return whether ``op`` is ``source`` with operands that maps lead to."""
         if source.kind != op.kind or len(source.operands) != len(op.operands):
             return False
         if source.results != op.results or len(source.regions) != len(op.regions):
@@ -172,7 +175,7 @@ class _Replay:
         return all(map(same, source.regions, op.regions))
 
     def _headed(self, old: Block, new: Block) -> bool:
-        """Whether two regions take and give the same; their ops are accounted for one by one."""
+        """Return whether two regions have equal interfaces; their ops are checked one by one."""
         return (
             len(old.arguments) == len(new.arguments) and len(old.outputs) == len(new.outputs)
             and all(map(self._justified, old.arguments, new.arguments))
@@ -180,7 +183,7 @@ class _Replay:
         )  # fmt: skip
 
     def _alike(self, old: Block, new: Block) -> bool:
-        """Whether two regions that are an op's meaning have the same ops, wired alike."""
+        """Return whether two regions that define an op's meaning have equal ops and data flow."""
         if old is new:
             return True
         names: dict[Value, Value] = {}
@@ -216,7 +219,7 @@ class _Replay:
         return blocks(old, new)
 
     def _justified(self, old: Value, new: Value) -> bool:
-        """Whether maps of events lead from ``old`` to ``new``."""
+        """Return whether maps of events lead from ``old`` to ``new``."""
         if old is new:
             return True
         seen, stack = {old}, [old]
@@ -237,7 +240,7 @@ class _Replay:
         for name, function in plain.items():
             was = old.functions.get(name)
             if was is None:
-                continue  # a function that nothing calls; a call of it is another op
+                continue  # a function without calls; changed calls are other ops
             if len(was.arguments) != len(function.arguments) or not all(
                 a is b or self._justified(a, b) or _binds(a, b)
                 for a, b in zip(was.arguments, function.arguments, strict=True)
@@ -248,7 +251,7 @@ class _Replay:
             self.found.append(Difference(f"symbols {old.symbols} became {new.symbols}"))
 
     def _attributes(self, was: Function, function: Function) -> None:
-        """Facts of a function; at another level it has others, but for those of its results."""
+        """Compare the facts of a function; at another level only those of its results are kept."""
         names: Iterable[str] = {**was.attributes, **function.attributes}
         if was.level != function.level:
             names = ("aliases", "results")
@@ -261,7 +264,7 @@ class _Replay:
                 self.found.append(Difference(note))
 
     def _outputs(self) -> None:
-        """Results by position; results that come or go are judged where outputs are compared."""
+        """Compare results by position; added or removed results are checked with the outputs."""
         self.outputs: list[tuple[str, Value, Value]] = []
         for name, function in self.after.functions.items():
             was = self.before.functions.get(name)
@@ -273,11 +276,14 @@ class _Replay:
                 if not self._justified(old, new):
                     self.outputs.append((name, old, new))
 
-    # -- what is left over -----------------------------------------------------------------------
+    # -- remaining differences -------------------------------------------------------------------
 
     def _regions(self, vanished: Sequence[Op]) -> None:
-        """Synthetic rewrites: each changed op that makes a value of the stage before, each output
-        that is another value, with the ops on both sides that lead to it."""
+        """Create the synthetic rewrites.
+
+        They cover each changed op that defines a value of the old stage, and each output that is
+        another value, with the ops on both sides that lead to it.
+        """
         gone = {v: op for op in vanished for v in op.results}
         fresh = {v: op for op, source in self.changed.items() if source is None
                  for v in op.results}  # fmt: skip
@@ -306,7 +312,7 @@ class _Replay:
                 rewrite = Rewrite(UNLOGGED, "", before, after, {}, where)
                 self.found.append(Difference(f"{op} {what}", rewrite))
         for op in (*vanished, *(o for o, s in self.changed.items() if s is None)):
-            if not op.results:  # what works on memory: it shows when the stage is executed
+            if not op.results:  # an op with memory effects only, checked by executing the stage
                 what = "is gone" if op in self.scope_before else "was added"
                 self.found.append(Difference(f"{op} {what}"))
 
@@ -316,7 +322,7 @@ class _Replay:
         self.found.append(Difference(f"{source} became {op}{_how(source, op)}", rewrite))
 
     def _logged_but_missing(self, after_ops: Mapping[object, Op]) -> None:
-        """New ops of events that are neither there nor replaced again."""
+        """Find new ops of events that are neither present nor replaced again."""
         inside = {_key(part) for op in after_ops.values() for part in _parts(op) if part is not op}
         for rewrite in self.rewrites:
             for op in rewrite.new:
@@ -328,12 +334,12 @@ class _Replay:
 
 
 def _key(op: Op) -> object:
-    """What stays of an op when what it reads is replaced: its results (else itself)."""
+    """Return the identity of an op when its operands are replaced: its results (else itself)."""
     return op.results[0] if op.results else op
 
 
 def _parts(op: Op) -> Iterator[Op]:
-    """An op and those in its regions, but not in a region that is an op's meaning."""
+    """Yield an op and those of its regions, except regions that define an op's meaning."""
     yield op
     if op.kind not in MEANING_IN_REGION:
         for region in op.regions:
@@ -342,7 +348,7 @@ def _parts(op: Op) -> Iterator[Op]:
 
 
 def _upstream(ops: Iterable[Op], makers: Mapping[Value, Op]) -> list[Op]:
-    """``ops`` and those of ``makers`` that they need, in an order that can be evaluated."""
+    """Return ``ops`` and the ops of ``makers`` that they need, in an order for evaluation."""
     done: dict[Op, None] = {}
 
     def visit(op: Op) -> None:
@@ -367,8 +373,7 @@ def _upstream(ops: Iterable[Op], makers: Mapping[Value, Op]) -> list[Op]:
 
 
 def _bound(before: Module, after: Module) -> Iterator[tuple[Value, Value]]:
-    """Arguments for which new ones stand at the same positions: they are the caller's values
-    still."""
+    """Yield arguments with a counterpart at the same position: they are still the caller's."""
     for name, function in after.functions.items():
         was = before.functions.get(name)
         if was is None:
@@ -379,8 +384,10 @@ def _bound(before: Module, after: Module) -> Iterator[tuple[Value, Value]]:
 
 
 def _binds(old: Value, new: Value) -> bool:
-    """Whether an argument is the old one with its open sizes bound, or its type, where that was one
-    of a frontend's own (of unknown rank, optional)."""
+    """Return whether an argument is the old one with open sizes bound.
+
+    Its type may also change if it was a frontend's own (of unknown rank, optional).
+    """
     one, other = getattr(old.type, "shape", None), getattr(new.type, "shape", None)
     if other is None or old.name != new.name:
         return False
@@ -388,7 +395,7 @@ def _binds(old: Value, new: Value) -> bool:
 
 
 def _how(old: Op, new: Op) -> str:
-    """What of an op changed, in a few words."""
+    """Describe in a few words how an op changed."""
     names = [n for n in {**old.attributes, **new.attributes}
              if old.get(n) != new.get(n)]  # fmt: skip
     if old.kind == new.kind and names:

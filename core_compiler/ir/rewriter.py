@@ -1,7 +1,7 @@
-"""The rewriter: a mutable working view of one block that ends in the next immutable block.
+"""The rewriter: a mutable view of one block that ends in the next immutable block.
 
 Every change goes through :meth:`Rewriter.replace`, which is also the step log: rule, ops before,
-ops after, and the map from old values to new ones.  The rewriter sets origins; passes never do.
+ops after, and the map from old values to new ones. The rewriter sets origins; passes never do.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from core_compiler.support.errors import InternalError
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rewrite:
-    """One rule application: the unit a person steps through.
+    """The application of a rule, the unit that the user steps through.
 
-    ``values`` maps each replaced value to the value that now carries its meaning; a value kept by
-    the new ops maps to itself.  ``tolerance`` is None for an exact rule (bits are kept), else the
-    bound ``|new - old| <= tolerance * max|old|`` that the rule states for itself (0.0: equal
-    numbers whose bits may differ, as +0 and -0).  ``attributes`` are those of the function that it
-    sets (None: it takes one away).  ``except_for``: classes of values (`debug.adversarial.CLASSES`)
-    for which the rule says that it differs.  ``in_f64``: how far both sides are apart in f64, of
-    the largest value, where one approximates the other (0.0: they are the same function).
-    ``claim``: what ops that replace nothing compute.  ``room``: new values that have room for more
-    elements than data fill; those that count come first along each axis.
+    ``values`` maps each replaced value to the value that now has its meaning; a value that the new
+    ops define again maps to itself. ``tolerance`` is None for an exact rule (bits are preserved),
+    else the bound ``|new - old| <= tolerance * max|old|`` that the rule declares (0.0: equal values
+    whose bits may differ, as +0 and -0). ``attributes`` are those of the function that it sets
+    (None: it removes one). ``except_for``: classes of values (`debug.adversarial.CLASSES`) for
+    which the rule declares a difference. ``in_f64``: the difference of both sides in f64, relative
+    to the largest value, if one approximates the other (0.0: they are the same function).
+    ``claim``: the function computed by ops that replace nothing. ``room``: new values with capacity
+    for more elements than the data fill; the valid elements come first along each axis.
     """
 
     rule: str
@@ -49,12 +49,12 @@ class Rewrite:
 
 
 class RewriteLimit(Exception):
-    """The pass was limited to its first n rewrites and has done them."""
+    """Raised when the pass has done the first n rewrites to which it was limited."""
 
 
 @dataclass
 class Budget:
-    """How many rewrites a pass may still make; None means as many as it likes."""
+    """The number of rewrites that a pass may still do; None is unlimited."""
 
     left: int | None = None
 
@@ -69,7 +69,7 @@ class Budget:
 class Rewriter:
     """Edits ``block``; see the module docstring.
 
-    ``rule`` names are given per replacement.  ``events`` collects the rewrites, in order.
+    ``rule`` names are given per replacement. ``events`` collects the rewrites, in order.
     """
 
     block: Block
@@ -100,26 +100,28 @@ class Rewriter:
         return op in self._place
 
     def now(self, op: Op) -> Op | None:
-        """What an op that :attr:`ops` listed before is by now: itself, or as replacements of what
-        it reads have left it; None where it is gone."""
+        """Return the current form of an op that :attr:`ops` listed before.
+
+        It is the op itself, or the op after replacements of its operands; None if it was removed.
+        """
         if op in self:
             return op
         found = self.producer(op.results[0]) if op.results else None
         return found if found is not None and found.kind == op.kind else None
 
     def producer(self, value: Value) -> Op | None:
-        """The op of this block that makes ``value``; None for arguments and outer values."""
+        """Return the op of this block that defines ``value``; None for other values."""
         return self._producer.get(value)
 
     def users(self, value: Value) -> tuple[Op, ...]:
-        """The ops that read ``value`` (also inside their regions)."""
+        """Return the ops that use ``value`` (also inside their regions)."""
         return tuple(self._users.get(value, ()))
 
     def is_output(self, value: Value) -> bool:
         return value in self.outputs
 
     def has_one_use(self, value: Value) -> bool:
-        """Whether one op reads ``value``, once, and it is no output of the block."""
+        """Return whether ``value`` has exactly one use and is not an output of the block."""
         users = self.users(value)
         return len(users) == 1 and not self.is_output(value) and users[0].uses().count(value) == 1
 
@@ -141,13 +143,13 @@ class Rewriter:
         in_f64: float = 0.0,
         claim: Claim | None = None,
     ) -> list[Op]:
-        """Put ``new`` in the place of ``old`` and send the users of old values to the new ones.
+        """Replace ``old`` by ``new`` and redirect the users of old values to the new ones.
 
-        ``values`` maps old results to new values; a result that a new op makes again needs none.
-        ``at`` is the op whose place the new ops take (default: the last of ``old``).  ``reason``
-        explains ops that replace nothing, ``claim`` says what they compute.  Returns the new ops
-        as placed (with their origins).
-        Raises :class:`RewriteLimit` when the pass's budget is spent.
+        ``values`` maps old results to new values; a result that a new op defines again needs no
+        entry. ``at`` is the op whose position the new ops take (default: the last of ``old``).
+        ``reason`` explains ops that replace nothing, ``claim`` declares the function that they
+        compute. Return the new ops as inserted (with their origins). Raise :class:`RewriteLimit`
+        when the pass's budget is spent.
         """
         self.budget.spend()
         old = (old,) if isinstance(old, Op) else tuple(old)
@@ -178,7 +180,8 @@ class Rewriter:
                 self._producer[value] = op
         self._redirect({a: b for a, b in mapping.items() if a is not b})
         self._changed = True
-        # A user of an early old op may now stand before the op that feeds it: sort at commit.
+        # A user of an early old op may now precede the op that defines its operand, so commit
+        # sorts.
         self._unsorted |= len(old) > 1 or at is not None or not old
         now = time.perf_counter()
         elapsed, self._clock = (now - self._clock) * 1e6, now
@@ -204,9 +207,11 @@ class Rewriter:
         self, new: Op | Sequence[Op], *, before: Op | None = None, rule: str, reason: str = "",
         of: Op | None = None, note: str = "", claim: Claim | None = None,
     ):  # fmt: skip
-        """Add ops that replace nothing; they come from the op ``of``, or ``reason`` becomes their
-        origin's explanation.  The event names ``of`` by its values, which stay what they are;
-        ``claim`` says what the ops compute."""
+        """Insert ops that replace nothing.
+
+        Their origin is the op ``of``, or ``reason``. The event names ``of`` by its values, which
+        stay unchanged; ``claim`` declares the function that the ops compute.
+        """
         if of is not None and of.origin is not None:
             origin = Origin.derived(rule, [of.origin])
             new = (new,) if isinstance(new, Op) else new
@@ -216,11 +221,11 @@ class Rewriter:
                             claim=claim)  # fmt: skip
 
     def erase(self, op: Op | Sequence[Op], *, rule: str, note: str = "") -> None:
-        """Remove ops whose results nobody reads."""
+        """Remove ops whose results are unused."""
         self.replace(op, (), rule=rule, note=note)
 
     def commit(self) -> Block:
-        """The next block: the same object if nothing changed."""
+        """Return the next block: the same object if nothing changed."""
         if not self._changed:
             return self.block
         ops = self.ops
@@ -276,7 +281,7 @@ class Rewriter:
 
 
 def stable_topological(ops: Iterable[Op]) -> list[Op]:
-    """Program order repaired: each op after the ops it reads, otherwise as given."""
+    """Repair the program order: each op after its operands, otherwise as given."""
     ops = list(ops)
     maker = {v: op for op in ops for v in op.results}
     done: set[Op] = set()

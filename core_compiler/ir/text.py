@@ -1,9 +1,9 @@
-"""Printing the IR as MLIR's generic form, which a real MLIR accepts as unregistered ops.
+"""The printer of the IR in MLIR's generic form, which MLIR accepts as unregistered ops.
 
 A function is ``"core.func"() ({ ... "core.return"(...) }) {level = "tensor", sym_name = "main"}``;
 a block's outputs are its terminator.  Values keep their names (``%conv1``; a second ``conv1`` of a
-function is ``%conv1$2``; characters MLIR does not take are ``$xHH``), unnamed ones are numbered in
-program order.  Weights are named by digest.  :mod:`core_compiler.ir.parser` reads it all back.
+function is ``%conv1$2``; characters that MLIR does not allow become ``$xHH``), unnamed ones are
+numbered in program order.  Weights are named by digest.  :mod:`core_compiler.ir.parser` parses it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core_compiler.ir.markup import PRINTERS
 from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ir.types import Type, quoted
 
-#: Digest digits in the name of a weight (more where two weights share them).
+#: Digest digits in the name of a weight (more if two weights share them).
 DIGEST_DIGITS = 12
 _INT64 = range(-(2**63), 2**63)
 
@@ -29,19 +29,19 @@ _PLAIN_KIND = re.compile(r"[A-Za-z0-9_.\-]+\Z").match
 #: The terminator of a function's block.
 FUNCTION_END = "core.return"
 
-#: What a line of text shows: an op, a function (header, arguments, return), or nothing (None).
+#: The subject of a line of text: an op, a function (header, arguments, return), or None.
 LineKey = Op | Function | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LineTable:
-    """Text by lines, and for each line the op or function it shows (None: the module's own)."""
+    """Text by lines, with the op or function of each line (None: the module's own)."""
 
     lines: list[str]
     keys: list[LineKey]
 
     def line_of(self) -> dict[LineKey, int]:
-        """The first line (counted from 0) of each op and function."""
+        """Return the first line (counted from 0) of each op and function."""
         first: dict[LineKey, int] = {}
         for number, key in enumerate(self.keys):
             first.setdefault(key, number)
@@ -55,11 +55,11 @@ def print_module(
     embed_weights: bool = False,
     numbers: Mapping[Value, int] | None = None,
 ) -> str:
-    """The module's text, ending in a newline.
+    """Print a module, ending in a newline.
 
     ``locations``: ``""`` none, ``"short"`` each op's model lines, ``"full"`` the whole origin DAG
-    (round-trips).  ``embed_weights`` adds the weights' bytes.  ``numbers`` names unnamed values by
-    numbers of the caller instead of their order (a recording's ids, stable from stage to stage).
+    (round-trips). ``embed_weights`` adds the weights' bytes. ``numbers`` names unnamed values by
+    the caller's numbers instead of their order (a recording's ids, stable from stage to stage).
     """
     pieces = module_pieces(
         module, locations=locations, embed_weights=embed_weights, numbers=numbers
@@ -70,7 +70,7 @@ def print_module(
 def module_pieces(
     module: Module, *, locations: str = "", embed_weights: bool = False, numbers=None
 ) -> Iterator[str]:
-    """The text of :func:`print_module` in pieces: weights are read as they are written."""
+    """Yield the text of :func:`print_module` in pieces: weights are read as they are written."""
     printer = Printer(locations=locations, numbers=numbers)
     printer.module(module)
     for line in printer.lines:
@@ -81,14 +81,14 @@ def module_pieces(
 
 
 def line_table(module: Module, *, locations: str = "", numbers=None) -> LineTable:
-    """The lines of :func:`print_module` with what each of them shows."""
+    """Return the lines of :func:`print_module` with the subject of each."""
     printer = Printer(locations=locations, numbers=numbers)
     printer.module(module)
     return LineTable(printer.lines, printer.keys)
 
 
 def print_function(function: Function, *, locations: str = "", numbers=None) -> str:
-    """One function's text (weights by the first digits of their digest)."""
+    """Print one function (weights by the first digits of their digest)."""
     printer = Printer(locations=locations, numbers=numbers)
     printer.function(function, "")
     return "\n".join(printer.lines) + "\n"
@@ -97,7 +97,7 @@ def print_function(function: Function, *, locations: str = "", numbers=None) -> 
 def print_op(
     op: Op, *, names: Mapping[Value, str] | None = None, locations: str = "", numbers=None
 ) -> str:
-    """One op on one line, its regions as ``({...})``; ``names`` as made by :func:`value_names`."""
+    """Print an op on one line, regions as ``({...})``; ``names`` comes from :func:`value_names`."""
     printer = Printer(locations=locations, numbers=numbers)
     if names is None:
         printer.names = _Namer(numbers).add((*op.operands, *op.results)).names
@@ -107,8 +107,10 @@ def print_op(
 
 
 def print_ops(ops: Sequence[Op], names: Mapping[Value, str] | None = None) -> list[str]:
-    """Ops that need not stand in one block, a line each: a value has one name in all of them, that
-    of ``names`` where it is there (see :func:`value_names`)."""
+    """Print ops of any blocks, one line each, with one name per value.
+
+    Values in ``names`` have that name (see :func:`value_names`).
+    """
     namer = _Namer(names=names)
     for op in ops:
         namer.add((*op.operands, *op.results))
@@ -116,17 +118,17 @@ def print_ops(ops: Sequence[Op], names: Mapping[Value, str] | None = None) -> li
 
 
 def print_attribute(value: Attribute) -> str:
-    """One attribute as it stands after ``name =`` (``3 : i64``, ``[1, 2]``, ``dense<...>``)."""
+    """Print an attribute as after ``name =`` (``3 : i64``, ``[1, 2]``, ``dense<...>``)."""
     return Printer().attribute(value)
 
 
 def value_names(function: Function, numbers: Mapping[Value, int] | None = None) -> dict[Value, str]:
-    """How the text names every value of a function (``%x``), nested regions included."""
+    """Return the name of every value of a function in its text (``%x``), including regions."""
     return _Namer(numbers).block(function.body).names
 
 
 class _Namer:
-    """Gives each value of one function its name: its own, or a number.  ``names``: what has one."""
+    """Assigns each value of a function its name or a number; ``names`` are already assigned."""
 
     def __init__(
         self,
@@ -137,7 +139,7 @@ class _Namer:
         self._taken: set[str] = set(self.names.values())
         self._repeats: dict[str, int] = {}
         self._numbers = numbers
-        self._next = len(self.names)  # above every number that is taken
+        self._next = len(self.names)  # above every number in use
 
     def block(self, block: Block) -> _Namer:
         self.add(block.arguments)
@@ -188,12 +190,12 @@ _TYPE_TEXT, _KIND_TEXT = _TypeText(), _KindText()
 
 
 def yield_kind(op: Op) -> str:
-    """The terminator of an op's regions: ``core.yield``, ``kernel.yield``..."""
+    """Return the terminator of an op's regions: ``core.yield``, ``kernel.yield``..."""
     return f"{op.kind.split('.', 1)[0]}.yield"
 
 
 class Printer:
-    """Fills ``lines`` and, in step, ``keys``.  One function is printed at a time (``names``)."""
+    """Fills ``lines`` and, in parallel, ``keys``; prints one function at a time (``names``)."""
 
     def __init__(self, *, locations: str = "", numbers: Mapping[Value, int] | None = None) -> None:
         self._numbers = numbers
@@ -269,7 +271,7 @@ class Printer:
         return f'"{kind}"({values}) : ({types}) -> ()'
 
     def op_head(self, op: Op) -> str:
-        """``%r = "kind"(%a, %b)``"""
+        """Print ``%r = "kind"(%a, %b)``."""
         names = self.names
         operands = ", ".join([names[v] for v in op.operands])
         if not op.results:
@@ -277,7 +279,7 @@ class Printer:
         return f"{', '.join([names[v] for v in op.results])} = {_KIND_TEXT[op.kind]}({operands})"
 
     def op_tail(self, op: Op) -> str:
-        """``{attributes} : (types) -> types loc(...)``"""
+        """Print ``{attributes} : (types) -> types loc(...)``."""
         types = _TYPE_TEXT
         results = op.results
         made = (
@@ -296,7 +298,7 @@ class Printer:
     # -- attributes ------------------------------------------------------------------------------
 
     def attributes(self, attributes: Mapping[str, Attribute]) -> str:
-        """`` {a = 1 : i64, b = "x"}``, or nothing."""
+        """Print `` {a = 1 : i64, b = "x"}``, or nothing."""
         if not attributes:
             return ""
         rows = [f"{_key(name)} = {self.attribute(value)}" for name, value in attributes.items()]
@@ -328,7 +330,7 @@ class Printer:
         return ""
 
     def _short_location(self, op: Op) -> str:
-        """The op's last rule and the model lines it comes from."""
+        """Return the op's last rule and the model lines that it comes from."""
         if op.origin is None:
             return ""
         places = dict.fromkeys(f"{quoted(n.file)}:{n.line}:0" for n in op.origin.nodes() if n.file)
@@ -339,7 +341,7 @@ class Printer:
             return ""
         known = self._locations
         stack = [op.origin]
-        while stack:  # parents are numbered first: an alias may only use those before it
+        while stack:  # parents first: an alias may only refer to earlier ones
             origin = stack[-1]
             waiting = [p for p in origin.parents if p not in known]
             if waiting:
@@ -390,7 +392,7 @@ def _key(name: str) -> str:
 
 
 def weight_names(module: Module) -> dict[str, str]:
-    """Digest -> ``w_<first digits>`` of the weights that the module uses, in program order."""
+    """Return digest -> ``w_<first digits>`` of the module's weights, in program order."""
     digests: dict[str, None] = {}
 
     def find(value) -> None:

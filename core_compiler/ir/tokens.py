@@ -1,4 +1,4 @@
-"""The text form's tokens: one regular expression, positions worked out only for an error."""
+"""The tokens of the text form: one regular expression; positions are computed only for errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core_compiler.support.errors import UserError
 _Item = TypeVar("_Item")
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
-#: What stands between < and > in the type of another dialect, which may hold types in turn.
+#: The text between < and > in the type of another dialect, which may contain nested types.
 _INNER = rf'(?:[^<>"]|{_STRING}|<(?:[^<>"]|{_STRING}|<(?:[^<>"]|{_STRING}|<[^<>"]*>)*>)*>)*'
 _TOKEN = re.compile(
     rf"""\s*(?://[^\n]*\s*)*(
@@ -32,12 +32,12 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _INT = re.compile(r"-?\d+\Z").match
-#: Python refuses to read longer numbers.
+#: Python refuses to parse longer numbers.
 _MAX_DIGITS = 4000
 
 
 class Tokens:
-    """The tokens of ``text`` and the next one's index ``_at``; the base of the parsers.
+    """The tokens of ``text`` and the index ``_at`` of the next one; the base of the parsers.
 
     ``where`` names the text in messages.
     """
@@ -45,11 +45,11 @@ class Tokens:
     def __init__(self, text: str, where: str):
         self._text, self._where = text, where
         self._tokens: list[str] = _TOKEN.findall(text)
-        self._tokens += ["", "", ""]  # the end, and room to look ahead
+        self._tokens += ["", "", ""]  # the end, and lookahead
         self._at = 0
 
     def run(self, rule: Callable[[Any], _Item]) -> _Item:
-        """``rule``'s answer, if it takes the whole text."""
+        """Return the result of ``rule`` if it consumes the whole text."""
         try:
             answer = rule(self)
             if self._tokens[self._at]:
@@ -76,7 +76,7 @@ class Tokens:
         self._at += 1
 
     def _fail(self, what: str, at: int | None = None, fix: str = "") -> NoReturn:
-        """UserError at token number ``at`` (default: the next one)."""
+        """Raise UserError at token number ``at`` (default: the next one)."""
         at = min(self._at if at is None else at, len(self._tokens) - 1)
         offset = len(self._text)
         for number, match in enumerate(_TOKEN.finditer(self._text)):
@@ -88,7 +88,7 @@ class Tokens:
         raise UserError(what, f"{self._where}:{line}:{column}", fix)
 
     def _token_lines(self) -> list[int]:
-        """The line, counted from 1, of each token."""
+        """Return the line, counted from 1, of each token."""
         lines, line, seen = [], 1, 0
         for match in _TOKEN.finditer(self._text):
             line += self._text.count("\n", seen, match.start(1))
@@ -114,7 +114,7 @@ class Tokens:
         return int(token, 0)
 
     def _items(self, close: str, item: Callable[[], _Item]) -> list[_Item]:
-        """Comma-separated items up to ``close`` (the opening bracket is already read)."""
+        """Parse comma-separated items up to ``close`` (the opening bracket is already consumed)."""
         if self._accept(close):
             return []
         items = [item()]
@@ -125,7 +125,7 @@ class Tokens:
 
 
 def shown(token: str) -> str:
-    """A token for a message."""
+    """Return a token for a message."""
     if not token:
         return "the end of the text"
     return repr(token if len(token) <= 60 else token[:57] + "...")

@@ -1,6 +1,6 @@
-"""Types: dtypes, tensors, buffers, vectors and the index type.  All are interned.
+"""Types: dtypes, tensors, buffers, vectors and the index type, all interned.
 
-``str(type)`` is its MLIR text (symbolic sizes and layouts ride in the encoding attribute).
+``str(type)`` is its MLIR text (symbolic sizes and layouts are in the encoding attribute).
 
 Dimensions are non-negative ints, or strings: a string is a symbolic size (``"batch"``) that a
 compile binds to a number (tensor level) or that is a run-time argument (kernel level).
@@ -21,16 +21,17 @@ Dim = int | str
 
 
 class Type:
-    """Base of all types; instances are interned, so ``is`` and ``==`` agree."""
+    """The base class of types; instances are interned, so ``is`` and ``==`` agree."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, eq=False)
 class DType(Type):
-    """An element type.  ``kind`` is ``float``, ``int``, ``uint`` or ``bool``; ``bits`` its width.
+    """An element type.
 
-    ``name`` is the MLIR spelling (``f32``, ``bf16``, ``f8E4M3FN``, ``i32``, ``ui8``, ``i1``).
+    ``kind`` is ``float``, ``int``, ``uint`` or ``bool``; ``bits`` is its width. ``name`` is the
+    MLIR spelling (``f32``, ``bf16``, ``f8E4M3FN``, ``i32``, ``ui8``, ``i1``).
     """
 
     name: str
@@ -56,7 +57,7 @@ class DType(Type):
 
     @property
     def bytes(self) -> int:
-        """Bytes one element takes in memory (sub-byte types are stored one to a byte)."""
+        """The size of an element in memory in bytes (sub-byte types take one byte)."""
         return self.numpy.itemsize
 
 
@@ -88,7 +89,7 @@ _ALIASES = {"bool": "i1", **{f"u{b}": f"ui{b}" for b in (2, 4, 8, 16, 32, 64)}}
 
 
 def dtype(what: str | np.dtype | type | DType) -> DType:
-    """The dtype of a name (``"f32"``), a NumPy dtype or scalar type; KeyError if unknown."""
+    """Return the dtype of a name (``"f32"``) or NumPy type; KeyError if unknown."""
     if isinstance(what, DType):
         return what
     if isinstance(what, str):
@@ -108,7 +109,10 @@ def _is_symbolic(part) -> bool:
 
 
 def quoted(text: str) -> str:
-    """A string as MLIR writes it: what does not print, and quotes, as ``\\`` and two hex digits."""
+    """Quote a string as MLIR does: unprintable characters and quotes as ``\\`` and two digits.
+
+    The digits are hexadecimal.
+    """
     if text.isidentifier() and text.isascii():
         return f'"{text}"'
     keep = (
@@ -120,7 +124,7 @@ def quoted(text: str) -> str:
 
 
 def _facts(extra: dict, lead: str = "") -> str:
-    """``{dims = ["batch", 4], order = [1, 0]}``: what MLIR's types cannot say, as an attribute."""
+    """Print ``{dims = ["batch", 4], order = [1, 0]}``: attributes for what MLIR's types lack."""
 
     def plain(v):
         if isinstance(v, tuple):
@@ -133,13 +137,13 @@ def _facts(extra: dict, lead: str = "") -> str:
 
 
 def _elements(shape: tuple[Any, ...]) -> int:
-    """The number of elements of a static shape."""
+    """Return the number of elements of a static shape."""
     return prod(shape)
 
 
 @dataclass(frozen=True, eq=False)
 class TensorType(Type):
-    """``tensor<2x3xf32>``: a logical shape and a dtype.
+    """A logical shape and a dtype: ``tensor<2x3xf32>``.
 
     ``order`` is the memory layout: the logical axes from slowest to fastest, or None for row-major.
     A layout changes addresses, never meaning or the order of accumulation.
@@ -155,7 +159,7 @@ class TensorType(Type):
 
     @cached_property
     def text(self) -> str:
-        """The type as it stands in the IR's text."""
+        """The type in the IR's text."""
         extra = {}
         if any(isinstance(d, str) for d in self.shape):
             extra["dims"] = self.shape
@@ -177,7 +181,7 @@ class TensorType(Type):
 
     @property
     def elements(self) -> int:
-        """Number of elements; the shape must be static."""
+        """The number of elements; the shape must be static."""
         return _elements(self.shape)
 
     @property
@@ -185,7 +189,7 @@ class TensorType(Type):
         return self.elements * self.dtype.bytes
 
     def with_(self, shape=None, dtype=None, order="same") -> TensorType:
-        """This type with some parts replaced (``order=None`` asks for row-major)."""
+        """Return this type with some parts replaced (``order=None`` selects row-major)."""
         return tensor(
             self.shape if shape is None else shape,
             self.dtype if dtype is None else dtype,
@@ -195,10 +199,10 @@ class TensorType(Type):
 
 @dataclass(frozen=True, eq=False)
 class BufferType(Type):
-    """``memref<MxNxf32, strided<[s0, 1], offset: 0>, "space">``: a strided view of memory.
+    """A strided view of memory: ``memref<MxNxf32, strided<[s0, 1], offset: 0>, "space">``.
 
-    ``shape`` and ``strides`` are in elements; a string is a run-time size.  ``space`` names a
-    memory tier: ``dram`` (the plan's arena), ``scratch`` (per-thread), ``register``, ``shared``...
+    ``shape`` and ``strides`` are in elements; a string is a run-time size. ``space`` names a memory
+    tier: ``dram`` (the plan's arena), ``scratch`` (per-thread), ``register``, ``shared``...
     """
 
     shape: tuple[Dim, ...]
@@ -213,7 +217,7 @@ class BufferType(Type):
 
     @cached_property
     def text(self) -> str:
-        """The type as it stands in the IR's text."""
+        """The type in the IR's text."""
         strides = ", ".join("?" if isinstance(s, str) else str(s) for s in self.strides)
         offset = "?" if isinstance(self.offset, str) else self.offset
         layout = f"strided<[{strides}], offset: {offset}>"
@@ -232,12 +236,12 @@ class BufferType(Type):
 
     @property
     def elements(self) -> int:
-        """Number of elements; the shape must be static."""
+        """The number of elements; the shape must be static."""
         return _elements(self.shape)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the addressed span (a static buffer without gaps: elements x element size)."""
+        """The bytes of the addressed span (static and without gaps: elements x element size)."""
         if not self.elements:
             return 0
         static: Any = zip(self.shape, self.strides, strict=True)
@@ -247,7 +251,7 @@ class BufferType(Type):
 
 @dataclass(frozen=True, eq=False)
 class VectorType(Type):
-    """``vector<16xf32>``: a SIMD value of ``width`` lanes."""
+    """A SIMD value of ``width`` lanes: ``vector<16xf32>``."""
 
     width: int
     dtype: DType
@@ -263,7 +267,7 @@ class VectorType(Type):
 
 @dataclass(frozen=True, eq=False)
 class IndexType(Type):
-    """``index``: a size or a position; 64-bit signed."""
+    """A size or a position, ``index``: 64-bit signed."""
 
     @override
     def __repr__(self) -> str:
@@ -279,9 +283,9 @@ INDEX = IndexType()
 
 @dataclass(frozen=True, eq=False)
 class OpaqueType(Type):
-    """``!onnx.seq<tensor<4xf32>>``: a type of another dialect, which only that dialect reads.
+    """A type of another dialect, ``!onnx.seq<tensor<4xf32>>``, which only that dialect reads.
 
-    ``text`` is all of it, the exclamation mark included.
+    ``text`` is the full text, including the exclamation mark.
     """
 
     text: str
@@ -296,13 +300,15 @@ class OpaqueType(Type):
 
 
 def is_empty(type_: Type) -> bool:
-    """Whether a tensor of this type has no element: whatever makes it, there is one such value."""
+    """Return whether a tensor of this type has no elements, so that all are equal."""
     return isinstance(type_, TensorType) and type_.is_static and type_.elements == 0
 
 
 def is_sized(type_: Type) -> bool:
-    """Whether a value of this type has ``bytes``: not where a size is open, or nothing of it is
-    known."""
+    """Return whether a value of this type has ``bytes``.
+
+    It has not if a size is open or the shape is unknown.
+    """
     return isinstance(type_, BufferType) or (isinstance(type_, TensorType) and type_.is_static)
 
 
@@ -316,9 +322,9 @@ def _tensor(shape, dtype_, order):
 
 
 def tensor(shape, dtype_, order=None) -> TensorType:
-    """The interned tensor type; a row-major ``order`` is normalised to None.
+    """Return the interned tensor type; a row-major ``order`` is normalised to None.
 
-    ValueError for a negative size and for an order that is no permutation of the axes.
+    Raise ValueError for a negative size or an order that is not a permutation of the axes.
     """
     shape = tuple(d if isinstance(d, str) else int(d) for d in shape)
     if any(isinstance(d, int) and d < 0 for d in shape):
@@ -338,7 +344,7 @@ def _buffer(shape, dtype_, strides, offset, space):
 
 
 def row_major(shape) -> tuple[int, ...]:
-    """Strides in elements of a dense row-major array of this static shape."""
+    """Return the strides in elements of a dense row-major array of this static shape."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -347,7 +353,7 @@ def row_major(shape) -> tuple[int, ...]:
 
 
 def ordered_strides(shape, order) -> tuple[int, ...]:
-    """Strides of a dense array whose axes lie in memory as ``order`` says (slowest first)."""
+    """Return the strides of a dense array whose axes are ordered by ``order`` (slowest first)."""
     if order is None:
         return row_major(shape)
     packed = row_major([shape[a] for a in order])
@@ -358,8 +364,10 @@ def ordered_strides(shape, order) -> tuple[int, ...]:
 
 
 def buffer(shape, dtype_, strides=None, offset=0, space="dram") -> BufferType:
-    """The interned buffer type; ``strides`` default to dense row-major (static shapes only).
-    ValueError where they are not as many as the dimensions."""
+    """Return the interned buffer type; ``strides`` default to dense row-major (static shapes only).
+
+    Raise ValueError if the numbers of strides and dimensions differ.
+    """
     shape = tuple(shape)
     strides = row_major(shape) if strides is None else tuple(strides)
     if len(strides) != len(shape):
@@ -382,7 +390,7 @@ def _opaque(text: str) -> OpaqueType:
 
 
 def opaque(text: str) -> OpaqueType:
-    """The interned type of this text, ``!dialect.name`` or ``!dialect.name<...>``."""
+    """Return the interned type of this text, ``!dialect.name`` or ``!dialect.name<...>``."""
     if text[:1] != "!" or "." not in text:
         raise ValueError(f"{text!r} is not a dialect type")
     return _opaque(text)

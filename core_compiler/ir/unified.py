@@ -1,4 +1,4 @@
-"""A unified diff of rows that :mod:`line_diff` made: to read, and as a patch."""
+"""A unified diff of the rows of :mod:`line_diff`, for display and as a patch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from core_compiler.ir.line_diff import AlignedLines
 
-#: What a line begins with: unchanged, only before, only after, lines left out.
+#: Line prefixes: unchanged, only before, only after, lines left out.
 SAME, BEFORE, AFTER, GAP = " ", "-", "+", "@"
 
 
 def unified(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """(sign, text) of each line; a run of changes shows its old lines, then its new ones."""
+    """Yield (sign, text) of each line; a run of changes has its old lines, then its new ones."""
     old: list[str] = []
     new: list[str] = []
 
@@ -36,23 +36,22 @@ def unified(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def patch(rows: AlignedLines, before: str, after: str, context: int = 3) -> Iterator[str]:
-    """The lines of a patch from one text to the other, as ``diff -u`` writes them: nothing where
-    they are the same.
+    """Yield the lines of a patch from one text to the other in the format of ``diff -u``.
 
-    Only whether both sides have the same text counts, not what became of an op, so that ``patch``
-    makes the second text from the first.
+    There are none if the texts are equal. Only the text of both sides counts, not the matching of
+    ops, so that ``patch`` produces the second text from the first.
     """
     changed = list(rows.differing())
     if changed:
         yield f"--- {before}"
         yield f"+++ {after}"
-    lost = [0, 0]  # rows so far that one side has not
+    lost = [0, 0]  # rows so far that a side lacks
     for first, last in _hunks(changed, context, len(rows)):
         shown = rows[first:last]
         ranges = []
         for side, name in enumerate(("left", "right")):
             lines = sum(row[name] is not None for row in shown)
-            start = first - lost[side] + (lines > 0)  # of nothing: the line before
+            start = first - lost[side] + (lines > 0)  # an empty side refers to the line before
             ranges.append(f"{start},{lines}")
             lost[side] += len(shown) - lines
         yield f"@@ -{ranges[0]} +{ranges[1]} @@"
@@ -60,7 +59,7 @@ def patch(rows: AlignedLines, before: str, after: str, context: int = 3) -> Iter
 
 
 def _hunks(changed: Sequence[int], context: int, total: int) -> Iterator[tuple[int, int]]:
-    """The rows from and up to which a hunk goes; those whose context touches are one."""
+    """Yield the start and end rows of each hunk; hunks whose contexts touch are merged."""
     at = 0
     while at < len(changed):
         end = at + 1

@@ -1,7 +1,7 @@
-"""The verifier: what must hold for every module, whatever pass made it.
+"""The verifier: the invariants of every module, whatever pass created it.
 
-SSA (each value defined once, before its uses, also across regions), legality of kinds and types
-per level, attributes, aliases, and each op's own type rule, which the caller hands in.
+It checks SSA (each value defined once, before its uses, also across regions), legality of kinds and
+types per level, attributes, aliases, and each op's own type rule, which the caller passes in.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from core_compiler.ir.events import ERROR, Diagnostic
 from core_compiler.ir.text import print_op
 from core_compiler.ir.types import Type
 
-#: Answers what is wrong with an op, or None.
+#: Returns the error of an op, or None.
 TypeRuleCheck = Callable[[Op], str | None]
 
 
 @dataclass(frozen=True)
 class LevelRules:
-    """What is legal at a level: op kinds (None: any), types of values, and the ops' type rules."""
+    """The legal op kinds (None: any), types of values and type rules of a level."""
 
     kinds: frozenset[str] | None = None
     types: tuple[type[Type], ...] = (Type,)
@@ -30,10 +30,10 @@ class LevelRules:
 
 
 def verify(module: Module, level_rules: Mapping[str, LevelRules]) -> list[Diagnostic]:
-    """Everything that is wrong with ``module``, in program order; empty where all is well.
+    """Return all errors of ``module``, in program order; empty if it is valid.
 
     ``level_rules`` maps a level to its rules; ``kernel@name`` are those of functions whose
-    attribute ``target`` is ``name``, where that target has its own.
+    attribute ``target`` is ``name``, if that target has its own.
     """
     found: list[Diagnostic] = []
     for name, function in module.functions.items():
@@ -53,7 +53,7 @@ def verify(module: Module, level_rules: Mapping[str, LevelRules]) -> list[Diagno
 
 
 def where_of(op: Op | None) -> str:
-    """``file:line`` of the op's first model line; empty where its origin knows none."""
+    """Return ``file:line`` of the op's first model line; empty if its origin has none."""
     if op is None or op.origin is None:
         return ""
     return next((f"{n.file}:{n.line}" for n in op.origin.nodes() if n.file), "")
@@ -123,7 +123,7 @@ class _FunctionVerifier:
 
 
 def bad_attributes(attributes: Mapping[str, object]) -> Iterator[str]:
-    """What is wrong with attributes: names, kinds of value, constants whose bytes do not fit."""
+    """Yield the errors of attributes: names, kinds of value, constants with wrong byte counts."""
     for name, value in attributes.items():
         if not isinstance(name, str) or not name:
             yield f"{name!r} is not an attribute name"
@@ -136,8 +136,11 @@ def bad_attributes(attributes: Mapping[str, object]) -> Iterator[str]:
 
 
 def bad_aliases(function: Function) -> Iterator[str]:
-    """What is wrong with ``aliases = ((result, argument), ...)``: each result and each argument
-    at most once, types equal (a donated argument's memory is the result's)."""
+    """Yield the errors of ``aliases = ((result, argument), ...)``.
+
+    Each result and each argument may occur once, with equal types (a donated argument's memory is
+    the result's).
+    """
     aliases = function.attributes.get("aliases", ())
     fine = isinstance(aliases, tuple) and all(
         isinstance(p, tuple) and len(p) == 2 and all(type(i) is int for i in p) for p in aliases
@@ -165,7 +168,7 @@ def bad_aliases(function: Function) -> Iterator[str]:
 def _shown(op: Op) -> str:
     try:
         return print_op(op)
-    except (TypeError, ValueError):  # attributes that are none
+    except (TypeError, ValueError):  # malformed attributes
         return repr(op)
 
 

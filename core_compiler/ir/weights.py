@@ -14,7 +14,7 @@ from core_compiler.support.errors import UserError
 
 
 def array_digest(array: np.ndarray) -> str:
-    """SHA-256 (hex) over dtype name, shape and little-endian row-major bytes."""
+    """Return the SHA-256 (hex) over dtype name, shape and little-endian row-major bytes."""
     array = np.ascontiguousarray(array)
     head = f"{dtype(array.dtype).name}:{'x'.join(map(str, array.shape))}:".encode()
     state = hashlib.sha256(head)
@@ -26,9 +26,9 @@ def array_digest(array: np.ndarray) -> str:
 class WeightStore:
     """Content-addressed constants; adding an equal array again returns the same handle.
 
-    Append-only and shared by all stages of a compile, so that snapshots never copy weights.
-    Arrays are held read-only, in memory or memory-mapped from ``folder`` (one ``.npy`` a digest).
-    Memory that a framework shares with us is not copied; see :meth:`watch`.
+    Append-only and shared by all stages of a compile, so that snapshots never copy weights. Arrays
+    are held read-only, in memory or memory-mapped from ``folder`` (one ``.npy`` per digest). Memory
+    shared with a framework is not copied; see :meth:`watch`.
     """
 
     def __init__(self, folder: Path | None = None):
@@ -37,41 +37,45 @@ class WeightStore:
         self._checks: dict[str, Callable[[str], None]] = {}
 
     def watch(self, digest: str, check: Callable[[str], None]) -> None:
-        """The array of ``digest`` lies in memory that somebody else owns: ``check``, given the
-        digest, raises UserError when they have changed it; asked at every reading and by
-        :meth:`check`."""
+        """Watch the array of ``digest``, whose memory another owner may change.
+
+        ``check``, called with the digest, raises UserError if it has changed; it is called at every
+        read and by :meth:`check`.
+        """
         self._checks.setdefault(digest, check)
 
     def check(self) -> None:
-        """Raise UserError where an array is not any more what was added."""
+        """Raise UserError if an array has changed since it was added."""
         for digest, check in self._checks.items():
             check(digest)
 
     def add(self, array) -> Dense | Resource:
-        """The attribute that stands for ``array``: inline when small, else a stored resource."""
+        """Return the attribute for ``array``: inline if small, else a stored resource."""
         array = np.asarray(array)
         if array.nbytes <= INLINE_BYTES:
             return dense(array)
         digest = array_digest(array)
         if digest not in self._arrays:
             held = np.ascontiguousarray(array)
-            # What its owner may still write to is copied; mapped files and shared tensors are not.
+            # Copy arrays that their owner may still write to, but not mapped files and shared
+            # tensors.
             held = held.copy() if held is array and array.flags.writeable else held.view()
             held.flags.writeable = False
             self._arrays[digest] = held
         return Resource(tensor(array.shape, array.dtype), digest)
 
     def put(self, digest: str, array: np.ndarray) -> None:
-        """Bind a known digest to its array (readers of caches and recordings).  ValueError where
-        the store has it, and it is no digest of this array."""
+        """Bind a known digest to its array (for readers of caches and recordings).
+
+        Raise ValueError if the store has the digest and it is not that of this array.
+        """
         held = self._arrays.get(digest)
         if held is not None and held is not array and array_digest(array) != digest:
             raise ValueError(f"{digest} is the digest of another array: use add")
         self._arrays[digest] = array
 
     def only(self, digests: Iterable[str]) -> WeightStore:
-        """A store with the arrays of ``digests`` alone: nobody asks any more whether the owners of
-        the others have changed them."""
+        """Return a store with the arrays of ``digests`` only; other owners are not checked."""
         made = WeightStore(self.folder)
         for digest in digests:
             if digest in self._arrays:

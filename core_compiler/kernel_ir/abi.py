@@ -1,8 +1,8 @@
-"""What a launch of a kernel needs to know: work items, scratch memory, evaluated for given sizes.
+"""Launch parameters of a kernel, evaluated for given sizes: work items, scratch memory.
 
 The work items of a kernel are the iterations of its outermost parallel loops (on a GPU: the blocks
 of its grid): a perfect nest (only index arithmetic and allocations between the levels) whose bounds
-do not depend on one another.  A kernel without parallel loops is one item.
+are independent of each other. A kernel without parallel loops is one item.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EVALUATE: dict[str, Callable[..., int]] = {
 
 
 def parallel_nest(function: Function) -> list[Op]:
-    """The outermost parallel loops, outermost first; [] where the function is one work item."""
+    """Return the outermost parallel loops, outermost first; [] if the function is one work item."""
     block, nest = function.body, []
     ivs: set[Value] = set()
     while True:
@@ -63,14 +63,16 @@ def buffer_arguments(function: Function) -> list[Value]:
 
 
 def callees(function: Function) -> tuple[str, ...]:
-    """The kernels that a kernel invokes, in order of first use.  Their addresses follow its index
-    arguments in the argument block of a launch."""
+    """Return the kernels that a kernel invokes, in order of first use.
+
+    Their addresses follow its index arguments in the argument block of a launch.
+    """
     names = (op["callee"] for op in function.body.walk() if op.kind == "kernel.invoke")
     return tuple(dict.fromkeys(names))
 
 
 def work_items(function: Function, sizes: Sequence[int]) -> int:
-    """How many work items a launch with these index arguments has (at least 0)."""
+    """Return the number of work items of a launch with these index arguments (at least 0)."""
     nest = parallel_nest(function)
     if not nest:
         return 1
@@ -85,7 +87,7 @@ def work_items(function: Function, sizes: Sequence[int]) -> int:
 def scratch_bytes(
     function: Function, sizes: Sequence[int], functions: Mapping[str, Function] | None = None
 ) -> int:
-    """Bytes of scratch memory each thread needs, with those of the kernels it invokes."""
+    """Return the scratch bytes of each thread, including those of invoked kernels."""
     env = _evaluated(function, sizes)
     total = sum(_allocated(op, env) for op in scratch_allocations(function))
     deepest = 0
@@ -96,7 +98,7 @@ def scratch_bytes(
 
 
 def _static_scratch(function: Function, functions) -> int:
-    """Scratch of an invoked kernel: its allocations have static shapes."""
+    """Return the scratch bytes of an invoked kernel, whose allocations have static shapes."""
     own = 0
     for op in scratch_allocations(function):
         if op.operands:
@@ -110,7 +112,7 @@ def _static_scratch(function: Function, functions) -> int:
 
 
 def scratch_allocations(function: Function) -> list[Op]:
-    """The scratch buffers of a kernel, in program order: they are laid out one after another."""
+    """Return the scratch buffers of a kernel in program order, in which they are laid out."""
     return [
         op for op in function.body.walk()
         if op.kind == "kernel.alloc" and op.result.type.space == "scratch"
@@ -125,7 +127,7 @@ def _allocated(op: Op, env: Mapping[Value, int]) -> int:
 
 
 def _evaluated(function: Function, sizes: Sequence[int]) -> dict[Value, int]:
-    """The index values that do not depend on a loop (those of the parallel nest's levels too)."""
+    """Return the index values that do not depend on a loop, also inside the parallel nest."""
     env: dict[Value, int] = dict(zip(index_arguments(function), map(int, sizes), strict=True))
     blocks = [function.body, *(loop.regions[0] for loop in parallel_nest(function))]
     for block in blocks:

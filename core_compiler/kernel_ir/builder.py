@@ -1,4 +1,4 @@
-"""Making kernels: nested regions with ``with``, index arithmetic that folds, checked op types.
+"""Construction of kernels: nested regions with ``with``, folded index arithmetic, checked types.
 
 ::
 
@@ -11,8 +11,8 @@
             kb.store(kb.mul(kb.load(x, i), kb.number(2.0, "f32")), y, i)
     function = kb.function()
 
-A loop that carries values: ``with kb.loop("k", 0, n, init=[zero]) as (k, acc): kb.carry(...)``;
-its results are then ``kb.results``.
+A loop that carries values: ``with kb.loop("k", 0, n, init=[zero]) as (k, acc): kb.carry(...)``; its
+results are then ``kb.results``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INDEX_FOLD: dict[str, Callable[[int, int], int]] = {
 
 
 class KernelBuilder:
-    """Appends kernel ops to nested blocks; ints are accepted wherever an index is expected."""
+    """Appends kernel ops to nested blocks; ints are accepted as indices everywhere."""
 
     def __init__(self, name: str = "kernel", origin=None):
         self.name, self.origin = name, origin
@@ -47,20 +47,23 @@ class KernelBuilder:
     # -- the kernel itself -----------------------------------------------------------------------
 
     def buffer(self, name, shape, dtype_, strides=None, offset=0, space="dram") -> Value:
-        """A buffer argument; strings in ``shape``, ``strides``, ``offset`` name index arguments."""
+        """Add a buffer argument; strings in ``shape``, ``strides``, ``offset`` name arguments.
+
+        The named arguments are index arguments.
+        """
         strides = row_major(shape) if strides is None else tuple(strides)
         value = Value(buffer(shape, dtype_, strides, offset, space), name)
         self.arguments.append(value)
         return value
 
     def size(self, name: str) -> Value:
-        """An index argument: the run-time size or stride that buffer types call ``name``."""
+        """Add an index argument: the run-time size or stride ``name`` of buffer types."""
         value = Value(INDEX, name)
         self.arguments.append(value)
         return value
 
     def function(self, **attributes) -> Function:
-        """The finished kernel: buffers first, then index arguments, each group as declared."""
+        """Return the finished kernel: buffers, then index arguments, in declaration order."""
         if len(self._blocks) != 1:
             raise InternalError("a region is still open")
         arguments = sorted(self.arguments, key=lambda v: v.type is INDEX)
@@ -71,7 +74,7 @@ class KernelBuilder:
 
     @contextmanager
     def loop(self, name, lower, upper, step=1, *, loop="sequential", init=()):
-        """``kernel.for``; yields ``iv``, or ``(iv, *carried)`` where ``init`` is given."""
+        """Open a ``kernel.for``; yield ``iv``, or ``(iv, *carried)`` if ``init`` is given."""
         bounds = [self.index(b) for b in (lower, upper, step)]
         iv = Value(INDEX, name)
         carried = tuple(Value(v.type, v.name) for v in init)
@@ -86,12 +89,12 @@ class KernelBuilder:
         )
 
     def carry(self, *values: Value) -> None:
-        """What the innermost open loop (or branch) hands on: its outputs."""
+        """Set the outputs of the innermost open loop (or branch): the next carried values."""
         self._carries[-1] = values
 
     @contextmanager
     def branch(self, condition: Value):
-        """``kernel.if`` without results: the body runs where ``condition`` holds."""
+        """Open a ``kernel.if`` without results, whose body runs if ``condition`` holds."""
         self._open()
         yield
         self._carries.pop()
@@ -99,7 +102,10 @@ class KernelBuilder:
         self._append("kernel.if", (condition,), {}, regions=(then, Block()))
 
     def choose(self, condition: Value, then, otherwise) -> tuple[Value, ...]:
-        """``kernel.if`` with results: two functions, each builds its region and returns values."""
+        """Add a ``kernel.if`` with results from two functions that build the regions.
+
+        Each function builds its region and returns its values.
+        """
         blocks = []
         for build in (then, otherwise):
             self._open()
@@ -122,7 +128,7 @@ class KernelBuilder:
     # -- memory ----------------------------------------------------------------------------------
 
     def load(self, source: Value, *indices, width=None, count=None, axis=None, name=None) -> Value:
-        """An element, or ``width`` lanes along ``axis`` (the first ``count`` of them)."""
+        """Load an element, or ``width`` lanes along ``axis`` (the first ``count`` of them)."""
         operands = [source, *map(self.index, indices)]
         operands += [] if count is None else [self.index(count)]
         asked = source.type.dtype if width is None else vector(width, source.type.dtype)
@@ -135,7 +141,10 @@ class KernelBuilder:
         self._append("kernel.store", operands, {} if axis is None else {"axis": axis})
 
     def alloc(self, shape, dtype_, *sizes, space="scratch", name=None) -> Value:
-        """A private buffer; ``sizes`` are the values of the strings in ``shape``, in order."""
+        """Allocate a private buffer; ``sizes`` are the values of the strings in ``shape``.
+
+        They are in the order of the dimensions.
+        """
         strides: list[Dim] = []
         step: Dim = 1
         for d in reversed(tuple(shape)):
@@ -148,13 +157,13 @@ class KernelBuilder:
     # -- numbers ---------------------------------------------------------------------------------
 
     def index(self, what) -> Value:
-        """``what`` as an index value: a Python int becomes a constant."""
+        """Return ``what`` as an index value: a Python int becomes a constant."""
         if isinstance(what, Value):
             return what
         return self._constant(int(what), INDEX)
 
     def number(self, value, type_) -> Value:
-        """A constant of a dtype, INDEX or vector type (a splat)."""
+        """Return a constant of a dtype, INDEX or vector type (a splat)."""
         type_ = dtype(type_) if isinstance(type_, str) else type_
         lane = getattr(type_, "dtype", type_)
         if isinstance(lane, DType):
@@ -168,11 +177,11 @@ class KernelBuilder:
         return found
 
     def known(self, value) -> int | None:
-        """The constant behind an index value, None where it is not known here."""
+        """Return the constant of an index value, or None if it is not known here."""
         return value if isinstance(value, int) else self._constants.get(value)
 
     def cast(self, x: Value, to) -> Value:
-        """Numeric conversion to a dtype or INDEX; ``x`` itself where it has that type."""
+        """Convert to a dtype or INDEX; return ``x`` itself if it has that type."""
         to = dtype(to) if isinstance(to, str) else to
         if getattr(x.type, "dtype", x.type) is to:
             return x
@@ -185,7 +194,7 @@ class KernelBuilder:
         return self._append("kernel.lanes", (), {}, (vector(width, "i64"),))[0]
 
     def op(self, name: str, *operands, **attributes) -> Value:
-        """``kernel.<name>`` with one result; index arithmetic on constants folds."""
+        """Add ``kernel.<name>`` with one result; index arithmetic on constants folds."""
         kind = f"kernel.{name}"
         if all(isinstance(v, int) or v.type is INDEX for v in operands) and name in _INDEX_FOLD:
             return self._index_op(name, *operands)
@@ -212,7 +221,7 @@ class KernelBuilder:
             return a
         return self._append(f"kernel.{name}", (self.index(a), self.index(b)), {})[0]
 
-    # -- the one place where ops are made --------------------------------------------------------
+    # -- construction of ops ---------------------------------------------------------------------
 
     def _append(self, kind, operands, attributes, types=(), regions=(), name=None):
         operands, types = tuple(operands), tuple(types)
@@ -225,7 +234,7 @@ class KernelBuilder:
         types = known
         pure = KERNEL_OPS[kind].pure
         key = (kind, operands, facts, types)
-        if pure:  # an equal pure op of this or an outer region serves again
+        if pure:  # reuse an equal pure op of this or an outer region
             for scope in reversed(self._shared):
                 if key in scope:
                     return scope[key]
@@ -237,18 +246,20 @@ class KernelBuilder:
         return results
 
     def append(self, op: Op) -> None:
-        """Add a ready op (transformations that copy most of a kernel)."""
+        """Append an existing op (for transformations that copy most of a kernel)."""
         self._blocks[-1].append(op)
 
 
-#: Result types by (kind, operand types, attributes, asked types): transformations copy the same ops
-#: over and over, and types are interned.
+#: Result types by (kind, operand types, attributes, requested types): transformations copy the same
+#: ops repeatedly, and types are interned.
 _TYPED: dict[tuple, tuple] = {}
 
 
 def _facts(attributes) -> tuple:
-    """Attributes as a key that tells apart what equality does not: 1 and 1.0 and True, -0.0 and
-    0.0, one NaN and another."""
+    """Return attributes as a key that distinguishes more than equality.
+
+    It distinguishes 1, 1.0 and True, -0.0 and 0.0, and one NaN from another.
+    """
     return tuple(
         (name, type(v), v.hex() if isinstance(v, float) else v)
         for name, v in sorted(attributes.items(), key=lambda item: item[0])

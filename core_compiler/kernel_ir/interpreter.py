@@ -1,10 +1,10 @@
-"""Executes a kernel on NumPy buffers, bit for bit as the numerics contract says.
+"""The interpreter of kernels on NumPy buffers, bit for bit as the numerics contract specifies.
 
-The oracle for schedules and code generators: it shares no code generation with them.  A kernel is
-translated to plain Python over NumPy scalars and vectors (f32 arithmetic of NumPy rounds once);
-fma, conversions and elementary functions call the contract's scalar functions.  Checked: bounds of
-every access, reads of scratch and of outputs before they are written, stores of two iterations of a
-parallel loop to one place, loops called ``unrolled`` without constant bounds.
+It is the oracle for schedules and code generators, with which it shares no code generation. A
+kernel is translated to plain Python over NumPy scalars and vectors (f32 arithmetic of NumPy rounds
+once); fma, conversions and elementary functions call the contract's scalar functions. It checks the
+bounds of every access, reads of scratch and of outputs before they are written, stores of two
+iterations of a parallel loop to one element, and ``unrolled`` loops without constant bounds.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from core_compiler.support.errors import InternalError
 
 
 class KernelFault(InternalError):
-    """A kernel did something undefined: out of bounds, unwritten data, a race."""
+    """Raised for undefined behaviour of a kernel: out of bounds, unwritten data, a race."""
 
 
 def interpret(
     function: Function, buffers: Sequence[np.ndarray], sizes: Sequence[int], reverse: bool = False,
     functions: Mapping[str, Function] | None = None,
 ) -> None:  # fmt: skip
-    """Run ``function``; buffers that it stores to are written in place.
+    """Run ``function``; buffers that it stores to are modified in place.
 
     ``buffers``: one array for each buffer argument, in order: the memory that the argument's
-    strides and offset walk over, from its first element on (any shape, contiguous).  ``sizes``: the
-    index arguments.  ``reverse`` runs the iterations of parallel loops backwards, which must not
-    change a bit.  ``functions`` are the kernels that ``kernel.invoke`` names.  Raises
+    strides and offset address, from its first element on (any shape, contiguous). ``sizes``: the
+    index arguments. ``reverse`` runs the iterations of parallel loops backwards, which must not
+    change a bit. ``functions`` are the kernels that ``kernel.invoke`` names. Raise
     :class:`KernelFault` with the op at fault.
     """
     functions = functions or {}
@@ -66,7 +66,7 @@ def interpret(
 
 
 def stored_buffers(function: Function, functions: Mapping[str, Function]) -> set[Value]:
-    """The buffers that a kernel, or one that it invokes, stores to."""
+    """Return the buffers that a kernel, or one that it invokes, stores to."""
     stored, whole = set(), {}
     for op in function.body.walk():
         if op.kind == "kernel.view":
@@ -82,7 +82,7 @@ def stored_buffers(function: Function, functions: Mapping[str, Function]) -> set
 
 
 class _State:
-    """Which iteration of the outermost parallel loop runs, and in which order."""
+    """The current iteration of the outermost parallel loop, and the order of iterations."""
 
     def __init__(self, reverse: bool, functions: Mapping[str, Function]):
         self.iteration, self.reverse, self.depth = 0, reverse, 0
@@ -114,7 +114,10 @@ class _Memory:
         self.owner: Any = np.full(data.shape, -1, np.int64) if tracked else None
 
     def part(self, starts: tuple, dropped: tuple) -> _Memory:
-        """The elements from ``starts`` on, without the axes ``dropped`` (the owners are shared)."""
+        """Return the elements from ``starts`` on, without the axes ``dropped``.
+
+        The owners are shared.
+        """
         self.place(starts)
         key = tuple(s if axis in dropped else slice(s, None) for axis, s in enumerate(starts))
         view = _Memory(self.data[key], tracked=False, shared=self.shared)
@@ -133,12 +136,12 @@ class _Memory:
             return
         if np.any(owner == -1):
             raise KernelFault(f"reads element {where}, which nothing wrote")
-        # What ran before the parallel loop (iteration 0) is there; scratch is not carried over.
+        # Stores before the parallel loop (iteration 0) are visible; scratch does not persist.
         if np.any((owner != state.iteration) & (owner != 0)):
             raise KernelFault(f"reads element {where}, written by another parallel iteration")
 
     def check_read(self, state, *where) -> None:
-        """Read of an element that this iteration did not write: unwritten, or another's?"""
+        """Check a read of an element of another iteration: unwritten, or a race."""
         self._readable(where, state)
 
     def check_write(self, state, *where) -> None:
@@ -185,14 +188,14 @@ class _Memory:
 
 
 def _view(array: np.ndarray, kind: BufferType, named: dict[str, int]) -> np.ndarray:
-    """The strided view of ``array``'s memory that a buffer type describes; checks its span."""
+    """Return the strided view of ``array``'s memory for a buffer type, after checking its span."""
     if array.dtype != kind.dtype.numpy:
         raise InternalError(f"a buffer of {kind.dtype} was given {array.dtype}")
     flat = array.reshape(-1)
     shape, strides = ([named[d] if isinstance(d, str) else d for d in part]
                       for part in (kind.shape, kind.strides))  # fmt: skip
     offset = named[kind.offset] if isinstance(kind.offset, str) else kind.offset
-    if not flat.size:  # nothing to read: the loops over it do not run
+    if not flat.size:  # nothing to read: the loops over it have no iterations
         return np.zeros(shape, array.dtype)
     if 0 not in shape:
         ends = [(d - 1) * s for d, s in zip(shape, strides, strict=True)]
@@ -219,7 +222,7 @@ _INDEX_TEXT = {
 
 @functools.cache
 def _contract(name: str):
-    """A contract function over NumPy scalars and vectors: ``f(out dtype, *arguments)``."""
+    """Return a contract function over NumPy scalars and vectors: ``f(out dtype, *arguments)``."""
     import numba
 
     from core_compiler.numerics.functions import NAMESPACE
@@ -250,7 +253,7 @@ def _contract(name: str):
 
 
 def _spread(argument: Any, width: int) -> np.ndarray:
-    """A vector as it is, or a number in all lanes."""
+    """Return a vector as it is, or a number in all lanes."""
     if isinstance(argument, np.ndarray) and argument.shape == (width,):
         return np.ascontiguousarray(argument)
     return np.full(width, argument)
@@ -269,7 +272,7 @@ def _arity(name: str) -> int:
 
 
 def _convert(value, source, target, saturate=True):
-    """``kernel.cast`` of a scalar or a vector; ``source`` and ``target`` are DTypes or INDEX."""
+    """Convert a scalar or a vector as ``kernel.cast``; ``source``, ``target``: DTypes or INDEX."""
     if source is target:
         return value
     if source is INDEX:
@@ -297,7 +300,7 @@ def _convert(value, source, target, saturate=True):
 
 
 def _narrow_integer(value, source, target):
-    """An i32 as an integer of fewer bits than a byte: what was a float saturates, others wrap."""
+    """Return an i32 as an integer of less than a byte: former floats saturate, others wrap."""
     low, high = scalars.integer_range(target)
     if source is not INDEX and source.is_float:
         value = np.clip(value, low, high)
@@ -317,7 +320,7 @@ def _narrowed(value, source, target, saturate):
 
 
 def _narrow_code(x: np.float32, target, saturate: bool) -> int:
-    # f16 and bf16 overflow to infinity; saturation is for 8 bits and fewer.
+    # f16 and bf16 overflow to infinity; only formats of at most 8 bits saturate.
     return _encoder(scalars.code_name(target))(x, bool(saturate and target.bits <= 8))
 
 
@@ -341,7 +344,7 @@ def _canonical(x: np.ndarray) -> np.ndarray:
 
 
 def _integer_power(base, exponent):
-    """Wrapping repeated multiplication; a negative exponent gives the truncated quotient."""
+    """Compute a wrapping power; a negative exponent yields the truncated quotient."""
     kind = np.asarray(base).dtype.type
     flat = np.broadcast_arrays(np.atleast_1d(base), np.atleast_1d(exponent))
     made = []
@@ -368,7 +371,7 @@ _F32, _F64, _I32, _I64 = (_dtype(n) for n in ("f32", "f64", "i32", "i64"))
 
 
 class _Translator:
-    """Writes one Python function; one line an op, remembered for messages."""
+    """Writes one Python function, with one line per op that is recorded for messages."""
 
     def __init__(self, function: Function):
         self.function = function
@@ -407,12 +410,15 @@ class _Translator:
         return f"c{len(self.constants) - 1}"
 
     def open(self, buffer: Value) -> None:
-        """Local names for a buffer's elements and owners: scalar accesses are written inline."""
+        """Define local names for a buffer's elements and owners: scalar accesses are inlined."""
         name = self.name(buffer)
         self.line(f"{name}d, {name}o = {name}.data, {name}.owner")
 
     def checked(self, buffer: Value, indices, op: Op) -> str:
-        """Emit the check that no index is negative (NumPy checks the upper bounds); the indices."""
+        """Emit the check that no index is negative, and return the indices.
+
+        NumPy checks the upper bounds.
+        """
         names = [self.name(i) for i in indices]
         if names:
             place = f"{self.name(buffer)}.place(({', '.join(names)},))"
@@ -568,7 +574,7 @@ class _Translator:
         self.line(f"{self.name(op.result)} = contract({op['callee']!r})({dtype}, {args})", op)
 
     def scalar(self, op: Op) -> str:
-        """The Python expression of a scalar op, lane by lane on vectors."""
+        """Return the Python expression of a scalar op, lane by lane on vectors."""
         name = op.kind.split(".")[1]
         arguments = [self.name(v) for v in op.operands]
         lane = element(op.operands[-1].type)
@@ -595,7 +601,7 @@ class _Translator:
         return f"{dtype}({self.function_name(symbol, '.scalar')}({', '.join(arguments)}))"
 
     def function_name(self, symbol: str, part: str = "") -> str:
-        """A local name for a contract function, bound before the kernel runs."""
+        """Return a local name for a contract function, bound before the kernel runs."""
         local = f"{symbol}{part.replace('.', '_')}"
         self.functions[local] = f"    {local} = contract({symbol!r}){part}"
         return local
@@ -640,5 +646,5 @@ def _code(source: str):
 
 
 def explain(function: Function) -> str:
-    """The Python text that :func:`interpret` runs, for debugging."""
+    """Return the Python text that :func:`interpret` runs, for debugging."""
     return _translated(function)[0]

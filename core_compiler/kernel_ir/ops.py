@@ -8,9 +8,9 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
 ``kernel.for``      ``(lower, upper, step, *init) {name, loop} region(iv, *carried)``; results are
                     the last carried values.  ``loop`` is ``sequential``, ``parallel`` (iterations
                     independent, any order), ``vector`` (independent, may run in SIMD),
-                    ``unrolled`` (constant trip count, written out in generated code), or on a GPU
+                    ``unrolled`` (constant trip count, unrolled in generated code), or on a GPU
                     ``block`` (iterations are blocks of the grid) and ``thread`` (independent
-                    iterations, one a thread of the block; at most ``threads`` of them).
+                    iterations, one per thread of the block; at most ``threads`` of them).
 ``kernel.if``       ``(condition: i1) region then, region else`` -> the outputs of one of them.
 ``kernel.load``     ``(buffer, *indices[, count]) {axis}`` -> element, or a vector of those at
                     ``index[axis] + lane`` (``axis`` defaults to the last); with ``count`` the lanes
@@ -20,26 +20,26 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
                     memory of a block) or ``scratch`` (per thread, dense, 64-byte aligned);
                     ``sizes`` are the run-time extents, one for each string in the buffer's shape,
                     computed at the top of the function.
-                    Contents are undefined at first and are not carried between the iterations
+                    Contents are undefined at first and do not persist between the iterations
                     of a parallel loop.
 ``kernel.view``     ``(buffer, *starts) {dropped}`` -> the same memory from ``starts`` on, without
                     the axes ``dropped``.  Extents that the result's type keeps are upper bounds.
-``kernel.constant`` ``{value}``; a splat where the result is a vector.
+``kernel.constant`` ``{value}``; a splat if the result is a vector.
 ``kernel.broadcast``  scalar -> vector.     ``kernel.lanes`` -> vector of i64 0, 1, 2, ...
 ``kernel.extract``  ``(vector) {lane}`` -> scalar.
-``kernel.shuffle``  ``(v, w) {mask}`` -> lanes of v then w, picked by ``mask``.
+``kernel.shuffle``  ``(v, w) {mask}`` -> lanes of v then w, selected by ``mask``.
 ``kernel.cast``     ``{dtype}`` numeric conversion (numerics contract), also to and from ``INDEX``.
 ``kernel.bitcast``  ``{dtype}`` same bits.
 ``kernel.call``     ``(*args) {callee, dtype}``: a function of ``kernels.functions`` by name.
 ``kernel.invoke``   ``(*buffers, *sizes) {callee}``: runs another kernel, all its items in order;
-                    the operands are its arguments in order.  Pieces that many kernels share are
-                    compiled once this way.
+                    the operands are its arguments in order.  Parts that many kernels share are
+                    thus compiled once.
 scalar ops          named as the core scalar functions (``kernel.add``, ``kernel.exp``, ...), lane
                     by lane on vectors; on indices 64-bit and never overflowing.
 ==================  ==============================================================================
 
 f16 and bf16 scalars exist only between a load or a cast and a cast or a store: arithmetic is done
-in f32 (the lowering casts), so an arithmetic op on them is refused.
+in f32 (the lowering casts), so an arithmetic op on them is rejected.
 """
 
 from __future__ import annotations
@@ -56,14 +56,15 @@ BOOL = dtype("i1")
 LOOPS = ("sequential", "parallel", "vector", "unrolled", "block", "thread")
 #: Loops of independent iterations.
 INDEPENDENT = ("parallel", "vector", "block", "thread")
-#: Of these the outermost ones are what a launch shares out; and all that threads may run at once.
+#: The kinds of loops whose outermost ones a launch distributes, and those that all threads may run
+#: at the same time.
 SHARED_OUT = ("parallel", "block")
 SPREAD = (*SHARED_OUT, "thread")
 SPACES = ("register", "scratch", "shared")
 
 
 class KernelTypeError(Exception):
-    """A kernel op breaks its type rule; the message names the op and says how."""
+    """Raised if a kernel op violates its type rule; the message names the op and the violation."""
 
 
 TypeRule = Callable[[str, Sequence[Type], Mapping[str, Any], Sequence[Type]], Sequence[Type]]
@@ -71,12 +72,12 @@ TypeRule = Callable[[str, Sequence[Type], Mapping[str, Any], Sequence[Type]], Se
 
 @dataclass(frozen=True, eq=False)
 class KernelOp:
-    """One declaration.
+    """The declaration of a kernel op.
 
-    ``rule(kind, operand types, attributes, asked types)`` answers the result types; ``asked`` are
-    the result types that the maker of the op wants (loads, constants, allocations need them).
-    ``pure`` ops have no effect and may be moved, shared and folded.  ``cost``: how many additions
-    computing it again takes, about.
+    ``rule(kind, operand types, attributes, asked types)`` returns the result types; ``asked`` are
+    the result types that the creator of the op requests (loads, constants, allocations need them).
+    ``pure`` ops have no effect and may be moved, shared and folded. ``cost`` is the approximate
+    cost of recomputing it, in additions.
     """
 
     kind: str
@@ -91,7 +92,7 @@ KERNEL_OPS: dict[str, KernelOp] = {}
 
 
 def definition(op: Op | str) -> KernelOp:
-    """The declaration of a kernel op; InternalError where there is none."""
+    """Return the declaration of a kernel op; InternalError if there is none."""
     kind = op if isinstance(op, str) else op.kind
     try:
         return KERNEL_OPS[kind]
@@ -100,7 +101,7 @@ def definition(op: Op | str) -> KernelOp:
 
 
 def result_types(kind: str, operands: Sequence[Type], attributes: Mapping, asked: Sequence[Type]):
-    """The result types of an op, KernelTypeError where its rule is broken."""
+    """Return the result types of an op; KernelTypeError if its rule is violated."""
     declared = definition(kind)
     if declared.arity is not None and len(operands) != declared.arity:
         raise KernelTypeError(f"{kind} takes {declared.arity} operands, got {len(operands)}")
@@ -114,12 +115,12 @@ def result_types(kind: str, operands: Sequence[Type], attributes: Mapping, asked
 
 
 def element(t: Type) -> Any:
-    """The dtype (or INDEX) of a scalar, vector or buffer type."""
+    """Return the dtype (or INDEX) of a scalar, vector or buffer type."""
     return t.dtype if isinstance(t, VectorType | BufferType) else t
 
 
 def like(t: Type, lane: Type) -> Type:
-    """``lane`` widened to ``t``'s number of lanes."""
+    """Return ``lane`` widened to ``t``'s number of lanes."""
     return vector(t.width, lane) if isinstance(t, VectorType) else lane
 
 
@@ -176,7 +177,7 @@ def _select(kind, operands, attributes, asked):
     condition, yes, no = operands
     _need(yes is no, kind, f"branches differ: {yes}, {no}")
     _need(not isinstance(yes, BufferType), kind, "works on scalars and vectors")
-    # A scalar condition picks between whole vectors.
+    # A scalar condition selects between whole vectors.
     _need(condition is BOOL or condition is like(yes, BOOL), kind, f"condition is {condition}")
     return (yes,)
 
@@ -225,7 +226,7 @@ def _shuffle(kind, operands, attributes, asked):
 
 
 def _access(kind, buffer, rest, value, attributes):
-    """Check ``rest``: indices, perhaps a count; ``value`` is the scalar or vector type moved."""
+    """Check ``rest``: indices and an optional count; ``value`` is the scalar or vector type."""
     _need(isinstance(buffer, BufferType), kind, f"{buffer} is no buffer")
     counted = len(rest) == buffer.rank + 1
     _need(counted or len(rest) == buffer.rank, kind, f"{buffer.rank} indices, got {len(rest)}")
@@ -352,7 +353,7 @@ def is_pure(op: Op) -> bool:
 
 
 def count_operand(op: Op):
-    """The ``count`` value of a vector load or store, None where all lanes move."""
+    """Return the ``count`` value of a vector load or store, or None if all lanes are accessed."""
     buffer_at = 1 if op.kind == "kernel.store" else 0
     rank = op.operands[buffer_at].type.rank
     rest = op.operands[buffer_at + 1 :]
@@ -360,13 +361,13 @@ def count_operand(op: Op):
 
 
 def access(op: Op):
-    """``(buffer, indices)`` of a load or store."""
+    """Return ``(buffer, indices)`` of a load or store."""
     buffer_at = 1 if op.kind == "kernel.store" else 0
     buffer = op.operands[buffer_at]
     return buffer, op.operands[buffer_at + 1 : buffer_at + 1 + buffer.type.rank]
 
 
 def lane_axis(op: Op) -> int:
-    """Which index the lanes of a vector load or store advance along (non-negative)."""
+    """Return the index along which the lanes of a vector load or store advance (non-negative)."""
     buffer, _ = access(op)
     return op.get("axis", -1) % buffer.type.rank

@@ -1,4 +1,4 @@
-"""Checks a kernel: structure, dominance, types, allocations, disjoint stores of parallel loops."""
+"""The verifier of kernels: structure, dominance, types, allocations, disjoint parallel stores."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from core_compiler.support.errors import InternalError
 
 
 class KernelError(InternalError):
-    """A kernel is malformed: which op, and how."""
+    """Raised for a malformed kernel; the message names the op and the violation."""
 
 
 def verify(function: Function) -> None:
-    """Raise :class:`KernelError` at the first op that breaks a rule of the kernel level."""
+    """Raise :class:`KernelError` at the first op that violates a rule of the kernel level."""
     arguments = function.arguments
     kinds = [isinstance(v.type, BufferType) for v in arguments]
     if kinds != sorted(kinds, reverse=True) or any(
@@ -22,14 +22,15 @@ def verify(function: Function) -> None:
         raise KernelError(f"{function.name}: arguments are buffers, then indices")
     called = [v.name for v in arguments if v.name is not None]
     twice = next((name for name in called if called.count(name) > 1), None)
-    if twice is not None:  # code is written with these names
+    if twice is not None:  # generated code uses these names
         raise KernelError(f"{function.name}: two arguments are called {twice!r}")
     names = {v.name for v in arguments if v.type is INDEX}
     for value in arguments:
         if isinstance(value.type, BufferType):
             _check_names(function, value, names)
             if isinstance(value.type.offset, int) and value.type.offset:
-                # Code takes the pointer for that of its first element; a name is an argument.
+                # Generated code takes the pointer as that of the first element; a name is an
+                # argument.
                 raise KernelError(f"{function.name}: argument {value} begins at an offset")
     if function.outputs:
         raise KernelError(f"{function.name}: a kernel returns nothing, it stores")
@@ -49,7 +50,7 @@ def _check_names(function: Function, value: Value, names: set) -> None:
 def _verify_block(
     function: Function, block: Block, visible: set, top: set, around: frozenset[str]
 ) -> None:
-    """``around``: the names of the loops that the block is in."""
+    """Verify a block; ``around`` are the names of the enclosing loops."""
     visible = visible | set(block.arguments)
     for op in block.ops:
         for operand in op.operands:
@@ -57,7 +58,7 @@ def _verify_block(
                 raise KernelError(f"{function.name}: {op} reads {operand} before it is defined")
         _verify_op(function, op, top)
         inside = around
-        if op.kind == "kernel.for" and op.get("name"):  # schedules call loops by their names
+        if op.kind == "kernel.for" and op.get("name"):  # schedules find loops by name
             if op["name"] in around:
                 raise KernelError(f"{function.name}: {op} is in a loop of the same name")
             inside = around | {op["name"]}
@@ -110,19 +111,19 @@ def _verify_if(function: Function, op: Op) -> None:
 
 
 def _verify_disjoint(function: Function, loop: Op) -> None:
-    """Best effort: every store of a parallel loop to outer memory depends on the loop's index."""
+    """Check that every parallel store to outer memory depends on the loop's index (best effort)."""
     (body,) = loop.regions
     depends = {body.arguments[0]}
     private = {v for op in body.walk() if op.kind == "kernel.alloc" for v in op.results}
     for op in body.walk():
         if op.kind == "kernel.for" and not depends.isdisjoint(op.operands[:3]):
             depends.add(op.regions[0].arguments[0])
-        if op.kind == "kernel.for":  # what a loop carries depends on where it starts
+        if op.kind == "kernel.for":  # carried values depend on the initial values
             pairs = zip(op.regions[0].arguments[1:], op.operands[3:], strict=True)
             depends.update(inner for inner, start in pairs if start in depends)
         if not depends.isdisjoint(op.uses()):
             depends.update(op.results)
-    guarded = {  # done by the iterations that a condition picks
+    guarded = {  # done by the iterations that a condition selects
         inner for op in body.walk() if op.kind == "kernel.if" and op.operands[0] in depends
         for inner in op.walk()
     }  # fmt: skip

@@ -1,1 +1,1 @@
-"""From groups of tensor ops to kernels: plain loops that spell out the meaning."""
+"""Lowering of groups of tensor ops to kernels: plain loops that define the meaning."""

@@ -1,5 +1,7 @@
-"""Lowerings of the ops that are always a kernel of their own: scans, sorts, scatters, random
-numbers, sums over shards."""
+"""Lowerings of ops that are always a separate kernel.
+
+These are scans, sorts, scatters, random numbers, and sums over shards.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ CHUNK = 256
 
 
 class Custom:
-    """A kernel builder over the operands and results of the one op of a block: full-rank strided
-    buffers, one for each of the block's arguments (which the op may read in several places).
+    """A kernel builder for the only op of a block.
 
-    ``extents[value]`` are the run-time sizes of a tensor's axes.
+    Its buffers are full-rank and strided, one for each of the block's arguments (each may be
+    several operands of the op). ``extents[value]`` are the run-time sizes of a tensor's axes.
     """
 
     def __init__(self, block: Block, name: str):
@@ -59,8 +61,10 @@ class Custom:
 
     @contextmanager
     def rows(self, buffer: Value, axis: int | None, name: str = "i"):
-        """Parallel loops over all axes but ``axis``; yields what makes the full index of an index
-        along ``axis``."""
+        """Emit parallel loops over all axes but ``axis``.
+
+        Yield a function from an index along ``axis`` to the full index.
+        """
         axes = [a for a in range(buffer.type.rank) if a != axis]
         with self._nest(buffer, axes, name, {}) as ivs:
             yield lambda k=None: tuple(k if a == axis else ivs[a] for a in range(buffer.type.rank))
@@ -76,13 +80,16 @@ class Custom:
                 yield found
 
     def along(self, name: str, size: Value):
-        """A loop along a row: iterations may run in any order, in what runs the row.  A row alone
-        is all of the kernel, whose scratch memory its work items would not share."""
+        """Emit a loop along a row whose iterations may run in any order, within the row.
+
+        For a single row, which is the whole kernel, the loop is ``vector`` instead of
+        ``parallel``, because work items would not share scratch memory.
+        """
         alone = self.inputs[0].type.rank == 1
         return self.kb.loop(name, 0, size, loop="vector" if alone else "parallel")
 
     def wide(self, value: Value) -> Value:
-        """A loaded value as arithmetic needs it: narrow floats in f32."""
+        """Return a loaded value in its arithmetic dtype: narrow floats as f32."""
         return self.kb.cast(value, "f32") if scalars.is_narrow(value.type) else value
 
     def narrow(self, value: Value, to) -> Value:
@@ -98,7 +105,7 @@ class Custom:
 
 
 def lower(block: Block, name: str):
-    """The kernel of a block of one op (and the constants it reads as operands)."""
+    """Return the kernel of a block of one op, and the constants that are its operands."""
     custom = Custom(block, name)
     hook = definition(custom.op).lower
     if isinstance(hook, hooks.Scan):
@@ -113,8 +120,10 @@ def lower(block: Block, name: str):
 
 
 def _scan(c: Custom, op: Op, kind: str) -> None:
-    """Chunks of 256, sequential inside from their first element; y = offset + local, and local
-    itself in the first chunk."""
+    """Emit a scan in chunks of 256, each sequential from its first element.
+
+    y = offset + local, and local itself in the first chunk.
+    """
     kb, axis = c.kb, op["axis"]
     (x,), (y,) = c.inputs, c.outputs
     size, combine = c.extents[x][axis], COMBINE[kind]
@@ -154,7 +163,7 @@ def _scan(c: Custom, op: Op, kind: str) -> None:
 
 
 def _sorted_positions(c: Custom, x: Value, axis: int, at, descending: bool) -> Value:
-    """Positions along a row in sorted order, by a stable bottom-up merge sort in scratch memory."""
+    """Return the sorted positions along a row, by a stable bottom-up merge sort in scratch."""
     kb, size = c.kb, c.extents[x][axis]
     length = c.op.operands[0].type.shape[axis]
     passes = c.argument("passes", max(length - 1, 0).bit_length())
@@ -188,7 +197,7 @@ def _sorted_positions(c: Custom, x: Value, axis: int, at, descending: bool) -> V
 
 
 def _before(kb: KernelBuilder, b: Value, a: Value, descending: bool) -> Value:
-    """Whether ``b`` belongs strictly before ``a``: NaN is greatest, -0 equals +0."""
+    """Return whether ``b`` sorts strictly before ``a``: NaN is greatest, -0 equals +0."""
     less = kb.gt(b, a) if descending else kb.lt(b, a)
     if not b.type.is_float:
         return less
@@ -227,8 +236,11 @@ def topk(c: Custom, op: Op) -> None:
 
 
 def _scatter(c: Custom, op: Op, depth: int, target: Callable) -> None:
-    """Updates applied in row-major order.  ``target(u, at)`` gives, for the update slice at index
-    ``u``, the index of the destination's first ``depth`` axes."""
+    """Apply updates in row-major order.
+
+    ``target(u, at)`` returns, for the update slice at index ``u``, the index of the destination's
+    first ``depth`` axes.
+    """
     kb, mode = c.kb, op["mode"]
     (x, _, updates), (y,) = c.inputs, c.outputs
     rank, width = x.type.rank, x.type.rank - depth
@@ -266,10 +278,10 @@ def _scatter(c: Custom, op: Op, depth: int, target: Callable) -> None:
 
 
 class _Totals:
-    """What a destination's hits add up to: chunks of 256 from the identity, then old + total.
+    """The totals of a destination's hits: chunks of 256 from the identity, then old + total.
 
-    ``updates``: how many there are.  Where few of many rows can be hit (a gradient of an embedding)
-    memory is for as many rows as there are updates, and a row gets its slot with its first hit.
+    ``updates`` is their number. If few of many rows can be hit (a gradient of an embedding), there
+    is memory for as many rows as updates, and a row gets its slot with its first hit.
     """
 
     def __init__(self, c: Custom, x: Value, depth: int, mode: str, updates: int):
@@ -307,12 +319,12 @@ class _Totals:
         self.row = self._kept(row)
 
     def _kept(self, row) -> list[Value]:
-        """Where the memory has what a row's hits add up to."""
+        """Return the memory index of a row's total."""
         kb = self.c.kb
         return list(row) if self.slots is None else [kb.cast(kb.load(self.slots, *row), INDEX)]
 
     def add(self, rest, update: Value) -> None:
-        """One more hit: at the start of a chunk the last chunk's part joins the total."""
+        """Add a hit: at the start of a chunk the previous chunk's part is added to the total."""
         kb, seen, where = self.c.kb, self.seen, [*self.row, *rest]
         place = kb.rem(seen, self.chunk)
         update = kb.cast(update, self.lane)
@@ -371,7 +383,7 @@ def scatter_nd(c: Custom, op: Op) -> None:
 
 
 def _philox(kb: KernelBuilder, counter: list[Value], key: list[Value]) -> list[Value]:
-    """Ten rounds of Philox4x32 (Salmon et al., SC 2011): four u32."""
+    """Emit ten rounds of Philox4x32 (Salmon et al., SC 2011) and return four u32."""
     u32 = dtype("ui32")
 
     def product(constant: int, x: Value):
@@ -388,8 +400,10 @@ def _philox(kb: KernelBuilder, counter: list[Value], key: list[Value]) -> list[V
 
 
 def random(c: Custom, op: Op) -> None:
-    """A work item is one counter: four elements, as many as there are left.  A shard's elements
-    follow those of the shards before it and may begin and end inside a counter."""
+    """Emit a work item per counter, with up to four elements.
+
+    A shard's elements follow those of the previous shards and may begin and end inside a counter.
+    """
     kb, (y,) = c.kb, c.outputs
     u32, f32 = dtype("ui32"), dtype("f32")
     shape = op.result.type.shape
@@ -452,11 +466,14 @@ def _unravel(c: Custom, y: Value, place: Value) -> list[Value]:
     return index[::-1]
 
 
-# -- what shards have in common --------------------------------------------------------------------
+# -- collectives -----------------------------------------------------------------------------------
 
 
 def all_reduce(c: Custom, op: Op) -> None:
-    """Alone: as though every shard held the same, by the tree over the shards."""
+    """Emit the reduction for a single worker, as if every shard held the same values.
+
+    It uses the tree over the shards.
+    """
     kb = c.kb
     (x,), (y,) = c.inputs, c.outputs
     with c.rows(x, None) as at:

@@ -1,9 +1,9 @@
-"""From a group of tensor ops to a graph of element expressions.
+"""Conversion of a group of tensor ops to a graph of element expressions.
 
-``pull(value, index)`` says what the element of ``value`` at ``index`` is: a read of an input, a
-scalar op on other elements, or a *heavy* node (a reduction, product, convolution or window, which
-needs loops of its own).  Index maps vanish into the indices.  Nodes are shared: equal value and
-index give the same node, so common subexpressions and row values are found here.
+``pull(value, index)`` returns the element of ``value`` at ``index``: a read of an input, a scalar
+op on other elements, or a reduction nest (``heavy``: a reduction, product, convolution or window,
+which needs its own loops). Index maps are folded into the indices. Nodes are shared: equal value
+and index yield the same node, so common subexpressions and row values are found here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core_compiler.ops import hooks, index_maps
 from core_compiler.ops.affine import ZERO, Axis, Data, Lin, axis_index, clamp, combine
 from core_compiler.ops.base import definition
 
-#: Most terms of a reduction that one level of lanes adds (numerics contract).
+#: Largest number of reduction terms that one level of lanes adds (numerics contract).
 LANE_CHUNK = 4096
 #: Terms of a chunk of a product, of a ``sequence`` reduction and of a gradient's contributions.
 CHUNK = 256
@@ -31,10 +31,11 @@ _REDUCED = 1000
 
 
 class CannotLower(Exception):
-    """A group does not fit one kernel.
+    """Raised if a group does not fit one kernel.
 
-    ``text`` says why, as :class:`~core_compiler.ir.refusal.Refusal` spells it over ``about``, whose
-    first is the op that does not fit; ``condition`` names the condition that does not hold.
+    ``text`` is the reason as a format string over ``about``, as in
+    :class:`~core_compiler.ir.refusal.Refusal`; the first of ``about`` is the op that does not fit.
+    ``condition`` names the failed condition.
     """
 
     def __init__(self, condition: str, text: str, *about: object):
@@ -43,7 +44,7 @@ class CannotLower(Exception):
 
     @property
     def refusal(self) -> Refusal:
-        """The same as a value: what ``can_join`` answers."""
+        """The reason as a value: the result of ``can_join``."""
         refused = Refusal(self.condition, self.text, self.about)
         trace = self.__traceback__
         while trace is not None and trace.tb_next is not None:
@@ -59,11 +60,12 @@ class CannotLower(Exception):
 
 @dataclass(eq=False)
 class Node:
-    """One element expression.
+    """An element expression.
 
-    ``kind``: ``load`` (``value`` at linear ``address``), ``number``, ``position`` (``address`` as a
-    number), ``compute`` (scalar ``function``), ``choose`` (``conditions``), ``heavy`` (``heavy``).
-    ``index`` and ``value`` say which element of the group this is (None for parts of heavy nodes).
+    ``kind`` is ``load`` (``value`` at linear ``address``), ``number``, ``position`` (``address`` as
+    a number), ``compute`` (scalar ``function``), ``choose`` (``conditions``) or ``heavy``
+    (``heavy``). ``index`` and ``value`` identify the element of the group (None for parts of
+    reduction nests).
     """
 
     kind: str
@@ -71,16 +73,16 @@ class Node:
     inputs: tuple[Node, ...] = ()
     function: str = ""
     op: Op | None = None
-    value: Any = None  # a Value, where the docstring says so
+    value: Any = None  # a Value for the kinds in the docstring
     index: tuple[Lin, ...] = ()
     address: Lin = ZERO
     number: object = None
     conditions: tuple = ()
-    heavy: Any = None  # a Heavy, where ``kind`` is ``heavy``
+    heavy: Any = None  # a Heavy if ``kind`` is ``heavy``
     axes: frozenset[Axis] = field(default=frozenset())
 
     def walk(self, through_heavy: bool = False) -> Iterator[Node]:
-        """This node and those below, each once, operands first."""
+        """Yield this node and its descendants, each once, operands first."""
         seen: set[Node] = set()
 
         def visit(node: Node):
@@ -97,7 +99,7 @@ class Node:
         yield from visit(self)
 
     def lins(self) -> Iterator[Lin]:
-        """Every index expression that this node itself evaluates."""
+        """Yield every index expression that this node itself evaluates."""
         yield self.address
         for expression, _, _ in self.conditions:
             yield expression
@@ -107,11 +109,11 @@ class Node:
 
 @dataclass(eq=False)
 class Heavy:
-    """A node with loops of its own.
+    """A reduction nest: a node with its own loops.
 
-    ``form``: ``lanes`` or ``sequence`` (a reduction over ``axes[0]`` of ``terms[0]``), ``arg``,
-    ``contraction`` (terms a, b over ``axes[0]``), ``convolution`` (axes: channel, taps...),
-    ``window`` (``taps``; terms: element).  ``kind`` is the combining op (``add``, ``max``...).
+    ``form`` is ``lanes`` or ``sequence`` (a reduction over ``axes[0]`` of ``terms[0]``), ``arg``,
+    ``contraction`` (terms a, b over ``axes[0]``), ``convolution`` (axes: channel, taps...) or
+    ``window`` (``taps``; terms: element). ``kind`` is the combining op (``add``, ``max``...).
     """
 
     form: str
@@ -140,8 +142,10 @@ class Puller:
     # -- the context that index maps see ---------------------------------------------------------
 
     def data(self, value: Value, index, low: int, high: int) -> Lin:
-        """An index read from an integer tensor, clamped into [low, high]; a constant is a number
-        that launches give their kernel, so that kernels differ by no such number."""
+        """Return an index read from an integer tensor, clamped to [low, high].
+
+        A constant becomes an argument of the launch, so that kernels do not differ by its value.
+        """
         maker = self.makers.get(value)
         if maker is not None and maker.kind == "core.constant" and value.type.elements == 1:
             known = int(maker["value"].array().reshape(-1)[0])
@@ -179,7 +183,8 @@ class Puller:
 
     def load(self, value: Value, index) -> Node:
         t = value.type
-        if t.elements == 0:  # a loop that never runs asks; the load might be moved out of it
+        # Avoid a load in a loop with no iterations, which might be hoisted out of it.
+        if t.elements == 0:
             return Node("number", t.dtype, number=t.dtype.numpy.type(0))
         address = ZERO
         for i, stride in zip(index, ordered_strides(t.shape, t.order), strict=True):
@@ -260,7 +265,7 @@ class Puller:
         for axis, order in reversed(list(zip(loops, orders, strict=True))):
             node = self.heavy(order, hook.kind, (axis,), (node,), wide, op)
         if hook.kind == "sum" and op["axes"] and not loops and wide.is_float:
-            # One term: a sum starts from +0, so that of -0 alone is +0.
+            # A sum starts from +0, so the sum of the single term -0 is +0.
             node = self.compute("add", wide, node, self._zero(wide, op), op=op)
         if wide is not kind:
             node = self.compute("cast", kind, node, op=op)
@@ -339,7 +344,7 @@ class Puller:
             index[2:], tap_axes, x.type.shape[2:], op["strides"], op["low"], op["dilations"],
             strict=True,
         ):  # fmt: skip
-            # A tap that meets no position is no term; one that meets a position outside is padding.
+            # A tap without a position is not a term; a tap with a position outside is padding.
             place = i + low - axis_index(tap) * dilation
             hits += [(place % stride, 0, 1)] if stride > 1 else []
             place = place // stride
@@ -358,7 +363,7 @@ class Puller:
         return self.widened(node, op.result.type.dtype, op)
 
     def _weight_gradient(self, op, hook, index) -> Node:
-        """A product over (n, out): dy's elements of a channel with those of x that a tap meets."""
+        """Return a product over (n, out): dy's elements of a channel times those of x at a tap."""
         x, dy = op.operands
         groups, sizes = op["groups"], (dy.type.shape[0], *dy.type.shape[2:])
         axis = self.reduced_axis(prod(sizes))
@@ -374,8 +379,10 @@ class Puller:
         return self.widened(node, op.result.type.dtype, op)
 
     def _image(self, op, x: Value, places, taps):
-        """Where in ``x`` the ``taps`` of the windows at ``places`` lie: an index that may always be
-        read, and the conditions under which it is inside."""
+        """Return the position in ``x`` of the ``taps`` of the windows at ``places``.
+
+        It is an index that may always be read, with the conditions under which it is inside.
+        """
         image, inside = [], []
         for i, tap, size, stride, low, dilation in zip(
             places, taps, x.type.shape[2:], op["strides"], op["low"], op["dilations"], strict=True
@@ -386,7 +393,7 @@ class Puller:
         return image, [c for c in inside if c[0].range[0] < c[1] or c[0].range[1] >= c[2]]
 
     def _padded(self, source: Node, inside, op) -> Node:
-        """``source`` where it is inside, else 0: padding is executed terms."""
+        """Return ``source`` if it is inside, else 0: padding terms are executed."""
         if not inside:
             return source
         return self.choose(inside, source, self._zero(source.dtype, op), op)
@@ -417,7 +424,7 @@ class Puller:
         return self.widened(total, kind, op)
 
     def _window_gradient(self, op, hook, index) -> Node:
-        """The windows of an element in ascending order are their taps in descending order."""
+        """Return the gradient of a window op; windows of an element ascend as its taps descend."""
         dy, shape = op.operands[-1], op["shape"]
         tap_axes = [self.reduced_axis(n) for n in op["window"]]
         places, hits = [], []
@@ -448,15 +455,17 @@ class Puller:
         return self.widened(node, kind, op)
 
     def _count(self, op, shape, index, wide: DType) -> Node:
-        """How many elements the mean at ``index`` is one of."""
+        """Return the number of elements of the mean at ``index``."""
         if op.get("count_padding", False):
             return Node("number", wide, op=op, number=wide.numpy.type(prod(op["window"])))
         return self._positions_inside(op, shape, index, wide)
 
     def _positions_inside(self, op, shape, index, wide: DType) -> Node:
-        """How many positions of the window at ``index`` lie inside an operand of ``shape``: a
-        product over its axes."""
-        count: Any = None  # no window is without axes
+        """Return the number of positions of the window at ``index`` inside an operand of ``shape``.
+
+        It is a product over the axes.
+        """
+        count: Any = None  # every window has axes
         for i, window, size, stride, low, dilation in zip(
             index, op["window"], shape[2:], op["strides"], op["low"], op["dilations"], strict=True
         ):
@@ -492,14 +501,14 @@ def _placed(rank: int, *parts) -> tuple[Lin, ...]:
 
 
 def accumulator(kind: DType) -> DType:
-    """The dtype that a contraction of ``kind`` accumulates in (numerics contract)."""
+    """Return the dtype in which a contraction of ``kind`` accumulates (numerics contract)."""
     if kind.is_float:
         return kind if kind.bits >= 32 else dtype("f32")
     return kind if kind.bits == 64 else dtype("i32")
 
 
 def reduced_groups(shape, axes) -> list[tuple[int, ...]]:
-    """The reduced axes merged into groups: adjacent ones, axes of size 1 ignored."""
+    """Return the reduced axes merged into groups: adjacent ones, ignoring axes of size 1."""
     wide = [a for a in range(len(shape)) if shape[a] != 1]
     groups: list[tuple[int, ...]] = []
     for place, axis in enumerate(wide):
@@ -513,6 +522,6 @@ def reduced_groups(shape, axes) -> list[tuple[int, ...]]:
 
 
 def default_orders(shape, groups) -> tuple[str, ...]:
-    """``lanes`` for the group with the last axis wider than 1, ``sequence`` for the others."""
+    """Return ``lanes`` for the group with the last axis wider than 1, else ``sequence``."""
     last = max((a for a in range(len(shape)) if shape[a] != 1), default=None)
     return tuple("lanes" if last in group else "sequence" for group in groups)

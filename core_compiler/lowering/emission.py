@@ -1,4 +1,4 @@
-"""Writes the kernel of a plan: loops, index arithmetic, buffers, scalar ops."""
+"""The emitter of a plan's kernel: loops, index arithmetic, buffers, scalar ops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ U64 = dtype("ui64")
 
 
 class Emitter(HeavyLoops):
-    """Writes the kernel of a plan; ``family`` is the family of schedules it goes to."""
+    """Emits the kernel of a plan; ``family`` is the family of its schedule."""
 
     def __init__(self, plan: Plan, name: str, family: str):
         self.plan, self.family = plan, family
@@ -37,7 +37,7 @@ class Emitter(HeavyLoops):
         self.names = self._axis_names()
 
     def write(self) -> tuple:
-        """The function, and for each of its arguments what a launch passes."""
+        """Return the function, and what a launch passes for each of its arguments."""
         with self.loops(self.plan.rows, "parallel"):
             for phase in self.plan.phases:
                 self.phase(phase)
@@ -51,7 +51,7 @@ class Emitter(HeavyLoops):
         return function, arguments
 
     def _axis_names(self) -> dict[Axis, str]:
-        """Loop names: ``b m n`` where a product's operands tell, else ``i0 i1``, ``j0 j1``."""
+        """Return loop names: ``b m n`` for a product's axes, else ``i0 i1``, ``j0 j1``."""
         names: dict[Axis, str] = {}
         for node in self.plan.heavies:
             if node.heavy.form != "contraction":
@@ -72,7 +72,7 @@ class Emitter(HeavyLoops):
 
     @override
     def argument(self, letter: str, number: int) -> Value:
-        """A fresh index argument, called ``letter`` and a number, worth ``number`` at launch."""
+        """Return a new index argument ``letter`` with a number, which is ``number`` at launch."""
         place = self.counts[letter] = self.counts.get(letter, -1) + 1
         value = self.kb.size(f"{letter}{place}")
         self.sizes[value] = number
@@ -80,13 +80,13 @@ class Emitter(HeavyLoops):
 
     @override
     def unique(self, name: str) -> str:
-        """``name``, then ``name1``, ``name2``...: a kernel's loops and buffers are told by name."""
+        """Return ``name``, ``name1``, ``name2``...: loops and buffers have unique names."""
         place = self.counts[name] = self.counts.get(name, -1) + 1
         return f"{name}{place}" if place else name
 
     @override
     def extent(self, axis: Axis) -> Value:
-        """The number of iterations of ``axis``; the sweeps of a row program share one."""
+        """Return the trip count of ``axis``; the sweeps of a row program share one."""
         inside = axis.reduced or axis in self.plan.inner
         key = ("inside", axis.size) if inside and self.family == "rows" else axis
         if key not in self.extents:
@@ -95,7 +95,7 @@ class Emitter(HeavyLoops):
 
     @override
     def number(self, value: int, role) -> Value:
-        """An integer of the model in index arithmetic: -1, 0, 1 as such, others at launch."""
+        """Return a model integer for index arithmetic: -1, 0, 1 as constants, else an argument."""
         if value in (-1, 0, 1):
             return self.kb.index(value)
         if (role, value) not in self.extents:
@@ -106,7 +106,7 @@ class Emitter(HeavyLoops):
 
     @contextmanager
     def loops(self, axes: Sequence[Axis], kind: str):
-        """Nested loops over ``axes``, outermost first, with a scope for shared values each."""
+        """Emit nested loops over ``axes``, outermost first, each with a scope for shared values."""
         if not axes:
             yield
             return
@@ -118,7 +118,7 @@ class Emitter(HeavyLoops):
     @contextmanager
     @override
     def bound(self, axes: dict[Axis, Value]):
-        """A scope in which ``axes`` have these index values."""
+        """Open a scope in which ``axes`` have these index values."""
         self.axes.update(axes)
         self.scopes.append({})
         yield
@@ -133,7 +133,7 @@ class Emitter(HeavyLoops):
         return None
 
     def hoist(self, nodes: Sequence[Node]) -> None:
-        """Emit now, in this scope, the parts of ``nodes`` that no inner loop changes."""
+        """Emit the parts of ``nodes`` that no inner loop changes in this scope."""
         open_ = set(self.axes)
 
         def visit(node: Node) -> None:
@@ -170,7 +170,7 @@ class Emitter(HeavyLoops):
 
     @override
     def keep(self, phase: Phase) -> None:
-        """In the innermost loop of a phase: store what later phases read, and its outputs."""
+        """Store outputs and values for later phases, in the innermost loop of a phase."""
         for value, node in phase.keep.items():
             scratch, axis = self.kept[value]
             self.kb.store(self.emit(node), scratch, self.axes[axis])
@@ -217,7 +217,7 @@ class Emitter(HeavyLoops):
         return self.compute(node)
 
     def _speak_for(self, node: Node) -> None:
-        """What is written now comes from the node's op (again: its operands had theirs)."""
+        """Set the origin of emitted ops to the node's op, again after its operands."""
         self.kb.origin = node.op.origin if node.op is not None else self.kb.origin
 
     def constant(self, number, kind: DType) -> Value:
@@ -236,7 +236,7 @@ class Emitter(HeavyLoops):
 
     @override
     def condition(self, conditions) -> Value:
-        """One i1 of conditions ``low <= expression < high``, without bounds that always hold."""
+        """Return one i1 of conditions ``low <= expression < high``, without redundant bounds."""
         kb, made = self.kb, None
         for number, (expression, low, high) in enumerate(conditions):
             a, b = expression.range
@@ -278,7 +278,7 @@ class Emitter(HeavyLoops):
     # -- indices and buffers ---------------------------------------------------------------------
 
     def index(self, e: Lin) -> Value:
-        """An index expression as a value."""
+        """Return an index expression as a value."""
         key = ("index", e.key)
         found = self._find(key)
         if found is None:
@@ -318,7 +318,7 @@ class Emitter(HeavyLoops):
         return kb.op(name, self.index(atom.of), self.number(atom.by, "divisor"))
 
     def buffer(self, value: Value, address: Lin, argument=None) -> tuple[Value, list[Value]]:
-        """The buffer argument that reads ``value`` along ``address``, and the indices into it.
+        """Return the buffer argument that reads ``value`` along ``address``, and its indices.
 
         Its dimensions are the terms of the address, the largest stride first.
         """
@@ -339,7 +339,10 @@ class Emitter(HeavyLoops):
         return self.buffers[key], [index for *_, index in dims]
 
     def _shape_key(self, atom, size: int):
-        """Axes of one size in one role share a view: a row's sweeps read one buffer argument."""
+        """Return the sharing key of a view's axis.
+
+        Axes with the same size and role share a view: a row's sweeps read one buffer argument.
+        """
         if isinstance(atom, Axis):
             return ("axis", atom.number if atom in self.plan.rows else -1, size)
         return ("opaque", size)

@@ -1,4 +1,7 @@
-"""Whether a kernel may write a result where an operand lies: it has read each element by then."""
+"""Analysis of whether a kernel may write a result in place over an operand.
+
+It may if it has read each element before it writes there.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,20 @@ from dataclasses import dataclass, field
 from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.kernel_ir.ops import access, is_pure, lane_axis
 
-#: Which of the two a buffer is, and the views that lead to it.
+#: The role of a buffer (read or written), and the views that lead to it.
 Part = tuple[str, tuple]
 
 
 def may_share(
     function: Function, read: Value, written: Value, functions: Mapping[str, Function]
 ) -> bool:
-    """Whether ``written``, an argument of ``function``, may be the memory of the argument ``read``
-    (both laid out alike), whatever order its independent iterations run in.
+    """Return whether the argument ``written`` may be the memory of the argument ``read``.
 
-    True where each store to the one stands in a block with an earlier load, and no later one, from
-    the other at the same indices, of which the stored number is made, and nothing else touches
-    either.  (Compilers are told that buffers do not overlap; what a number is made of they load
-    before they store it all the same.)  ``functions`` are those that the kernel invokes.
+    Both have the same layout, and independent iterations may run in any order. The result is True
+    if each store to one is in a block with an earlier load, and no later one, from the other at the
+    same indices, on which the stored value depends, and nothing else accesses either. (Compilers
+    may assume that buffers do not overlap, but they load the inputs of a value before they store
+    it.) ``functions`` are those that the kernel invokes.
     """
     try:
         _Walk(functions).block(function.body, {read: ("read", ()), written: ("written", ())}, {})
@@ -31,7 +34,7 @@ def may_share(
 
 
 class _Otherwise(Exception):
-    """The memory is touched in another way."""
+    """Raised if the memory is accessed in another way."""
 
 
 @dataclass
@@ -39,12 +42,11 @@ class _Walk:
     functions: Mapping[str, Function]
     #: Equal index computations have equal numbers.
     numbers: dict[Hashable, int] = field(default_factory=dict)
-    #: Numbers by the places that they were loaded from, or made of.
+    #: The positions that each value was loaded from or depends on.
     made_of: dict[Value, frozenset[Hashable]] = field(default_factory=dict)
 
     def block(self, block: Block, parts: dict[Value, Part], known: dict[Value, int]) -> None:
-        """Go through ``block``; ``parts`` are the buffers watched, ``known`` the numbers of
-        values."""
+        """Visit ``block``; ``parts`` are the watched buffers, ``known`` the numbers of values."""
         touched: list[tuple[str, Hashable]] = []
         for op in block.ops:
             watched = [v for v in op.operands if v in parts]
@@ -71,11 +73,11 @@ class _Walk:
         self.block(callee.body, {a: parts[v] for a, v in pairs if v in parts}, inner)
 
     def _touch(self, op: Op, parts: dict[Value, Part], known: dict[Value, int]):
-        """Whether a load or a store touches which buffer, and where."""
+        """Return the buffer and position that a load or a store accesses."""
         if op.kind not in ("kernel.load", "kernel.store"):
             raise _Otherwise
         buffer, _ = access(op)
-        if buffer not in parts:  # the number that is stored is a buffer
+        if buffer not in parts:  # the stored value is a buffer
             raise _Otherwise
         which, views = parts[buffer]
         if which != {"kernel.load": "read", "kernel.store": "written"}[op.kind]:
@@ -108,7 +110,7 @@ class _Walk:
 
 
 def _check(touched: list[tuple[str, Hashable]]) -> None:
-    """Each place is read first and then written; nothing is only read or only written."""
+    """Check that each position is read first and then written, and both happen."""
     loaded: dict[Hashable, bool] = {}  # whether it has been written since
     for kind, where in touched:
         if kind == "kernel.load":

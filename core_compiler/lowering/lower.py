@@ -1,9 +1,9 @@
-"""From a group of tensor ops to an unscheduled kernel: plain loops that spell out the meaning.
+"""Lowering of a group of tensor ops to an unscheduled kernel: plain loops that define the meaning.
 
 ``lower_group(op)`` lowers a ``core.group`` (or one op) to a kernel that is generic in sizes;
-``can_join`` answers the fusion passes whether ops fit one kernel.  The order of accumulation in the
-loops written here *is* the contract's (numerics): chunks of 256 for products and sequences, 32
-lanes and chunks of 4096 for the last axis, windows row-major.  Schedules may not change it.
+``can_join`` tests for the fusion passes whether ops fit one kernel. The order of accumulation in
+the loops emitted here *is* the contract's (numerics): chunks of 256 for products and sequences, 32
+lanes and chunks of 4096 for the last axis, windows row-major. Schedules may not change it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROUP = "core.group"
 
 
 def expanded(block: Block) -> Block:
-    """The block with attributes filled in and composites that have no hook decomposed."""
+    """Return the block with attributes filled in and composites without a hook decomposed."""
     ops: list[Op] = []
     renamed: dict[Value, Value] = {}
 
@@ -53,7 +53,7 @@ def _plain(attributes: dict) -> dict:
 
 
 def block_of(op: Op) -> Block:
-    """The block of a group; a single op becomes a block of its own, over fresh arguments."""
+    """Return the block of a group; a single op becomes a block, with new arguments."""
     if op.kind == GROUP:
         return op.regions[0]
     arguments = tuple(Value(v.type, v.name) for v in op.operands)
@@ -61,19 +61,18 @@ def block_of(op: Op) -> Block:
     return Block(arguments, (op.with_(operands=arguments, results=results),), results)
 
 
-#: How many ops a kernel grows to.  Sample models reach 21; what a chain of hundreds saves in bytes
-#: moved, it loses in seconds of compiling (60 gelus in one kernel: 39 s).
+#: Largest number of ops in a kernel. Sample models reach 21; for a chain of hundreds, the compile
+#: time exceeds the savings in memory traffic (60 gelus in one kernel: 39 s).
 MOST_OPS = 96
 
 
 def can_join(
     first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()
 ) -> Refusal | None:
-    """None if the ops of both units fit one kernel, else a :class:`Refusal`.
+    """Return None if the ops of both units fit one kernel, else a :class:`Refusal`.
 
-    ``first`` feeds ``second`` (both in program order, spelled over the values outside them);
-    ``outputs`` are results of either that others read too (those that neither reads are outputs
-    anyway).
+    ``first`` feeds ``second`` (both in program order, in terms of outer values). ``outputs`` are
+    results of either with other users (results without users in either are always outputs).
     """
     ops = [*first, *second]
     used = {v for op in ops for v in op.uses()}
@@ -96,9 +95,9 @@ def can_join(
 
 
 def lower_group(op: Op, name: str | None = None) -> Lowered:
-    """The unscheduled kernel of a group or of one op; :class:`CannotLower` says why there is none.
+    """Return the unscheduled kernel of a group or of one op; raise :class:`CannotLower` otherwise.
 
-    The same access pattern, dtypes and scalar ops give an equal function, whatever the sizes.
+    The same access pattern, dtypes and scalar ops yield an equal function, for all sizes.
     """
     block = expanded(block_of(op))
     if len(block.ops) >= 1 and isinstance(definition(block.ops[-1]).lower, Custom | Scan):
@@ -113,14 +112,14 @@ def lower_group(op: Op, name: str | None = None) -> Lowered:
 
 
 def kernel_name(block: Block) -> str:
-    """``add_relu``: the ops that compute, at most four, each once."""
+    """Return a name like ``add_relu``: the computing ops, at most four, each once."""
     told = [op for op in block.ops if op.operands and not has_trait(op, "shape_only")]
     names = list(dict.fromkeys(op.kind.split(".")[-1] for op in told or block.ops[-1:]))
     return "_".join(names if len(names) <= 4 else [*names[:3], names[-1]])
 
 
 def family(plan: Plan) -> str:
-    """Which family of schedules the kernel belongs to."""
+    """Return the kernel's family of schedules."""
     forms = {h.heavy.form for h in plan.heavies}
     if not forms:
         return "elementwise"

@@ -1,4 +1,4 @@
-"""What lowering makes of a group: an unscheduled kernel, and what to launch it with."""
+"""The result of lowering a group: an unscheduled kernel and its launch arguments."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from core_compiler.ir import Function
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """An unscheduled kernel and what to launch it with.
+    """An unscheduled kernel and its launch arguments.
 
     ``arguments``: for each kernel argument ``("operand", number)`` or ``("result", number)`` of the
-    lowered op (buffers), or ``("size", value)`` (index arguments).
-    ``over``: pairs of a result and the operand that its memory has to hold beforehand: the kernel
-    writes a part of it.
+    lowered op (buffers), or ``("size", value)`` (index arguments). ``over``: pairs of a result and
+    the operand whose contents its memory must hold beforehand, because the kernel writes only a
+    part of it.
     """
 
     function: Function

@@ -1,8 +1,8 @@
-"""Decides the loops of a group: one iteration space, which axes are rows, what is staged.
+"""The planner of a group's loops: one iteration space, its row axes, and the staged values.
 
-The space starts as the axes of the group's *root* output in memory order.  Axes are split where a
-reshape needs it and merged again where every address allows, so that kernels of equal access
-patterns come out equal whatever the ranks of the tensors were.
+The space starts as the axes of the group's *root* output in memory order. Axes are split if a
+reshape needs it and merged again if every address allows it, so that equal access patterns yield
+equal kernels, whatever the ranks of the tensors were.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from core_compiler.ops.affine import (
 from core_compiler.ops.base import definition
 from core_compiler.ops.hooks import Part
 
-#: A row value at least this dear is kept in scratch (or read back from an output) instead.
+#: A row value of at least this cost is kept in scratch (or read back from an output) instead.
 _STAGE_COST = 4
 
 
 @dataclass(frozen=True)
 class Store:
-    """``node`` is the element of the group's output ``value`` (its number ``output``)."""
+    """An output: ``node`` is the element of ``value``, output number ``output`` of the group."""
 
     output: int
     value: Value
@@ -46,7 +46,7 @@ class Store:
 
 @dataclass(eq=False)
 class Phase:
-    """One sweep over a row: a heavy node's loops, or the last sweep that stores (heavy None).
+    """A sweep over a row: the loops of a reduction nest, or the final sweep (``heavy`` None).
 
     ``keep``: nodes that later phases read again, with the axis they run along.
     """
@@ -64,10 +64,11 @@ class Phase:
 
 @dataclass(eq=False)
 class Plan:
-    """The loops of a group: ``rows`` (parallel axes, outermost first), ``inner`` (axes of the last
-    sweep), the phases of a row in order, and outputs that are one element a row.
+    """The loops of a group.
 
-    ``parts``: outputs of which only a box is written -> the ops that replace it.
+    ``rows`` are the parallel axes, outermost first, and ``inner`` the axes of the last sweep. The
+    plan also has the phases of a row in order, and the outputs with one element per row. ``parts``:
+    outputs of which only a box is written -> the ops that replace it.
     """
 
     block: Block
@@ -102,8 +103,10 @@ class Space:
         return Space(tuple(axes), tuple(dims))
 
     def replaced(self, change: dict[Axis, tuple[list[int], Callable]]) -> Space:
-        """Each axis of ``change`` becomes axes of the given sizes; the function says what the old
-        index is in terms of the new ones.  Axes are numbered anew, in order."""
+        """Replace each axis of ``change`` by axes of the given sizes, numbered in order.
+
+        The function returns the old index in terms of the new ones.
+        """
         axes: list[Axis] = []
         env: dict[Axis, Lin] = {}
         for axis in self.axes:
@@ -117,7 +120,7 @@ class Space:
         return self.replaced({axis: ([axis.size // factor, factor], lambda a, b: a * factor + b)})
 
     def merged(self, first: Axis) -> Space:
-        """``first`` and the axis after it as one."""
+        """Merge ``first`` and the next axis."""
         place = self.axes.index(first)
         second = self.axes[place + 1]
         whole = Axis(first.number, first.size * second.size)
@@ -131,7 +134,7 @@ class Space:
 
 
 def substitute(e: Lin, env: dict[Axis, Lin]) -> Lin:
-    """``e`` with axes replaced by expressions (axes that ``env`` lacks stay)."""
+    """Return ``e`` with axes replaced by expressions (axes missing in ``env`` stay)."""
     total = Lin((), e.constant)
     parts = []
     for atom, c in e.terms:
@@ -145,7 +148,7 @@ def substitute(e: Lin, env: dict[Axis, Lin]) -> Lin:
             raise CannotLower(
                 "indices from the loops", "an index read from data stands in the iteration space"
             )
-    # One combination, so that quotient and remainder find each other.
+    # Use a single combination, so that quotient and remainder are recognised.
     from core_compiler.ops.affine import combine
 
     return combine(
@@ -154,7 +157,7 @@ def substitute(e: Lin, env: dict[Axis, Lin]) -> Lin:
 
 
 def make_plan(block: Block) -> Plan:
-    """The plan of a block, :class:`CannotLower` with the reason where there is none."""
+    """Return the plan of a block; raise :class:`CannotLower` with the reason if there is none."""
     reasons: list[CannotLower] = []
     for root in _root_candidates(block, written_parts(block)):
         try:
@@ -165,10 +168,10 @@ def make_plan(block: Block) -> Plan:
 
 
 def written_parts(block: Block) -> dict[Value, Op]:
-    """The outputs of which a kernel writes a box only, over an operand that nothing else reads.
+    """Return the outputs of which a kernel writes only a box, over an otherwise unused operand.
 
-    Such an output is not read in the kernel either; where one is, the kernel is refused: it would
-    write all of it.
+    The kernel must not read such an output either; if it does, the kernel is refused, because it
+    would write all of it.
     """
     makers, users, parts = block.producers(), block.users(), {}
     for value in block.outputs:
@@ -197,14 +200,17 @@ def written_parts(block: Block) -> dict[Value, Op]:
 
 
 def _root_candidates(block: Block, parts: dict[Value, Op]) -> list[Value]:
-    """Outputs, the largest first (the last of equals first): the others are stored on its way."""
+    """Return the outputs, the largest first (the last of equals first).
+
+    The others are stored in the loops of the first.
+    """
     outputs = list(enumerate(block.outputs))
     outputs.sort(key=lambda item: (-_written(item[1], parts).type.elements, -item[0]))
     return list(dict.fromkeys(v for _, v in outputs))
 
 
 def _written(value: Value, parts: dict[Value, Op]) -> Value:
-    """The tensor whose elements a kernel stores for an output: the box, of one written in part."""
+    """Return the tensor whose elements a kernel stores for an output: the box, if partial."""
     return parts[value].operands[1] if value in parts else value
 
 
@@ -247,7 +253,7 @@ def _lins(plan: Plan):
 
 
 def _mergeable(e: Lin, first: Axis, second: Axis) -> bool:
-    """Whether ``e`` only ever sees ``first * size(second) + second``."""
+    """Return whether ``e`` uses the axes only as ``first * size(second) + second``."""
     for atom, _ in e.terms:
         if isinstance(atom, Quotient | Remainder | Clamped):
             if not _mergeable(atom.of, first, second):
@@ -289,7 +295,7 @@ def _attempt(block: Block, root: Value, space: Space) -> Plan:
 
 
 def _heavies(roots) -> list[Node]:
-    """Heavy nodes in the order they must run, without those inside another's loops."""
+    """Return the reduction nests in execution order, without those inside another's loops."""
     found: dict[Node, None] = {}
 
     def visit(node: Node):
@@ -308,7 +314,7 @@ def _heavies(roots) -> list[Node]:
             visit(node)
 
     def visit_rows(node: Node, loops: frozenset):
-        """Below a heavy node: those that do not depend on its loops are row values too."""
+        """Collect nodes below a reduction nest that do not depend on its loops: also row values."""
         for below in node.walk():
             if below.heavy is not None:
                 if not loops & below.axes:
@@ -344,7 +350,7 @@ def _row_axes(heavies: list[Node], space: Space) -> tuple[Axis, ...]:
 
 
 def _pull_row_outputs(block, puller: Puller, top, rows, parts: dict[Value, Op]) -> None:
-    """Outputs nobody reached whose shape is that of the rows: pulled at the row's index."""
+    """Pull the remaining outputs with the shape of the rows at the row's index."""
     reached = {value for value, _ in puller.nodes}
     shape = tuple(a.size for a in rows)
     for value in block.outputs:
@@ -369,7 +375,7 @@ def _pull_row_outputs(block, puller: Puller, top, rows, parts: dict[Value, Op]) 
 
 
 def _place_output(number, value, puller, parts: dict[Value, Op], phases, rows, space):
-    """Where an output is stored: the node that is its element, and the phase (None: the last)."""
+    """Return the node that is an output's element, and its phase (None: the last)."""
     box = _written(value, parts)
     begin = definition(parts[value]).lower.starts(puller, parts[value]) if value in parts else (
         [ZERO] * value.type.rank)  # fmt: skip
@@ -410,11 +416,11 @@ def _place_output(number, value, puller, parts: dict[Value, Op], phases, rows, s
 
 
 def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
-    """Whether ``address`` runs over every element of a tensor like ``value`` exactly once."""
+    """Return whether ``address`` visits every element of a tensor like ``value`` exactly once."""
     if address.constant or any(not isinstance(a, Axis) for a, _ in address.terms):
         return False
     step = 1
-    terms: Sequence[Any] = address.terms  # (Axis, coefficient), as was just asked
+    terms: Sequence[Any] = address.terms  # (Axis, coefficient), as checked above
     for axis, c in sorted(terms, key=lambda t: t[1]):
         if c != step:
             return False
@@ -426,7 +432,7 @@ def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
 
 
 def _check_fusion(heavies: list[Node]) -> None:
-    """Products, convolutions and windows keep to themselves and to simple operands."""
+    """Check that products, convolutions and windows are alone and have simple operands."""
     for node in heavies:
         loops = frozenset(node.heavy.axes)
         for term in node.heavy.terms:
@@ -478,7 +484,7 @@ def _check_once(node: Node, heavies: list[Node]) -> None:
 
 
 def cost(node: Node) -> int:
-    """How dear a node is to compute again: loads 1, ops what they declare."""
+    """Return the cost of recomputing a node: 1 for a load, the declared cost for an op."""
     total = 0
     for part in node.walk():
         if part.kind == "load":
@@ -489,7 +495,10 @@ def cost(node: Node) -> int:
 
 
 def _position(node: Node, rows: set[Axis]) -> tuple[Lin, Axis, int] | None:
-    """(row part, the one axis inside the row, its coefficient) of a node's row-major position."""
+    """Return (row part, the axis inside the row, its coefficient) of a node's position.
+
+    The position is row-major, with exactly one axis inside the row.
+    """
     if node.value is None or node.value.type.rank != len(node.index):
         return None
     place = ZERO
@@ -505,7 +514,7 @@ def _position(node: Node, rows: set[Axis]) -> tuple[Lin, Axis, int] | None:
 
 
 def _stage(plan: Plan) -> None:
-    """Mark what a later phase reads back: row values computed in an earlier one that are dear."""
+    """Mark expensive row values of earlier phases that a later phase reads back."""
     rows = set(plan.rows)
     known: dict[Value, tuple] = {}
     for phase in plan.phases:
@@ -527,7 +536,7 @@ def _reuse(node: Node, phase: Phase, known, rows) -> None:
     if place is not None and node.kind != "load":
         (row, axis, c), first, owner = known[node.value]
         same = place[0] == row and place[1].size == axis.size and place[2] == c
-        # A value that does not vary along the row (a broadcast number) is not kept for each place.
+        # A value that is constant along the row (a broadcast number) is not kept for each position.
         same = same and all(sum(a not in rows for a in n.axes) == 1 for n in (node, first))
         if same and owner is not phase and cost(node) >= _STAGE_COST:
             owner.keep[node.value] = first

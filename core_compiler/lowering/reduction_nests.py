@@ -1,7 +1,7 @@
-"""The loops of reductions, products, convolutions and windows: the contract's order is here.
+"""The loops of reductions, products, convolutions and windows, in the contract's order.
 
 Chunks of 256 for products and sequences, 32 lanes and chunks of 4096 for the last axis, channel
-blocks of 32 for convolutions, windows row-major.  Schedules may not change any of it.
+blocks of 32 for convolutions, windows row-major. Schedules may not change any of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LANES = 32
 
 
 class Writing(Protocol):
-    """What the loops are written with: :class:`emission.Emitter` has it."""
+    """The emitter's interface for these loops, implemented by :class:`emission.Emitter`."""
 
     kb: KernelBuilder
     plan: Plan
@@ -36,14 +36,14 @@ class Writing(Protocol):
 
 
 class HeavyLoops(Writing):
-    """The part of :class:`emission.Emitter` that writes heavy nodes."""
+    """The part of :class:`emission.Emitter` that emits reduction nests."""
 
     def heavy(self, node: Node) -> Value:
         self.kb.origin = node.op.origin if node.op is not None else self.kb.origin
         return getattr(self, f"_{node.heavy.form}")(node)
 
     def element(self, node: Node, k: Value, term: int = 0) -> Value:
-        """The heavy node's term at ``k`` (in a scope of its own, which the caller opened)."""
+        """Return the reduction nest's term at ``k`` (in a scope that the caller opened)."""
         return self.emit(node.heavy.terms[term])
 
     def _phase_of(self, node: Node) -> Phase:
@@ -66,9 +66,12 @@ class HeavyLoops(Writing):
         return self._lane_levels(heavy, axis.size, self.extent(axis), body)
 
     def _lane_levels(self, heavy, size: int, count: Value, element) -> Value:
-        """Sum of ``element`` over [0, count): 32 lanes up to 4096 terms, else chunks of 4096 whose
-        sums are added by the same rule.  ``size`` is ``count`` here and now: it decides how many
-        levels the kernel has."""
+        """Sum ``element`` over [0, count) in lanes.
+
+        There are 32 lanes up to 4096 terms, else chunks of 4096 whose sums are added by the same
+        rule. ``size`` is the value of ``count`` at compile time, which determines the number of
+        levels.
+        """
         kb = self.kb
         if size <= LANE_CHUNK:
             return self._lane_sum(heavy, kb.index(0), count, element)
@@ -122,7 +125,8 @@ class HeavyLoops(Writing):
             with self.bound({axis: k}):
                 x = self.emit(term)
                 here = kb.cast(kb.cast(k, "i64"), heavy.dtype)
-                # Of equals, zeros of both signs among them, the first; the first NaN before all.
+                # The first of equals (including zeros of both signs) wins, and the first NaN before
+                # all others.
                 better = kb.op("gt" if kind == "max" else "lt", x, best)
                 if term.dtype.is_float:
                     better = kb.or_(better, kb.and_(kb.ne(x, x), kb.eq(best, best)))
@@ -134,7 +138,7 @@ class HeavyLoops(Writing):
         return self._chunks_along(node, axis)
 
     def _chunks_along(self, node: Node, axis) -> Value:
-        """A sum along one axis in chunks of 256."""
+        """Sum along one axis in chunks of 256."""
         kb, heavy = self.kb, node.heavy
         zero, size = kb.number(0, heavy.dtype), self.extent(axis)
         with kb.loop(self.unique("chunk"), 0, size, CHUNK, init=[zero]) as (chunk, total):
@@ -149,13 +153,15 @@ class HeavyLoops(Writing):
         return kb.results[0]
 
     def _convolution(self, node: Node) -> Value:
-        """Channel blocks of 32, then taps row-major, then the channel in its block; a chunk is
-        ``blocks`` channel blocks."""
+        """Emit channel blocks of 32, then taps row-major, then the channel in its block.
+
+        A chunk is ``blocks`` channel blocks.
+        """
         kb, heavy = self.kb, node.heavy
         channel, taps = heavy.axes[0], heavy.axes[1:]
         one = all(tap.size == 1 for tap in taps) and heavy.facts["blocks"] == 8
         if one and not heavy.conditions:
-            # One tap: 8 blocks of 32 channels in order are a product's chunk of 256.
+            # With one tap, 8 blocks of 32 channels in order are a product's chunk of 256.
             with self.bound({tap: kb.index(0) for tap in taps}):
                 return self._chunks_along(node, channel)
         zero, size = kb.number(0, heavy.dtype), self.extent(channel)
@@ -186,7 +192,7 @@ class HeavyLoops(Writing):
         return kb.results[0]
 
     def _window(self, node: Node) -> Value:
-        """Positions row-major; what each does to what is carried along is the kind's."""
+        """Emit positions row-major; the kind determines how each updates the carried values."""
         kb, heavy = self.kb, node.heavy
         zero = kb.number(0, heavy.dtype)
         if heavy.kind == "positions":
@@ -202,7 +208,7 @@ class HeavyLoops(Writing):
         return kb.select(kb.le(seen, kb.number(CHUNK, "i64")), acc, kb.add(total, acc))
 
     def _positions(self, node: Node, taps, carried: list[Value], body) -> list[Value]:
-        """The loops over ``taps``; ``body(node, carried)`` gives the next carried values."""
+        """Emit the loops over ``taps``; ``body(node, carried)`` returns the next carried values."""
         kb = self.kb
         if not taps:
             return body(node, carried)
@@ -212,7 +218,7 @@ class HeavyLoops(Writing):
         return list(kb.results)
 
     def _where(self, node: Node, hit: Value | None, new: list[Value], old: list[Value]):
-        """The new carried values where the position counts."""
+        """Return the new carried values if the position counts, else the old ones."""
         if node.heavy.conditions:
             inside = self.condition(node.heavy.conditions)
             hit = inside if hit is None else self.kb.and_(inside, hit)
@@ -225,7 +231,10 @@ class HeavyLoops(Writing):
         return self._where(node, None, [made], carried)
 
     def _place_of_largest(self, node: Node, carried: list[Value]) -> list[Value]:
-        """The first position counts whatever its value, and so does a NaN (the last one stays)."""
+        """Update the position of the largest element.
+
+        The first position always counts, and so does a NaN (the last one stays).
+        """
         kb, (best, place) = self.kb, carried
         x, here = (self.emit(t) for t in node.heavy.terms)
         better = kb.or_(kb.gt(x, best), kb.lt(place, kb.number(0, place.type)))
@@ -234,13 +243,13 @@ class HeavyLoops(Writing):
         return self._where(node, better, [x, here], carried)
 
     def _contribution(self, node: Node, carried: list[Value]) -> list[Value]:
-        """One more term from +0; ``terms``: the element, and whether it belongs here."""
+        """Add a term, starting from +0; ``terms`` has the element and whether it counts."""
         value, *belongs = (self.emit(t) for t in node.heavy.terms)
         made = self.kb.add(carried[0], value)
         return self._where(node, belongs[0] if belongs else None, [made], carried)
 
     def _in_chunks(self, node: Node, carried: list[Value]) -> list[Value]:
-        """The same; 256 terms end a chunk, whose sum joins the total."""
+        """Add a term in chunks: 256 terms end a chunk, whose sum is added to the total."""
         kb, (acc, total, seen) = self.kb, carried
         value, *belongs = (self.emit(t) for t in node.heavy.terms)
         none, chunk = kb.number(0, "i64"), kb.number(CHUNK, "i64")
@@ -258,7 +267,7 @@ COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and"
 
 
 def identity(kb: KernelBuilder, kind: str, t: DType) -> Value:
-    """What a reduction of no terms gives."""
+    """Return the result of a reduction without terms."""
     if kind in ("sum", "or"):
         return kb.number(0, t)
     if kind == "prod":
@@ -276,14 +285,14 @@ def identity(kb: KernelBuilder, kind: str, t: DType) -> Value:
 
 
 def multiply_add(kb: KernelBuilder, a: Value, b: Value, acc: Value) -> Value:
-    """One term of a product: fma on floats, multiply and add (wrapping) on integers."""
+    """Add a term of a product: fma on floats, multiply and add (wrapping) on integers."""
     if a.type.is_float:
         return kb.fma(a, b, acc)
     return kb.add(kb.mul(a, b), acc)
 
 
 def add_chunk(kb: KernelBuilder, chunk: Value, total: Value, part: Value) -> Value:
-    """``total`` with the next chunk's sum: chunk 0's sum is taken as it is (it may be -0)."""
+    """Return ``total`` plus the next chunk's sum; chunk 0's sum is used directly (it may be -0)."""
     if not part.type.is_float:
         return kb.add(total, part)
     return kb.select(kb.eq(chunk, 0), part, kb.add(total, part))

@@ -1,4 +1,4 @@
 """The numerics contract: its functions, its primitives, and the references of the ops."""
 
-#: The contract's version (docs/numerics.md): part of every digest's and every cache's key.
+#: The contract's version (docs/numerics.md): part of the key of every digest and cache.
 CONTRACT_VERSION = 2

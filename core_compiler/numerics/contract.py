@@ -1,5 +1,7 @@
-"""Versions of the numerics contract: bits of two versions are not compared (docs/numerics.md lists
-what each version changed)."""
+"""Versions of the numerics contract, whose bits are not comparable with each other.
+
+docs/numerics.md lists the changes of each version.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,10 @@ from core_compiler.support.errors import UserError
 
 
 def need_current(version: object, what: str, where: str, use: str = "read") -> None:
-    """UserError where ``what`` was made under another version of the contract than this release
-    has; ``use`` is what the release that made it can still do with it."""
+    """Raise UserError if ``what`` was made under another version of the contract.
+
+    ``use`` is what the release that made it can still do with it.
+    """
     if version == CONTRACT_VERSION:
         return
     raise UserError(

@@ -1,8 +1,8 @@
 """The contract's elementary functions: one table, instantiated for the CPU.
 
 ``NAMESPACE`` maps every name that generated source may call (``exp_f32``, ``fma_f32``,
-``convert_f32_bf16`` ...) to a Numba function; ``instantiate_functions`` makes the same for another
-target from that target's leaves, out of the same source.  ``FUNCTIONS`` describes them.
+``convert_f32_bf16`` ...) to a Numba function; ``instantiate_functions`` builds the same for another
+target from that target's leaves, out of the same source. ``FUNCTIONS`` describes them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from core_compiler.numerics.jit import inline_jit, instantiate, specialise
 from core_compiler.numerics.narrow import narrow_functions
 from core_compiler.numerics.primitives import PRIMITIVES
 
-#: f32 functions that go through f64 and round once.
+#: f32 functions that are computed in f64 and rounded once.
 THROUGH_F64 = ("sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "atan2", "pow")
-#: Functions that are one exact or correctly rounded primitive.
+#: Functions that are a single exact or correctly rounded primitive.
 PRIMITIVE_FUNCTIONS = ("sqrt", "floor", "ceil", "trunc", "round_even", "abs", "neg")
 BINARY = ("pow", "atan2", "fmod", "remainder")
 
-#: Largest error in ulps of the result: (f32, f64).  f32: unary ones over all 2**32 inputs, binary
-#: ones sampled; f64: sampled (a million numbers and more, most where it errs most).  0 means exact,
-#: 0.5 correctly rounded; 0.501 is an f64 result rounded once.  Measured figures are rounded up; the
-#: tests hold them, and a checked compile those that it uses (``debug.elementary``).
+#: Largest error in ulps of the result: (f32, f64). f32: unary functions over all 2**32 inputs,
+#: binary ones sampled; f64: sampled (a million values and more, most of them where the error is
+#: largest). 0 means exact, 0.5 correctly rounded; 0.501 is an f64 result rounded once. Measured
+#: errors are rounded up; the tests check them, and a checked compile checks those that it uses
+#: (``debug.elementary``).
 BOUNDS: dict[str, tuple[float, float]] = {
     "exp": (0.97, 1.0),
     "exp2": (0.9, 0.85),
@@ -70,11 +71,11 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class ScalarFunction:
-    """One elementary function.
+    """An elementary function.
 
-    ``name`` without a dtype suffix; ``arity`` scalars of one dtype, result of the same dtype;
-    ``bounds`` maps a dtype ("f32", "f64") to the largest error in ulps; ``callables`` maps it to
-    the Numba function that generated source calls as ``symbol(dtype)``.
+    ``name`` is without a dtype suffix; ``arity`` is the number of scalars of one dtype, with a
+    result of the same dtype; ``bounds`` maps a dtype ("f32", "f64") to the largest error in ulps;
+    ``callables`` maps it to the Numba function that generated source calls as ``symbol(dtype)``.
     """
 
     name: str
@@ -92,7 +93,7 @@ class ScalarFunction:
 
 
 def _two_over_pi() -> np.ndarray:
-    """Word 0, then the first 1216 bits of 2/pi, 64 a word, highest first."""
+    """Return word 0, then the first 1216 bits of 2/pi, 64 per word, highest first."""
     return np.array(_TWO_OVER_PI, np.uint64)
 
 
@@ -108,7 +109,7 @@ _TWO_OVER_PI = (
 
 
 def _sources(module: pytypes.ModuleType) -> dict[str, Callable]:
-    """The module's functions in file order: callees come first."""
+    """Return the module's functions in file order: callees come first."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -117,10 +118,10 @@ def _sources(module: pytypes.ModuleType) -> dict[str, Callable]:
 
 
 def instantiate_functions(compile_: Callable, names: dict) -> dict[str, Callable]:
-    """Every elementary function and narrow conversion over one target's primitives.
+    """Return every elementary function and narrow conversion over one target's primitives.
 
-    ``names`` are the target's primitives (see ``primitives.LEAVES`` for what it must provide,
-    literal constructors included); ``compile_`` is its inlining jit for scalar functions.
+    ``names`` are the target's primitives (see ``primitives.LEAVES`` for the required ones,
+    including literal constructors); ``compile_`` is its inlining jit for scalar functions.
     """
     bound = {
         **names,
@@ -139,7 +140,10 @@ def instantiate_functions(compile_: Callable, names: dict) -> dict[str, Callable
 
 
 def _power(a, b):
-    """a**b by squaring, wrapping; a negative exponent gives 1 or -1 for those bases, else 0."""
+    """Return a**b by squaring, wrapping.
+
+    A negative exponent yields 1 or -1 for the bases 1 and -1, else 0.
+    """
     one, zero = number(1), number(0)  # noqa: F821
     if lt(b, zero):  # noqa: F821
         if eq(a, one):  # noqa: F821
@@ -157,7 +161,7 @@ def _power(a, b):
 
 
 def integer_power(dtype: str, names: dict) -> Callable:
-    """The source of ``power_<dtype>`` over one target's primitives."""
+    """Return the source of ``power_<dtype>`` over one target's primitives."""
     words = ("lt", "eq", "neg", "select", "and_", "mul", "shr")
     bound = {w: names[f"{w.rstrip('_')}_{dtype}"] for w in words}
     return specialise(_power, f"power_{dtype}", number=names[dtype], **bound)
@@ -175,5 +179,5 @@ def _describe(name: str) -> ScalarFunction:
     return ScalarFunction(name, 2 if name in BINARY else 1, bounds, callables, doc)
 
 
-#: name -> description, for every elementary function.
+#: Name -> description, for every elementary function.
 FUNCTIONS: dict[str, ScalarFunction] = {name: _describe(name) for name in BOUNDS}

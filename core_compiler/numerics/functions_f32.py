@@ -1,12 +1,12 @@
 """Elementary functions of f32: the contract's source, over named primitives only.
 
-Branch-free (selects), so that a loop around any of them vectorises; the exceptions are ``fmod``
-and ``remainder``, whose long division is a loop.  Polynomials are least-squares fits reweighted
-towards minimax (Lawson), their coefficients rounded to f32 one after another.  ``sinh, cosh,
-asinh, acosh, atanh, cbrt, atan2, pow`` go through f64 and round once at the end: far simpler than
+Branch-free (selects), so that a loop around any of them is vectorised; the exceptions are ``fmod``
+and ``remainder``, whose long division is a loop. Polynomials are least-squares fits reweighted
+towards minimax (Lawson), with coefficients rounded to f32 one after another. ``sinh, cosh, asinh,
+acosh, atanh, cbrt, atan2, pow`` are computed in f64 and rounded once at the end: far simpler than
 pairs of f32, still vectorised on the CPU, slower on GPUs with few f64 units.
 
-Bounds are measured, in ``functions.BOUNDS``.  Conventions for special values are C99's annex F.
+Bounds are measured, in ``functions.BOUNDS``. Special values follow C99's annex F.
 """
 
 # ruff: noqa: F821  (primitives are bound by ``functions.instantiate_functions``, per target)
@@ -14,7 +14,10 @@ from __future__ import annotations
 
 
 def scale_f32(p, n):
-    """p * 2**n rounded once, for p in [0.5, 2] and n in [-151, 129]: the first product is exact."""
+    """Return p * 2**n rounded once, for p in [0.5, 2] and n in [-151, 129].
+
+    The first product is exact.
+    """
     h = shr_i32(n, i32(1))
     g = sub_i32(n, h)
     p = mul_f32(p, from_bits_f32(shl_i32(add_i32(h, i32(127)), i32(23))))
@@ -22,7 +25,10 @@ def scale_f32(p, n):
 
 
 def exp_f32(x):
-    """e**x.  x = n ln 2 + r by two-constant reduction (Cody and Waite), polynomial of degree 6."""
+    """Return e**x by the reduction x = n ln 2 + r and a polynomial of degree 6.
+
+    The reduction uses two constants (Cody and Waite).
+    """
     x = select_f32(x < f32(-104.0), f32(-104.0), x)
     x = select_f32(x > f32(89.0), f32(89.0), x)
     shifted = fma_f32(x, f32(1.44269504), f32(12582912.0))  # 1.5 * 2**23: rounds to an integer
@@ -41,7 +47,7 @@ def exp_f32(x):
 
 
 def exp2_f32(x):
-    """2**x."""
+    """Return 2**x."""
     x = select_f32(x < f32(-151.0), f32(-151.0), x)
     x = select_f32(x > f32(129.0), f32(129.0), x)
     shifted = add_f32(x, f32(12582912.0))
@@ -59,7 +65,7 @@ def exp2_f32(x):
 
 
 def expm1_f32(x):
-    """e**x - 1 = 2 (2**(n-1) expm1(r) + (2**(n-1) - 1/2)), and expm1(r) itself where n is 0."""
+    """Return e**x - 1 = 2 (2**(n-1) expm1(r) + (2**(n-1) - 1/2)), or expm1(r) if n is 0."""
     y = select_f32(x < f32(-18.0), f32(-18.0), x)
     y = select_f32(y > f32(89.0), f32(89.0), y)
     shifted = fma_f32(y, f32(1.44269504), f32(12582912.0))
@@ -79,7 +85,10 @@ def expm1_f32(x):
 
 
 def log_reduced_f32(x):
-    """(m - 1, e) with x = m 2**e, m in [sqrt(1/2), sqrt(2)); e as f32.  x positive and finite."""
+    """Return (m - 1, e) with x = m 2**e, m in [sqrt(1/2), sqrt(2)); e as f32.
+
+    x must be positive and finite.
+    """
     tiny = x < f32(1.17549435e-38)
     x = select_f32(tiny, mul_f32(x, f32(8388608.0)), x)
     b = sub_i32(bits_f32(x), i32(0x3F3504F3))
@@ -90,14 +99,14 @@ def log_reduced_f32(x):
 
 
 def log_special_f32(x, y):
-    """The logarithms' special values around the value y of the main path."""
+    """Return the logarithms' special values, or ``y``, the value of the main path."""
     y = select_f32(x == f32(0.0), f32(-np_inf), y)
     y = select_f32(x == f32(np_inf), x, y)
     return select_f32((x < f32(0.0)) | (x != x), f32(np_nan), y)
 
 
 def log_f32(x):
-    """Natural logarithm."""
+    """Return the natural logarithm."""
     f, e = log_reduced_f32(x)
     p = f32(-0.0832419693)
     p = fma_f32(p, f, f32(0.128062665))
@@ -115,7 +124,7 @@ def log_f32(x):
 
 
 def log2_f32(x):
-    """Base-2 logarithm; exact at powers of two."""
+    """Return the base-2 logarithm; exact at powers of two."""
     f, e = log_reduced_f32(x)
     p = f32(-0.117391132)
     p = fma_f32(p, f, f32(0.186365917))
@@ -132,7 +141,7 @@ def log2_f32(x):
 
 
 def log10_f32(x):
-    """Base-10 logarithm."""
+    """Return the base-10 logarithm."""
     f, e = log_reduced_f32(x)
     p = f32(-0.0350629725)
     p = fma_f32(p, f, f32(0.0561193302))
@@ -150,7 +159,10 @@ def log10_f32(x):
 
 
 def log1p_f32(x):
-    """log(1 + x).  e from the bits of 1 + x; m - 1 = x 2**-e + (2**-e - 1), rounded once."""
+    """Return log(1 + x).
+
+    e comes from the bits of 1 + x; m - 1 = x 2**-e + (2**-e - 1), rounded once.
+    """
     u = add_f32(f32(1.0), x)
     shift = and_i32(sub_i32(bits_f32(u), i32(0x3F400000)), i32(-8388608))  # e * 2**23
     scaled = from_bits_f32(sub_i32(bits_f32(x), shift))
@@ -178,7 +190,7 @@ def log1p_f32(x):
 
 
 def tanh_f32(x):
-    """1 - 2 / (exp(2|x|) + 1); an odd polynomial below 0.6."""
+    """Return 1 - 2 / (exp(2|x|) + 1); an odd polynomial below 0.6."""
     a = abs_f32(x)
     z = mul_f32(x, x)
     p = f32(-0.00629876088)
@@ -193,14 +205,14 @@ def tanh_f32(x):
 
 
 def sigmoid_f32(x):
-    """1 / (1 + exp(-x)), without overflow: exp(-|x|) or 1 over 1 + exp(-|x|)."""
+    """Return 1 / (1 + exp(-x)) without overflow: exp(-|x|) or 1 over 1 + exp(-|x|)."""
     e = exp_f32(neg_f32(abs_f32(x)))
     top = select_f32(x < f32(0.0), e, f32(1.0))
     return div_f32(top, add_f32(f32(1.0), e))
 
 
 def erf_f32(x):
-    """Odd polynomial below 1, 1 - exp(a P(a)) above."""
+    """Return erf(x): an odd polynomial below 1, 1 - exp(a P(a)) above."""
     a = abs_f32(x)
     z = mul_f32(x, x)
     p = f32(7.92460924e-05)
@@ -226,8 +238,10 @@ def erf_f32(x):
 
 
 def erfc_f32(x):
-    """exp(-a*a) P((a-2)/(a+2)) / (1 + 2a), a = |x| (Shepherd and Laframboise, 1981); 1 - erf
-    below 0.47."""
+    """Return erfc(x): exp(-a*a) P((a-2)/(a+2)) / (1 + 2a), a = |x|; 1 - erf below 0.47.
+
+    Shepherd and Laframboise (1981).
+    """
     a = abs_f32(x)
     a = select_f32(a > f32(11.0), f32(11.0), a)
     t = div_f32(sub_f32(a, f32(2.0)), add_f32(a, f32(2.0)))
@@ -260,7 +274,7 @@ def erfc_f32(x):
 
 
 def trig_reduced_f32(x):
-    """|x| = n pi/2 + r + rl: (r, rl, n mod 4), |r| <= pi/4 (Payne and Hanek, 1983).
+    """Return (r, rl, n mod 4) with |x| = n pi/2 + r + rl, |r| <= pi/4 (Payne and Hanek, 1983).
 
     One integer path for all inputs: the 24-bit significand times the 128 bits of 2/pi that matter
     at the input's exponent; what is dropped above is a multiple of 4 quadrants.
@@ -295,7 +309,7 @@ def trig_reduced_f32(x):
 
 
 def sin_kernel_f32(r, rl):
-    """sin(r + rl), |r| <= pi/4, |rl| at most half an ulp of r."""
+    """Return sin(r + rl), |r| <= pi/4, |rl| at most half an ulp of r."""
     z = mul_f32(r, r)
     p = f32(2.91661422e-06)
     p = fma_f32(p, z, f32(-0.00019860841))
@@ -305,7 +319,7 @@ def sin_kernel_f32(r, rl):
 
 
 def cos_kernel_f32(r, rl):
-    """cos(r + rl), |r| <= pi/4."""
+    """Return cos(r + rl), |r| <= pi/4."""
     z = mul_f32(r, r)
     p = f32(2.45436295e-05)
     p = fma_f32(p, z, f32(-0.00138882711))
@@ -317,7 +331,7 @@ def cos_kernel_f32(r, rl):
 
 
 def sin_f32(x):
-    """Sine, for every finite argument."""
+    """Return the sine of any finite argument."""
     r, rl, n = trig_reduced_f32(x)
     odd = eq_i32(and_i32(n, i32(1)), i32(1))
     y = select_f32(odd, cos_kernel_f32(r, rl), sin_kernel_f32(r, rl))
@@ -327,7 +341,7 @@ def sin_f32(x):
 
 
 def cos_f32(x):
-    """Cosine, for every finite argument."""
+    """Return the cosine of any finite argument."""
     r, rl, n = trig_reduced_f32(x)
     odd = eq_i32(and_i32(n, i32(1)), i32(1))
     y = select_f32(odd, sin_kernel_f32(r, rl), cos_kernel_f32(r, rl))
@@ -336,7 +350,7 @@ def cos_f32(x):
 
 
 def tan_f32(x):
-    """sin / cos of the reduced argument, or -cos / sin in odd quadrants."""
+    """Return sin / cos of the reduced argument, or -cos / sin in odd quadrants."""
     r, rl, n = trig_reduced_f32(x)
     s = sin_kernel_f32(r, rl)
     c = cos_kernel_f32(r, rl)
@@ -347,7 +361,7 @@ def tan_f32(x):
 
 
 def asin_f32(x):
-    """Odd polynomial below 1/2; pi/2 - 2 asin(sqrt((1 - |x|)/2)) above."""
+    """Return asin(x): an odd polynomial below 1/2, pi/2 - 2 asin(sqrt((1 - |x|)/2)) above."""
     a = abs_f32(x)
     near = a <= f32(0.5)
     half = fma_f32(f32(-0.5), a, f32(0.5))
@@ -365,7 +379,7 @@ def asin_f32(x):
 
 
 def acos_f32(x):
-    """pi/2 - asin(x) below 1/2; 2 asin(sqrt((1 - |x|)/2)) or pi minus it above."""
+    """Return acos(x): pi/2 - asin(x) below 1/2, 2 asin(sqrt((1 - |x|)/2)) or pi minus it above."""
     a = abs_f32(x)
     near = a <= f32(0.5)
     half = fma_f32(f32(-0.5), a, f32(0.5))
@@ -385,7 +399,7 @@ def acos_f32(x):
 
 
 def atan_f32(x):
-    """Odd polynomial on [0, 1]; pi/2 - atan(1/|x|) above."""
+    """Return atan(x): an odd polynomial on [0, 1], pi/2 - atan(1/|x|) above."""
     a = abs_f32(x)
     inverted = a > f32(1.0)
     s = select_f32(inverted, div_f32(f32(1.0), a), a)
@@ -406,17 +420,20 @@ def atan_f32(x):
 
 
 def rsqrt_f32(x):
-    """1 / sqrt(x): two correctly rounded operations."""
+    """Return 1 / sqrt(x): two correctly rounded operations."""
     return div_f32(f32(1.0), sqrt_f32(x))
 
 
 def sign_f32(x):
-    """-1, 1, the zero itself, or NaN."""
+    """Return -1, 1, the zero itself, or NaN."""
     return select_f32((x == f32(0.0)) | (x != x), x, copysign_f32(f32(1.0), x))
 
 
 def fmod_f32(x, y):
-    """x - y trunc(x / y), exact (C's fmod): long division, 40 bits of quotient a step."""
+    """Return x - y trunc(x / y), exactly (C's fmod), by long division.
+
+    Each step yields 40 bits of the quotient.
+    """
     ax = bits_f32(abs_f32(x))
     ay = bits_f32(abs_f32(y))
     ex = maximum_i32(shr_i32(ax, i32(23)), i32(1))
@@ -443,7 +460,10 @@ def fmod_f32(x, y):
 
 
 def remainder_f32(x, y):
-    """Remainder with the divisor's sign (Python's and NumPy's %): fmod, plus y if signs differ."""
+    """Return the remainder with the divisor's sign (% of Python and NumPy).
+
+    This is fmod, plus y if the signs differ.
+    """
     r = fmod_f32(x, y)
     differ = (r != f32(0.0)) & ((r < f32(0.0)) != (y < f32(0.0)))
     r = select_f32(differ, add_f32(r, y), r)

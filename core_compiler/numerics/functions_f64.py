@@ -1,9 +1,9 @@
 """Elementary functions of f64: the contract's source, over named primitives only.
 
-Branch-free, for the f32 functions that go through them and vectorise.  Where one rounding to f64
-would cost too much (``log2, log10, pow``, reduction by pi) values are pairs (high, low) with
-|low| at most half an ulp of high; sums and products of pairs follow Dekker (1971) with an fma for
-the product's error.  Bounds are measured, in ``functions.BOUNDS``.
+Branch-free, because f32 functions are computed through them and must vectorise. Where one rounding
+to f64 would cost too much accuracy (``log2, log10, pow``, reduction by pi), values are pairs (high,
+low) with |low| at most half an ulp of high; sums and products of pairs follow Dekker (1971) with an
+fma for the product's error. Bounds are measured, in ``functions.BOUNDS``.
 """
 
 # ruff: noqa: F821  (primitives are bound by ``functions.instantiate_functions``, per target)
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 
 def scale_f64(p, n):
-    """p * 2**n rounded once, for p in [0.5, 2] and n in [-1077, 1026]."""
+    """Return p * 2**n rounded once, for p in [0.5, 2] and n in [-1077, 1026]."""
     h = shr_i64(n, i64(1))
     g = sub_i64(n, h)
     p = mul_f64(p, from_bits_f64(shl_i64(add_i64(h, i64(1023)), i64(52))))
@@ -19,7 +19,7 @@ def scale_f64(p, n):
 
 
 def exp_reduced_f64(x):
-    """x = n ln 2 + r, |r| <= ln(2)/2: (r, n)."""
+    """Return (r, n) with x = n ln 2 + r, |r| <= ln(2)/2."""
     shifted = fma_f64(x, f64(1.4426950408889634), f64(6755399441055744.0))
     n = sub_i64(bits_f64(shifted), bits_f64(f64(6755399441055744.0)))
     k = sub_f64(shifted, f64(6755399441055744.0))
@@ -28,7 +28,7 @@ def exp_reduced_f64(x):
 
 
 def exp_polynomial_f64(r):
-    """(e**r - 1 - r) / r**2 on |r| <= ln(2)/2."""
+    """Return (e**r - 1 - r) / r**2 on |r| <= ln(2)/2."""
     p = f64(2.0920208944121127e-09)
     p = fma_f64(p, r, f64(2.510547656431288e-08))
     p = fma_f64(p, r, f64(2.755725745640425e-07))
@@ -44,7 +44,7 @@ def exp_polynomial_f64(r):
 
 
 def exp_f64(x):
-    """e**x: reduction by ln 2 in two constants, polynomial of degree 12."""
+    """Return e**x: reduction by ln 2 in two constants, polynomial of degree 12."""
     x = select_f64(x < f64(-746.0), f64(-746.0), x)
     x = select_f64(x > f64(710.0), f64(710.0), x)
     r, n = exp_reduced_f64(x)
@@ -53,7 +53,7 @@ def exp_f64(x):
 
 
 def exp2_pair_f64(high, low):
-    """2**(high + low), |low| small beside high."""
+    """Return 2**(high + low), |low| small compared to high."""
     high = select_f64(high < f64(-1076.0), f64(-1076.0), high)
     high = select_f64(high > f64(1025.0), f64(1025.0), high)
     shifted = add_f64(high, f64(6755399441055744.0))
@@ -79,12 +79,12 @@ def exp2_pair_f64(high, low):
 
 
 def exp2_f64(x):
-    """2**x."""
+    """Return 2**x."""
     return exp2_pair_f64(x, f64(0.0))
 
 
 def expm1_f64(x):
-    """e**x - 1 = 2 (2**(n-1) expm1(r) + (2**(n-1) - 1/2)), and expm1(r) itself where n is 0."""
+    """Return e**x - 1 = 2 (2**(n-1) expm1(r) + (2**(n-1) - 1/2)), or expm1(r) if n is 0."""
     y = select_f64(x < f64(-40.0), f64(-40.0), x)
     y = select_f64(y > f64(710.0), f64(710.0), y)
     r, n = exp_reduced_f64(y)
@@ -95,7 +95,10 @@ def expm1_f64(x):
 
 
 def log_reduced_f64(x):
-    """(m - 1, e) with x = m 2**e, m in [sqrt(1/2), sqrt(2)); e as f64.  x positive and finite."""
+    """Return (m - 1, e) with x = m 2**e, m in [sqrt(1/2), sqrt(2)); e as f64.
+
+    x must be positive and finite.
+    """
     tiny = x < f64(2.2250738585072014e-308)
     x = select_f64(tiny, mul_f64(x, f64(18014398509481984.0)), x)
     b = sub_i64(bits_f64(x), i64(0x3FE6A09E667F3BCD))
@@ -106,14 +109,17 @@ def log_reduced_f64(x):
 
 
 def log_special_f64(x, y):
-    """The logarithms' special values around the value y of the main path."""
+    """Return the logarithms' special values, or ``y``, the value of the main path."""
     y = select_f64(x == f64(0.0), f64(-np_inf), y)
     y = select_f64(x == f64(np_inf), x, y)
     return select_f64((x < f64(0.0)) | (x != x), f64(np_nan), y)
 
 
 def log_tail_f64(f):
-    """(f*f/2, s*(f*f/2 + R)) with log(1+f) = f - (f*f/2 - the second), s = f/(2+f) (Ng, 1986)."""
+    """Return (f*f/2, s*(f*f/2 + R)) with log(1+f) = f - (f*f/2 - the second).
+
+    s = f/(2+f) (Ng, 1986).
+    """
     s = div_f64(f, add_f64(f64(2.0), f))
     z = mul_f64(s, s)
     p = f64(0.13285907810253653)
@@ -129,7 +135,7 @@ def log_tail_f64(f):
 
 
 def log_f64(x):
-    """Natural logarithm."""
+    """Return the natural logarithm."""
     f, e = log_reduced_f64(x)
     half_square, tail = log_tail_f64(f)
     tail = fma_f64(e, f64(5.497923018708371e-14), tail)
@@ -138,7 +144,7 @@ def log_f64(x):
 
 
 def log1p_f64(x):
-    """log(1 + x): the logarithm of u = 1 + x, corrected by (x - (u - 1)) / u."""
+    """Return log(1 + x): the logarithm of u = 1 + x, corrected by (x - (u - 1)) / u."""
     u = add_f64(f64(1.0), x)
     big = select_f64(x > f64(1.0), x, f64(1.0))
     small = select_f64(x > f64(1.0), f64(1.0), x)
@@ -157,14 +163,14 @@ def log1p_f64(x):
 
 
 def log_pair_f64(f):
-    """log(1 + f) = high + low."""
+    """Return (high, low) with log(1 + f) = high + low."""
     half_square, tail = log_tail_f64(f)
     high = sub_f64(f, half_square)
     return high, add_f64(sub_f64(sub_f64(f, high), half_square), tail)
 
 
 def log2_f64(x):
-    """Base-2 logarithm; exact at powers of two."""
+    """Return the base-2 logarithm; exact at powers of two."""
     f, e = log_reduced_f64(x)
     high, low = log_pair_f64(f)
     y = mul_f64(high, f64(1.4426950408889634))
@@ -176,7 +182,7 @@ def log2_f64(x):
 
 
 def log10_f64(x):
-    """Base-10 logarithm."""
+    """Return the base-10 logarithm."""
     f, e = log_reduced_f64(x)
     high, low = log_pair_f64(f)
     y = mul_f64(high, f64(0.4342944819032518))
@@ -190,7 +196,10 @@ def log10_f64(x):
 
 
 def log2_pair_f64(x):
-    """log2(x) = high + low to about 2**-64, x positive and finite: atanh series, s as a pair."""
+    """Return (high, low) with log2(x) = high + low to about 2**-64.
+
+    x must be positive and finite. The atanh series is used, with s as a pair.
+    """
     f, e = log_reduced_f64(x)
     d = add_f64(f64(2.0), f)
     dl = sub_f64(f, sub_f64(d, f64(2.0)))
@@ -230,7 +239,7 @@ def log2_pair_f64(x):
 
 
 def pow_special_f64(x, y, magnitude):
-    """Signs and special values of x**y around |x|**y, after C99 F.9.4.4."""
+    """Return signs and special values of x**y around |x|**y, after C99 F.9.4.4."""
     whole = trunc_f64(y)
     integral = (y == whole) & (abs_f64(y) < f64(np_inf))
     half = mul_f64(y, f64(0.5))
@@ -245,7 +254,7 @@ def pow_special_f64(x, y, magnitude):
 
 
 def pow_f64(x, y):
-    """|x|**y = 2**(y log2|x|), the logarithm and the product as pairs."""
+    """Return x**y by |x|**y = 2**(y log2|x|), the logarithm and the product as pairs."""
     a = abs_f64(x)
     high, low = log2_pair_f64(a)
     p = mul_f64(y, high)
@@ -257,7 +266,7 @@ def pow_f64(x, y):
 
 
 def tanh_f64(x):
-    """Odd polynomial below 0.6, 1 - 2 / (exp(2|x|) + 1) above."""
+    """Return tanh(x): an odd polynomial below 0.6, 1 - 2 / (exp(2|x|) + 1) above."""
     a = abs_f64(x)
     z = mul_f64(x, x)
     p = f64(-1.8416095916001962e-05)
@@ -278,14 +287,14 @@ def tanh_f64(x):
 
 
 def sigmoid_f64(x):
-    """1 / (1 + exp(-x)), without overflow."""
+    """Return 1 / (1 + exp(-x)), without overflow."""
     e = exp_f64(neg_f64(abs_f64(x)))
     top = select_f64(x < f64(0.0), e, f64(1.0))
     return div_f64(top, add_f64(f64(1.0), e))
 
 
 def erfc_positive_f64(a):
-    """erfc(a) for a >= 0 (Shepherd and Laframboise, 1981)."""
+    """Return erfc(a) for a >= 0 (Shepherd and Laframboise, 1981)."""
     a = select_f64(a > f64(28.0), f64(28.0), a)
     t = div_f64(sub_f64(a, f64(4.0)), add_f64(a, f64(4.0)))
     p = f64(1.3297040779068466e-09)
@@ -319,7 +328,7 @@ def erfc_positive_f64(a):
 
 
 def erf_f64(x):
-    """Odd polynomial below 1, 1 - erfc above."""
+    """Return erf(x): an odd polynomial below 1, 1 - erfc above."""
     a = abs_f64(x)
     z = mul_f64(x, x)
     p = f64(6.83880790712583e-11)
@@ -341,7 +350,7 @@ def erf_f64(x):
 
 
 def erfc_f64(x):
-    """exp(-x*x) P((a-4)/(a+4)) / (1 + 2a), a = |x|; 1 - erf below 0.47."""
+    """Return erfc(x): exp(-x*x) P((a-4)/(a+4)) / (1 + 2a), a = |x|; 1 - erf below 0.47."""
     a = abs_f64(x)
     y = erfc_positive_f64(a)
     far = select_f64(x < f64(0.0), sub_f64(f64(2.0), y), y)
@@ -364,12 +373,12 @@ def erfc_f64(x):
 
 
 def two_over_pi_word(j):
-    """64 bits of 2/pi after 64 (j - 1) others; word 0 is the integer part, 0."""
+    """Return 64 bits of 2/pi after 64 (j - 1) others; word 0 is the integer part, 0."""
     return two_over_pi_table[j]
 
 
 def trig_reduced_f64(x):
-    """|x| = n pi/2 + r + rl: (r, rl, n mod 4), |r| <= pi/4 (Payne and Hanek, 1983).
+    """Return (r, rl, n mod 4) with |x| = n pi/2 + r + rl, |r| <= pi/4 (Payne and Hanek, 1983).
 
     The 53-bit significand times the 192 bits of 2/pi that matter at the input's exponent.
     """
@@ -416,7 +425,7 @@ def trig_reduced_f64(x):
 
 
 def sin_kernel_f64(r, rl):
-    """sin(r + rl), |r| <= pi/4."""
+    """Return sin(r + rl), |r| <= pi/4."""
     z = mul_f64(r, r)
     p = f64(-7.070398540585293e-13)
     p = fma_f64(p, z, f64(1.6048157321603778e-10))
@@ -430,7 +439,7 @@ def sin_kernel_f64(r, rl):
 
 
 def cos_kernel_f64(r, rl):
-    """cos(r + rl), |r| <= pi/4."""
+    """Return cos(r + rl), |r| <= pi/4."""
     z = mul_f64(r, r)
     p = f64(3.4496718500363714e-14)
     p = fma_f64(p, z, f64(-1.1444418285872863e-11))
@@ -446,7 +455,7 @@ def cos_kernel_f64(r, rl):
 
 
 def sin_f64(x):
-    """Sine, for every finite argument."""
+    """Return the sine of any finite argument."""
     r, rl, n = trig_reduced_f64(x)
     odd = eq_i64(and_i64(n, i64(1)), i64(1))
     y = select_f64(odd, cos_kernel_f64(r, rl), sin_kernel_f64(r, rl))
@@ -456,7 +465,7 @@ def sin_f64(x):
 
 
 def cos_f64(x):
-    """Cosine, for every finite argument."""
+    """Return the cosine of any finite argument."""
     r, rl, n = trig_reduced_f64(x)
     odd = eq_i64(and_i64(n, i64(1)), i64(1))
     y = select_f64(odd, sin_kernel_f64(r, rl), cos_kernel_f64(r, rl))
@@ -465,7 +474,7 @@ def cos_f64(x):
 
 
 def tan_f64(x):
-    """sin / cos of the reduced argument, or -cos / sin in odd quadrants."""
+    """Return sin / cos of the reduced argument, or -cos / sin in odd quadrants."""
     r, rl, n = trig_reduced_f64(x)
     s = sin_kernel_f64(r, rl)
     c = cos_kernel_f64(r, rl)
@@ -476,7 +485,7 @@ def tan_f64(x):
 
 
 def asin_f64(x):
-    """Odd polynomial below 1/2; pi/2 - 2 asin(sqrt((1 - |x|)/2)) above."""
+    """Return asin(x): an odd polynomial below 1/2, pi/2 - 2 asin(sqrt((1 - |x|)/2)) above."""
     a = abs_f64(x)
     near = a <= f64(0.5)
     half = fma_f64(f64(-0.5), a, f64(0.5))
@@ -502,7 +511,7 @@ def asin_f64(x):
 
 
 def acos_f64(x):
-    """pi/2 - asin(x) below 1/2; 2 asin(sqrt((1 - |x|)/2)) or pi minus it above."""
+    """Return acos(x): pi/2 - asin(x) below 1/2, 2 asin(sqrt((1 - |x|)/2)) or pi minus it above."""
     a = abs_f64(x)
     near = a <= f64(0.5)
     half = fma_f64(f64(-0.5), a, f64(0.5))
@@ -529,7 +538,7 @@ def acos_f64(x):
 
 
 def atan_f64(x):
-    """Odd polynomial on [0, 1]; pi/2 - atan(1/|x|) above."""
+    """Return atan(x): an odd polynomial on [0, 1], pi/2 - atan(1/|x|) above."""
     a = abs_f64(x)
     inverted = a > f64(1.0)
     s = select_f64(inverted, div_f64(f64(1.0), a), a)
@@ -560,7 +569,10 @@ def atan_f64(x):
 
 
 def atan2_f64(y, x):
-    """Angle of (x, y) in (-pi, pi]: atan of the smaller over the larger, folded by octants."""
+    """Return the angle of (x, y) in (-pi, pi]: atan of the smaller over the larger.
+
+    Octants are folded.
+    """
     ax = abs_f64(x)
     ay = abs_f64(y)
     steep = ay > ax
@@ -601,7 +613,10 @@ def atan2_f64(y, x):
 
 
 def sinh_f64(x):
-    """(t + t/(t+1)) / 2 with t = expm1(|x|); exp(|x|/2) squared and halved when large."""
+    """Return sinh(x): (t + t/(t+1)) / 2 with t = expm1(|x|).
+
+    For large x, exp(|x|/2) is squared and halved.
+    """
     a = abs_f64(x)
     t = expm1_f64(a)
     y = mul_f64(f64(0.5), add_f64(t, div_f64(t, add_f64(t, f64(1.0)))))
@@ -612,7 +627,10 @@ def sinh_f64(x):
 
 
 def cosh_f64(x):
-    """(e + 1/e) / 2 with e = exp(|x|); exp(|x|/2) squared and halved when large."""
+    """Return cosh(x): (e + 1/e) / 2 with e = exp(|x|).
+
+    For large x, exp(|x|/2) is squared and halved.
+    """
     a = abs_f64(x)
     e = exp_f64(a)
     y = mul_f64(f64(0.5), add_f64(e, div_f64(f64(1.0), e)))
@@ -622,7 +640,7 @@ def cosh_f64(x):
 
 
 def asinh_f64(x):
-    """log1p(a + a*a / (1 + sqrt(a*a + 1))), a = |x|; log(a) + log(2) when a is large."""
+    """Return log1p(a + a*a / (1 + sqrt(a*a + 1))), a = |x|, or log(a) + log(2) for large a."""
     a = abs_f64(x)
     b = select_f64(a > f64(1e9), f64(1e9), a)
     square = mul_f64(b, b)
@@ -635,7 +653,7 @@ def asinh_f64(x):
 
 
 def acosh_f64(x):
-    """log1p(t + sqrt(2t + t*t)), t = x - 1; log(x) + log(2) when x is large."""
+    """Return log1p(t + sqrt(2t + t*t)), t = x - 1, or log(x) + log(2) for large x."""
     t = sub_f64(x, f64(1.0))
     t = select_f64(t > f64(1e9), f64(1e9), t)
     y = log1p_f64(add_f64(t, sqrt_f64(fma_f64(t, t, mul_f64(f64(2.0), t)))))
@@ -645,7 +663,7 @@ def acosh_f64(x):
 
 
 def atanh_f64(x):
-    """log1p(2a / (1 - a)) / 2, a = |x|."""
+    """Return atanh(x) by log1p(2a / (1 - a)) / 2, a = |x|."""
     a = abs_f64(x)
     y = mul_f64(f64(0.5), log1p_f64(div_f64(mul_f64(f64(2.0), a), sub_f64(f64(1.0), a))))
     y = select_f64(a < f64(1e-9), a, y)
@@ -654,7 +672,10 @@ def atanh_f64(x):
 
 
 def cbrt_f64(x):
-    """Cube root: exponent divided by 3, two steps of Halley, one of Newton on the residual."""
+    """Return the cube root.
+
+    The exponent is divided by 3, followed by two steps of Halley and one of Newton on the residual.
+    """
     a = abs_f64(x)
     tiny = a < f64(2.2250738585072014e-308)
     huge = a > f64(1e300)
@@ -680,17 +701,20 @@ def cbrt_f64(x):
 
 
 def rsqrt_f64(x):
-    """1 / sqrt(x): two correctly rounded operations."""
+    """Return 1 / sqrt(x): two correctly rounded operations."""
     return div_f64(f64(1.0), sqrt_f64(x))
 
 
 def sign_f64(x):
-    """-1, 1, the zero itself, or NaN."""
+    """Return -1, 1, the zero itself, or NaN."""
     return select_f64((x == f64(0.0)) | (x != x), x, copysign_f64(f64(1.0), x))
 
 
 def fmod_f64(x, y):
-    """x - y trunc(x / y), exact (C's fmod): long division, 11 bits of quotient a step."""
+    """Return x - y trunc(x / y), exactly (C's fmod), by long division.
+
+    Each step yields 11 bits of the quotient.
+    """
     ax = bits_f64(abs_f64(x))
     ay = bits_f64(abs_f64(y))
     ex = maximum_i64(shr_i64(ax, i64(52)), i64(1))
@@ -716,7 +740,10 @@ def fmod_f64(x, y):
 
 
 def remainder_f64(x, y):
-    """Remainder with the divisor's sign (Python's and NumPy's %): fmod, plus y if signs differ."""
+    """Return the remainder with the divisor's sign (% of Python and NumPy).
+
+    This is fmod, plus y if the signs differ.
+    """
     r = fmod_f64(x, y)
     differ = (r != f64(0.0)) & ((r < f64(0.0)) != (y < f64(0.0)))
     r = select_f64(differ, add_f64(r, y), r)
@@ -724,10 +751,10 @@ def remainder_f64(x, y):
 
 
 def through_f64(x):
-    """An f32 function as one f64 function rounded once; ``wide`` is bound for each."""
+    """Return an f32 function as one f64 function rounded once; ``wide`` is bound for each."""
     return convert_f64_f32(wide(convert_f32_f64(x)))
 
 
 def through_f64_binary(x, y):
-    """A binary f32 function as one f64 function rounded once."""
+    """Return a binary f32 function as one f64 function rounded once."""
     return convert_f64_f32(wide(convert_f32_f64(x), convert_f32_f64(y)))

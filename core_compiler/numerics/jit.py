@@ -1,7 +1,7 @@
-"""How this package compiles: one place for Numba's flags, its cache and the state of the FPU.
+"""Compilation of this package: the only place for Numba's flags, its cache and the FPU state.
 
 Every function of the numerics contract is compiled through here, so that no module can turn on
-``fastmath``, lose the NumPy error model or pick up Intel's SVML by accident.
+``fastmath``, lose the NumPy error model or use Intel's SVML by accident.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from numba.core import caching
 from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
-if numba.config.USING_SVML:  # Numba was imported, with SVML found, before this module
+if numba.config.USING_SVML:  # Numba was imported, and found SVML, before this module
     numba.config.USING_SVML = False
 
 
-#: ``error_model="numpy"``: a division by zero gives inf or NaN instead of raising.
+#: ``error_model="numpy"``: a division by zero returns inf or NaN instead of raising.
 FLAGS = {"error_model": "numpy", "fastmath": False, "nogil": True}
 
 
 def inline_jit(function: Callable) -> Callable:
-    """Compile a scalar function; LLVM must inline it, so that loops around it vectorise.
+    """Compile a scalar function that LLVM must inline, so that loops around it are vectorised.
 
     ``forceinline`` compiles a callee once per type; ``inline="always"`` would retype its body at
     each call (0.44 s against 0.32 s for three calls of a 20-operation polynomial).
@@ -45,13 +45,12 @@ def inline_jit(function: Callable) -> Callable:
 def jit(function: Callable, *arguments: object, bounds: bool = False) -> Callable:
     """Compile a loop over arrays for one list of argument types, or load it from the cache.
 
-    ``arguments`` are Numba types; with ``reads(..)`` for inputs one compiled function takes
-    writable and read-only arrays (memory-mapped weights), where compiling at the first call would
-    make one function for each mixture.  Without ``arguments`` each call's types are compiled.
-    The compiled function releases the GIL.  With ``bounds`` an index outside an array raises
-    IndexError instead of reading or writing other memory: for loops that compute their indices.
-    Loops over each element of their arrays go without, since LLVM vectorises no loop that may
-    raise.
+    ``arguments`` are Numba types; with ``reads(..)`` for inputs one compiled function accepts
+    writable and read-only arrays (memory-mapped weights), whereas compiling at the first call would
+    create one function for each combination. Without ``arguments`` each call's types are compiled.
+    The compiled function releases the GIL. With ``bounds`` an index outside an array raises
+    IndexError instead of accessing other memory: for loops that compute their indices. Loops over
+    each element of their arrays do without, because LLVM does not vectorise loops that may raise.
     """
     dispatcher = numba.njit(boundscheck=bounds or None, **FLAGS)(function)
     dispatcher._cache = _SourceKeyedCache(function)
@@ -62,17 +61,17 @@ def jit(function: Callable, *arguments: object, bounds: bool = False) -> Callabl
 
 
 def reads(dtype: object, rank: int) -> numba.types.Array:
-    """The Numba type of a C-contiguous input array."""
+    """Return the Numba type of a C-contiguous input array."""
     return numba.types.Array(dtype, rank, "C", readonly=True)
 
 
 def writes(dtype: object, rank: int) -> numba.types.Array:
-    """The Numba type of a C-contiguous output array."""
+    """Return the Numba type of a C-contiguous output array."""
     return numba.types.Array(dtype, rank, "C")
 
 
 def specialise(template: Callable, name: str, **bindings: object) -> Callable:
-    """``template`` with global names bound to other objects, as a new function called ``name``."""
+    """Return ``template`` as a new function ``name`` with global names bound to other objects."""
     names = {**template.__globals__, **bindings, "__name__": __name__}
     function = pytypes.FunctionType(template.__code__, names, name, template.__defaults__)
     function.__qualname__ = name
@@ -84,10 +83,10 @@ def specialise(template: Callable, name: str, **bindings: object) -> Callable:
 def instantiate(sources: Mapping[str, Callable], compile_: Callable, names: Mapping) -> dict:
     """Compile contract functions against one target's primitives.
 
-    ``sources``: plain Python functions in an order where callees come first; each refers to
-    primitives and to earlier functions by global name.  ``names``: the target's primitives.
-    ``compile_``: the target's jit (``inline_jit`` here, ``cuda.jit(device=True)`` elsewhere).
-    Returns name -> compiled function.  The target-independent source is the contract.
+    ``sources``: plain Python functions in an order with callees first; each refers to primitives
+    and to earlier functions by global name. ``names``: the target's primitives. ``compile_``: the
+    target's jit (``inline_jit`` here, ``cuda.jit(device=True)`` elsewhere). Return name -> compiled
+    function. The target-independent source is the contract.
     """
     done: dict[str, Callable] = {}
     for name, source in sources.items():
@@ -96,8 +95,11 @@ def instantiate(sources: Mapping[str, Callable], compile_: Callable, names: Mapp
 
 
 def cache_directory() -> Path:
-    """Where compiled reference functions are kept: in ``$COMPILER_WORKBENCH_CACHE`` or the user's
-    cache folder, one folder for each state of the contract's sources."""
+    """Return the directory of compiled reference functions.
+
+    It is in ``$COMPILER_WORKBENCH_CACHE`` or the user's cache directory, one folder for each state
+    of the contract's sources.
+    """
     root = os.environ.get("COMPILER_WORKBENCH_CACHE")
     if root is None:
         root = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
@@ -107,10 +109,10 @@ def cache_directory() -> Path:
 
 @functools.cache
 def sources_digest() -> str:
-    """SHA-256 over the contract's sources, its version and the compilers' versions.
+    """Return the SHA-256 over the contract's sources, its version and the compilers' versions.
 
-    Numba's own cache looks at the file of the outermost function only, and would serve a stale
-    kernel after a change of a function that was inlined into it.
+    Numba's own cache only checks the file of the outermost function, and would serve a stale kernel
+    after a change of an inlined function.
     """
     package = Path(__file__).parent
     digest = hashlib.sha256()
@@ -153,7 +155,7 @@ class _SourceKeyedCache(caching.FunctionCache):
     _impl_class = _SourceKeyedImpl
 
     def load_overload(self, signature: object, target_context: object) -> object:
-        """None, as where nothing is kept, for a file that somebody cut off: it is written anew."""
+        """Return None for a truncated file, as if it were missing: it is written again."""
         try:
             return super().load_overload(signature, target_context)
         except (EOFError, ValueError, pickle.UnpicklingError):
@@ -163,16 +165,16 @@ class _SourceKeyedCache(caching.FunctionCache):
     def save_overload(self, signature: object, data: object) -> None:
         try:
             super().save_overload(signature, data)
-        except OSError:  # a folder that cannot be written costs time, not results
+        except OSError:  # an unwritable folder costs time, not results
             self.disable()
 
 
 def assert_no_flush_to_zero() -> None:
-    """Refuse a thread whose FPU flushes subnormals or does not round to nearest even.
+    """Reject a thread whose FPU flushes subnormals or does not round to nearest even.
 
-    Asks the FPU itself (three NumPy operations, a few microseconds), so the check holds on every
-    processor, whatever the control register is called.  The state belongs to the thread: call it
-    on the thread that will compute.  Raises ``UserError`` (exit code 3).
+    The FPU itself is tested (three NumPy operations, a few microseconds), so the check is valid on
+    every processor, whatever the control register is called. The state belongs to the thread: call
+    it on the thread that will compute. Raise ``UserError`` (exit code 3).
     """
     smallest = np.full(1, 2.0**-149, np.float32)
     normal = np.full(1, 2.0**-126, np.float32)

@@ -1,7 +1,7 @@
 """Narrow floats (bf16, f16, fp8, fp4) to and from f32 by integer operations, round to even.
 
-Scalar sources over the primitives, like the elementary functions; NumPy and ml_dtypes are the
-oracles of the tests.  A narrow value travels as its code in the low bits of an i32.
+Scalar sources over the primitives, like the elementary functions; the tests compare them with NumPy
+and ml_dtypes. A narrow value is represented by its code in the low bits of an i32.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from core_compiler.numerics.primitives import PRIMITIVES
 class NarrowFloat:
     """A binary float format of at most 16 bits.
 
-    ``maximum`` is the largest finite code, ``overflow`` the code that larger values get when not
-    saturating, ``nan`` the canonical NaN's code.  ``nonfinite`` is the smallest code that is not
-    finite (inf if it equals ``overflow`` and differs from ``nan``).  ``fnuz`` formats have no -0
-    and their one NaN sits there.
+    ``maximum`` is the largest finite code, ``overflow`` the code of larger values without
+    saturation, ``nan`` the canonical NaN's code. ``nonfinite`` is the smallest code that is not
+    finite (inf if it equals ``overflow`` and differs from ``nan``). ``fnuz`` formats have no -0;
+    its code is their only NaN.
     """
 
     name: str
@@ -33,8 +33,8 @@ class NarrowFloat:
     fnuz: bool = False
 
 
-#: Sources: IEEE 754-2019; OCP 8-bit Floating Point 1.0; Graphcore/AMD fnuz (arXiv:2206.02915);
-#: OCP Microscaling 1.0 for fp4, which has no NaN: NaN becomes 0, too large values saturate.
+#: Sources: IEEE 754-2019; OCP 8-bit Floating Point 1.0; Graphcore/AMD fnuz (arXiv:2206.02915); OCP
+#: Microscaling 1.0 for fp4, which has no NaN: NaN becomes 0, too large values saturate.
 NARROW_FLOATS: dict[str, NarrowFloat] = {
     f.name: f
     for f in (
@@ -55,10 +55,10 @@ NARROW_FLOATS: dict[str, NarrowFloat] = {
 
 
 def encode(x, saturate):
-    """f32 -> code of the format (i32), rounded to nearest even once.
+    """Convert f32 to a code of the format (i32), rounded to nearest even once.
 
-    With ``saturate`` values beyond the largest finite one, infinities too, give the largest
-    finite one; otherwise the format's overflow code.
+    With ``saturate``, values beyond the largest finite one, including infinities, become the
+    largest finite one; otherwise the format's overflow code.
     """
     b = bits_f32(x)
     magnitude = and_i32(b, i32(0x7FFFFFFF))
@@ -67,14 +67,14 @@ def encode(x, saturate):
     exponent = maximum_i32(field, i32(1))
     implicit = select_i32(eq_i32(field, i32(0)), i32(0), i32(0x800000))
     significand = or_i32(and_i32(magnitude, i32(0x7FFFFF)), implicit)
-    # Position of the significand's last kept bit: deeper below the format's smallest exponent.
+    # Position of the significand's last kept bit: lower below the format's smallest exponent.
     above = sub_i32(exponent, i32(SMALLEST_EXPONENT))
     depth = minimum_i32(sub_i32(i32(0), minimum_i32(above, i32(0))), i32(25))
     drop = minimum_i32(add_i32(i32(23 - MANTISSA), depth), i32(25))
     half_less_one = sub_i32(shl_i32(i32(1), sub_i32(drop, i32(1))), i32(1))
     odd = and_i32(shr_i32(significand, drop), i32(1))
     kept = shr_i32(add_i32(add_i32(significand, half_less_one), odd), drop)
-    # The implicit bit, and a carry out of rounding, add into the exponent field.
+    # The implicit bit, and a carry out of rounding, are added to the exponent field.
     code = add_i32(kept, shl_i32(maximum_i32(above, i32(0)), i32(MANTISSA)))
     too_large = lt_i32(i32(MAXIMUM), code) | eq_i32(field, i32(255))
     code = select_i32(too_large, select_i32(saturate, i32(MAXIMUM), i32(OVERFLOW)), code)
@@ -85,7 +85,7 @@ def encode(x, saturate):
 
 
 def decode(code):
-    """Code (i32, higher bits ignored) -> f32, exact; NaNs become the canonical NaN."""
+    """Convert a code (i32, higher bits ignored) to f32, exactly; NaNs become the canonical NaN."""
     code = and_i32(code, i32((1 << WIDTH) - 1))
     magnitude = and_i32(code, i32((1 << (WIDTH - 1)) - 1))
     sign = shl_i32(shr_i32(code, i32(WIDTH - 1)), i32(31))
@@ -106,17 +106,20 @@ def decode(code):
 
 
 def round_trip(x):
-    """f32 rounded to the format (not saturating) and widened again: a fused narrow value."""
+    """Round f32 to the format (not saturating) and widen it again: a fused narrow value."""
     return decode(encode(x, boolean(0)))
 
 
 def convert_f64_f32_odd(x):
-    """f64 -> f32 rounded to odd: a later rounding to 16 bits or fewer is then a single one."""
+    """Convert f64 to f32, rounded to odd.
+
+    Rounding the result to 16 bits or fewer is then equal to a single rounding.
+    """
     nearest = convert_f64_f32(x)
     back = convert_f32_f64(nearest)
     exact = (back == x) | (x != x)
     even = eq_i32(and_i32(bits_f32(nearest), i32(1)), i32(0))
-    # The odd neighbour lies on the other side of x: one step towards or away from zero.
+    # The odd neighbour is on the other side of x: one step towards or away from zero.
     outward = abs_f64(back) < abs_f64(x)
     step = select_i32(outward, i32(1), i32(-1))
     odd = from_bits_f32(add_i32(bits_f32(nearest), step))
@@ -144,8 +147,11 @@ def _bindings(f: NarrowFloat) -> dict[str, object]:
 
 
 def narrow_functions(compile_: Callable, names: dict) -> dict[str, Callable]:
-    """``convert_f32_<fmt>(x, saturate)``, ``convert_<fmt>_f32(code)``, ``round_<fmt>_f32(x)`` of
-    every format, and ``convert_f64_f32_odd``, for one target's primitives."""
+    """Return the narrow conversions for one target's primitives.
+
+    They are ``convert_f32_<fmt>(x, saturate)``, ``convert_<fmt>_f32(code)``, ``round_<fmt>_f32(x)``
+    of every format, and ``convert_f64_f32_odd``.
+    """
     done = instantiate({"convert_f64_f32_odd": convert_f64_f32_odd}, compile_, names)
     for f in NARROW_FLOATS.values():
         bound = {**names, **_bindings(f)}

@@ -1,15 +1,15 @@
 """The contract's scalar primitives for the CPU.
 
-Two layers.  **Leaves** are single exact operations (one IEEE rounding, or integer arithmetic that
+Two layers. **Leaves** are single exact operations (one IEEE rounding, or integer arithmetic that
 wraps), each one LLVM instruction or a guarded group of them; a target provides all of them.
-**Composed** primitives and the elementary functions (``functions.py``) are plain Python source
-over leaves, comparisons and each other, instantiated once per target: their source is the contract.
+**Composed** primitives and the elementary functions (``functions.py``) are plain Python source over
+leaves, comparisons and each other, instantiated once per target: their source is the contract.
 
-Names are ``<operation>_<dtype>``: ``fma_f32``, ``shl_i32``, ``bits_f64``;
-conversions are ``convert_<from>_<to>``.  Arguments must have exactly the named dtype: a Python
-float literal is float64 in Numba, so literals are written ``f32(0.5)``; an f64 argument to an f32
-primitive is a compile-time error and never a silent conversion.  Integer literals are accepted
-where an integer is expected.
+Names are ``<operation>_<dtype>``: ``fma_f32``, ``shl_i32``, ``bits_f64``; conversions are
+``convert_<from>_<to>``. Arguments must have exactly the named dtype: a Python float literal is
+float64 in Numba, so literals are written ``f32(0.5)``; an f64 argument to an f32 primitive is a
+compile-time error and never a silent conversion. Integer literals are accepted where an integer is
+expected.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ def _ir_type(name: str) -> ir.Type:
 
 
 def _like(t: ir.Type, element: ir.Type) -> ir.Type:
-    """``element``, or a vector of it with as many lanes as ``t`` has."""
+    """Return ``element``, or a vector of it with as many lanes as ``t`` has."""
     return ir.VectorType(element, t.count) if isinstance(t, ir.VectorType) else element
 
 
 def _constant(t: ir.Type, number: int) -> ir.Constant:
-    """``number`` in every lane of ``t``."""
+    """Return ``number`` in every lane of ``t``."""
     return ir.Constant(t, [number] * t.count if isinstance(t, ir.VectorType) else number)
 
 
 def _suffix(t: ir.Type, dtype: str) -> str:
-    """How LLVM's intrinsics spell a type: ``f32``, ``i32``, ``v16f32``."""
+    """Return a type's name in LLVM intrinsics: ``f32``, ``i32``, ``v16f32``."""
     dtype = dtype if dtype in FLOATS else f"i{_BITS[dtype]}"
     return f"v{t.count}{dtype}" if isinstance(t, ir.VectorType) else dtype
 
@@ -88,8 +88,10 @@ def _builder_op(method):
 
 
 def _shift(method):
-    """Shifts by the width or more give 0; negative counts are such shifts.  Arithmetic ones fill
-    with the sign: 0 or -1."""
+    """Return a shift; by the width or more the result is 0, and so it is for negative counts.
+
+    Arithmetic shifts then fill with the sign: 0 or -1.
+    """
 
     def emit(builder, dtype, a, count):
         width = _constant(a.type, _BITS[dtype])
@@ -105,7 +107,7 @@ def _shift(method):
 
 
 def _divide(quotient: bool):
-    """Truncating division; by zero gives 0 (quotient and remainder); lowest / -1 wraps."""
+    """Return a truncating division; by zero it is 0 (quotient and remainder); lowest / -1 wraps."""
 
     def emit(builder, dtype, a, b):
         zero, one = _constant(a.type, 0), _constant(a.type, 1)
@@ -143,7 +145,7 @@ def _high_product(builder, dtype, a, b):
 
 
 def _conversion(source: str, target: str):
-    """One rounded or exact conversion; float to integer truncates, saturates, NaN gives 0."""
+    """Return a rounded or exact conversion; float to integer truncates, saturates, NaN to 0."""
 
     def emit(builder, dtype, a):
         target_ir = _like(a.type, _ir_type(target))
@@ -197,7 +199,7 @@ _COMPARISONS = {"eq": "==", "lt": "<", "le": "<="}
 
 
 def _leaf_table() -> dict[str, tuple[tuple, object, str, Callable]]:
-    """name -> (argument types, result type, dtype's name, emitter)."""
+    """Return name -> (argument types, result type, dtype's name, emitter)."""
     table = {}
     for ops, dtypes in ((_FLOAT_OPS, FLOATS), (_INTEGER_OPS, INTEGERS)):
         for op, (arity, emit) in ops.items():
@@ -252,7 +254,7 @@ def _leaf(name: str, arguments: tuple, result, dtype: str, emit: Callable) -> Ca
 
         return result(*arguments), codegen
 
-    # Numba reads the arity from the Python signature of the function that it decorates.
+    # Numba reads the arity from the Python signature of the decorated function.
     by_arity = {
         1: lambda context, a: typed((a,)),
         2: lambda context, a, b: typed((a, b)),
@@ -264,9 +266,9 @@ def _leaf(name: str, arguments: tuple, result, dtype: str, emit: Callable) -> Ca
 
 
 LEAF_TABLE = _leaf_table()
-#: name -> Numba intrinsic.  What another target must provide under the same names.
+#: Name -> Numba intrinsic. Another target must provide the same names.
 LEAVES: dict[str, Callable] = {name: _leaf(name, *row) for name, row in LEAF_TABLE.items()}
-#: dtype constructors that sources use to write literals.
+#: Dtype constructors by which sources write literals.
 LITERALS = {**NUMBERS, "boolean": boolean}
 
 
@@ -275,14 +277,20 @@ LITERALS = {**NUMBERS, "boolean": boolean}
 
 
 def _maximum_float(a, b):
-    """-0 < +0; any NaN gives the canonical NaN.  Equal bits, or two zeros: and-ing keeps +0."""
+    """Return the maximum with -0 < +0; any NaN yields the canonical NaN.
+
+    For equal bits or two zeros, and-ing keeps +0.
+    """
     equal = from_bits(and_(bits(a), bits(b)))  # noqa: F821
     larger = select(a > b, a, select(b > a, b, equal))  # noqa: F821
     return select((a != a) | (b != b), from_bits(integer(CANONICAL_NAN)), larger)  # noqa: F821
 
 
 def _minimum_float(a, b):
-    """-0 < +0; any NaN gives the canonical NaN.  Equal bits, or two zeros: or-ing keeps -0."""
+    """Return the minimum with -0 < +0; any NaN yields the canonical NaN.
+
+    For equal bits or two zeros, or-ing keeps -0.
+    """
     equal = from_bits(or_(bits(a), bits(b)))  # noqa: F821
     smaller = select(a < b, a, select(b < a, b, equal))  # noqa: F821
     return select((a != a) | (b != b), from_bits(integer(CANONICAL_NAN)), smaller)  # noqa: F821
@@ -297,7 +305,7 @@ def _minimum_integer(a, b):
 
 
 def _floor_div(a, b):
-    """Quotient rounded towards minus infinity; by zero gives 0."""
+    """Return the quotient rounded towards minus infinity; by zero it is 0."""
     quotient = div(a, b)  # noqa: F821
     remainder = rem(a, b)  # noqa: F821
     zero = integer(0)  # noqa: F821
@@ -306,7 +314,7 @@ def _floor_div(a, b):
 
 
 def _floor_mod(a, b):
-    """Remainder with the divisor's sign; by zero gives 0."""
+    """Return the remainder with the divisor's sign; by zero it is 0."""
     remainder = rem(a, b)  # noqa: F821
     zero = integer(0)  # noqa: F821
     adjust = (remainder != zero) & (lt(remainder, zero) != lt(b, zero))  # noqa: F821
@@ -319,7 +327,7 @@ _LOCAL_OPS = ("add", "sub", "div", "rem", "select", "lt", "bits", "from_bits")
 
 
 def composed_primitives(compile_: Callable, names: dict) -> dict[str, Callable]:
-    """maximum, minimum, floor_div, floor_mod of every dtype, built from a target's leaves."""
+    """Return maximum, minimum, floor_div, floor_mod of every dtype, from a target's leaves."""
     done: dict[str, Callable] = {}
     for dtype in NUMBERS:
         bound = {op: names[f"{op}_{dtype}"] for op in _LOCAL_OPS if f"{op}_{dtype}" in names}

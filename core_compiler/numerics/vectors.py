@@ -1,8 +1,8 @@
 """``<width x dtype>`` as a Numba value: LLVM vectors in registers, by intrinsics.
 
-Where accumulators must stay in registers (products) LLVM's loop vectoriser is no help: it reloads
-them at each step, checks pointers for overlap and compiles for seconds.  With vector values the
-source says what the machine code is.
+If accumulators must stay in registers (products), LLVM's loop vectoriser does not help: it reloads
+them at each step, checks pointers for overlap and compiles for seconds. With vector values the
+source determines the machine code.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class _VectorModel(models.PrimitiveModel):
 
 @functools.cache
 def vector_operations(dtype: str, width: int) -> dict[str, Callable]:
-    """Intrinsics on vectors: ``load(array1d, i)``, ``store(array1d, i, v)``, ``splat(x)``,
-    ``splat_at(array1d, i)``, ``fma(a, b, c)`` (multiply, add and wrap for integers), ``add(a, b)``.
+    """Return intrinsics on vectors by name.
 
-    Loads and stores are of ``width`` consecutive elements from index i, unchecked, at the
-    element's alignment.
+    ``load(array1d, i)``, ``store(array1d, i, v)``, ``splat(x)``, ``splat_at(array1d, i)``, ``fma(a,
+    b, c)`` (multiply, add and wrap for integers), ``add(a, b)``. Loads and stores access ``width``
+    consecutive elements from index i, unchecked, at the element's alignment.
     """
     vector, element = VectorType(dtype, width), NUMBERS[dtype]
     ir_type = vector.ir_type

@@ -1,7 +1,7 @@
-"""The ops of the tensor level: one declaration an op, one file a family.
+"""The ops of the tensor level: one declaration per op, one file per family.
 
-Importing this package completes ``REGISTRY``.  ``Builder`` makes ops, ``infer`` gives their result
-types, ``evaluate`` runs their references, ``cost`` counts flops and bytes.
+Importing this package completes ``REGISTRY``. ``Builder`` creates ops, ``infer`` returns their
+result types, ``evaluate`` runs their references, and ``cost`` counts flops and bytes.
 """
 
 # isort: off
@@ -21,7 +21,7 @@ from core_compiler.ops.costs import cost
 from core_compiler.ops.evaluation import evaluate, evaluate_block
 from core_compiler.ops.builder import Builder, broadcast_shape, decomposed
 
-# The families; each import declares its ops, in the order the documentation lists them.
+# The families. Each import declares its ops, in the order of the documentation.
 from core_compiler.ops import elementwise  # noqa: F401
 from core_compiler.ops import shape  # noqa: F401
 from core_compiler.ops import indexing  # noqa: F401

@@ -1,4 +1,4 @@
-"""Activations: elementwise composites.  The formula in each summary is the decomposition."""
+"""Activations: elementwise composites. The formula in each summary is the decomposition."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _leaky_relu(b, op, x):
 
 
 def _ramp(b, x, alpha: float, beta: float):
-    """``min(max(alpha * x + beta, 0), 1)``, the product and the sum rounded apart."""
+    """Return ``min(max(alpha * x + beta, 0), 1)``, product and sum rounded separately."""
     line = b.add(b.mul(x, _constant(b, alpha, x)), _constant(b, beta, x))
     return b.min(b.max(line, _constant(b, 0, x)), _constant(b, 1, x))
 
@@ -155,7 +155,7 @@ def _silu(b, op, x):
 
 
 def _expm1_branch(b, x, alpha: float):
-    """``x`` where x > 0, else ``alpha * expm1(x)``."""
+    """Return ``x`` where x > 0, else ``alpha * expm1(x)``."""
     grown = b.mul(_constant(b, alpha, x), b.expm1(x))
     return b.select(b.gt(x, _constant(b, 0, x)), x, grown)
 
@@ -178,7 +178,7 @@ def _celu(b, op, x):
 
 
 def _softplus_of(b, x):
-    """``max(x, 0) + log1p(exp(-|x|))``: log(1 + exp(x)) without overflow."""
+    """Return ``max(x, 0) + log1p(exp(-|x|))``: log(1 + exp(x)) without overflow."""
     tail = b.log1p(b.exp(b.neg(b.abs(x))))
     return b.add(b.max(x, _constant(b, 0, x)), tail)
 

@@ -1,8 +1,8 @@
 """Index expressions: linear combinations of loop axes and of a few opaque terms, with ranges.
 
-``Lin`` is ``sum(coefficient * atom) + constant`` with static integers.  Atoms are loop axes,
-quotients and remainders that do not simplify, and indices read from data.  Everything compares by
-structure, so equal indices are found equal whatever chain of reshapes and transposes made them.
+``Lin`` is ``sum(coefficient * atom) + constant`` with static integers. Atoms are loop axes,
+quotients and remainders that do not simplify, and indices read from data. Everything compares by
+structure, so equal indices are recognised whatever chain of reshapes and transposes produced them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing_extensions import override
 
 @dataclass(frozen=True)
 class Axis:
-    """A loop of ``size`` iterations; ``number`` is its identity and its place in the nest.
+    """A loop of ``size`` iterations; ``number`` is its identity and its position in the nest.
 
-    ``reduced`` marks the loop of a reduction, whose order is meaning: it is never split or moved.
+    ``reduced`` marks the loop of a reduction, whose order is part of its meaning: it is never split
+    or moved.
     """
 
     number: int
@@ -102,8 +103,10 @@ class Clamped:
 
 @dataclass(frozen=True)
 class Data:
-    """An index read from integer data: element ``index`` of the tensor that the lowering numbered
-    ``value``, brought into [low, high] by clamping."""
+    """An index read from integer data, clamped to [low, high].
+
+    It is element ``index`` of the tensor that the lowering numbered ``value``.
+    """
 
     value: int
     index: tuple[Lin, ...]
@@ -147,7 +150,7 @@ class Lin:
 
     @cached_property
     def range(self) -> tuple[int, int]:
-        """The smallest and largest value, each axis in its bounds."""
+        """The smallest and largest value, given the bounds of each axis."""
         low = high = self.constant
         for atom, c in self.terms:
             a, b = atom.range
@@ -160,7 +163,7 @@ class Lin:
 
     @property
     def known(self) -> int | None:
-        """The value, where it is a constant."""
+        """The value if it is a constant, else None."""
         return None if self.terms else self.constant
 
     def coefficient(self, atom: Atom) -> int:
@@ -196,7 +199,7 @@ def axis_index(axis: Axis) -> Lin:
 
 
 def combine(terms: Iterable[tuple[Atom, int]], constant: int) -> Lin:
-    """The sum of terms, with ``k*b * (e // k) + b * (e % k)`` recognised as ``b * e``."""
+    """Return the sum of terms, with ``k*b * (e // k) + b * (e % k)`` recognised as ``b * e``."""
     total: dict[Atom, int] = {}
     for atom, c in terms:
         total[atom] = total.get(atom, 0) + c
@@ -212,7 +215,7 @@ def combine(terms: Iterable[tuple[Atom, int]], constant: int) -> Lin:
 
 
 def divide(e: Lin, by: int) -> tuple[Lin, Lin]:
-    """``(e // by, e % by)``, simplified by what the ranges allow."""
+    """Return ``(e // by, e % by)``, simplified as the ranges allow."""
     if by == 1:
         return e, ZERO
     whole = Lin(tuple((a, c // by) for a, c in e.terms if c % by == 0), e.constant // by)
@@ -224,7 +227,7 @@ def divide(e: Lin, by: int) -> tuple[Lin, Lin]:
 
 
 def clamp(e: Lin, low: int, high: int) -> Lin:
-    """``e`` brought into [low, high]; ``e`` itself where it lies there anyway."""
+    """Return ``e`` clamped to [low, high]; ``e`` itself if its range is inside."""
     a, b = e.range
     if low <= a and b <= high:
         return e
@@ -232,7 +235,7 @@ def clamp(e: Lin, low: int, high: int) -> Lin:
 
 
 def split_wanted(e: Lin) -> tuple[Axis, int] | None:
-    """An axis, and the factor to split it by, that would let a quotient inside ``e`` vanish."""
+    """Return an axis and a split factor that would eliminate a quotient inside ``e``."""
     for atom, _ in e.terms:
         if isinstance(atom, Quotient | Remainder):
             for axis, c in atom.of.terms:

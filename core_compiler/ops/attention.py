@@ -1,9 +1,9 @@
 """Scaled dot-product attention: a composite.
 
-Vaswani et al., "Attention is all you need" (2017).  Scores and softmax of 16-bit floats run in f32;
-the shares are rounded to the operands' dtype before they meet the values.  Keys that a mask or
-``causal`` hides have the score ``hidden``, -infinity unless it is given, so share +0: they stay
-terms of the sum over values.  A mask of numbers has the operands' dtype, or that of the scores.
+Vaswani et al., "Attention is all you need" (2017). Scores and softmax of 16-bit floats run in f32;
+the weights are rounded to the operands' dtype before they are multiplied by the values. Keys that a
+mask or ``causal`` hides have the score ``hidden``, -infinity by default, so weight +0: they remain
+terms of the sum over values. A floating-point mask has the operands' dtype, or that of the scores.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _rule(types, attributes):
 
 
 def _need_mask(mask, scores) -> None:
-    """The mask broadcasts, NumPy's rules, to the shape of the scores."""
+    """Check that the mask broadcasts by NumPy's rules to the shape of the scores."""
     try:
         fits = broadcast_shape(mask.shape, scores) == scores
     except ValueError:
@@ -84,12 +84,12 @@ def _masked(b, scores: Value, mask: Value, hidden: float) -> Value:
 
 
 def _where(b, seen: Value, scores: Value, hidden: float) -> Value:
-    """The scores, ``hidden`` where not ``seen``."""
+    """Return the scores, with ``hidden`` where not ``seen``."""
     return b.select(seen, scores, b.scalar_like(hidden, scores))
 
 
 def _not_after(b, scores: Value) -> Value:
-    """Whether the key's position is at most the query's, both counted from 0."""
+    """Return whether the key's position is at most the query's, both counted from 0."""
     shape = scores.type.shape[-2:]
     query, key = (b.iota(shape=shape, dtype="i32", axis=axis) for axis in (0, 1))
     return b.expand(b.le(key, query), scores.type.shape)
@@ -149,7 +149,7 @@ def _rotary(b, op):
 
 
 def _quarter_turn(b, x: Value, interleaved: bool) -> Value:
-    """Of each pair (u, v) of the last axis (-v, u)."""
+    """Return (-v, u) for each pair (u, v) of the last axis."""
     *lead, width = x.type.shape
     pairs = (*lead, width // 2, 2) if interleaved else (*lead, 2, width // 2)
     axis = len(lead) + interleaved

@@ -1,7 +1,7 @@
-"""What a declaration of an op holds, and the registry of all declarations.
+"""The declaration of an op, and the registry of all declarations.
 
-One declaration an op: type rule, contract-exact reference, decomposition, lowering to kernel IR,
-cost, documentation.  The interpreter, the verifier, the passes, the code generators and the cost
+One declaration per op: type rule, contract-exact reference, decomposition, lowering to kernel IR,
+cost, documentation. The interpreter, the verifier, the passes, the code generators and the cost
 models read declarations and have no per-op code of their own.
 """
 
@@ -20,16 +20,16 @@ from core_compiler.support.errors import InternalError
 
 
 class TypeRuleError(Exception):
-    """An op's operands or attributes break its type rule; the message says how."""
+    """Raised if an op's operands or attributes violate its type rule; the message says how."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attr:
     """A declared attribute.
 
-    ``type`` is bool, int, float, str, tuple, DType, Dense..., or a tuple of these.  ``of`` is the
-    type of a tuple's items.  ``default`` is ``Attr.REQUIRED``, a value, or None: the attribute may
-    be absent and ``doc`` says what that means.  ``choices`` lists the legal strings of an enum.
+    ``type`` is bool, int, float, str, tuple, DType, Dense..., or a tuple of these. ``of`` is the
+    type of a tuple's items. ``default`` is ``Attr.REQUIRED``, a value, or None: the attribute may
+    be absent and ``doc`` says what that means. ``choices`` lists the legal strings of an enum.
     """
 
     type: Any
@@ -45,8 +45,11 @@ class Attr:
         return isinstance(self.default, str) and self.default == Attr.REQUIRED
 
     def normalise(self, name: str, value: Any) -> Any:
-        """``value`` as the IR holds it (lists become tuples, NumPy scalars Python numbers, an int a
-        float where a float is declared, a name a DType); TypeRuleError where it does not fit."""
+        """Return ``value`` as the IR stores it; TypeRuleError if it does not fit.
+
+        Lists become tuples, NumPy scalars Python numbers, an int a float if a float is declared, a
+        name a DType.
+        """
         value = _plain(value)
         if self.type is DType and not isinstance(value, Type):
             try:
@@ -73,7 +76,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is(value: Any, types: Any) -> bool:
-    """isinstance, but a bool is no int."""
+    """Return isinstance(value, types), except that a bool is not an int."""
     types = types if isinstance(types, tuple) else (types,)
     if isinstance(value, bool):
         return bool in types
@@ -87,8 +90,11 @@ def _words(types: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one execution needs at least: floating or integer operations, and bytes of operands
-    read and results written once each (compulsory traffic)."""
+    """The minimum cost of one execution.
+
+    It has the floating-point or integer operations, and the bytes of operands read and results
+    written once each (compulsory traffic).
+    """
 
     flops: int
     bytes: int
@@ -103,23 +109,23 @@ class OpDef:
     """The declaration of one op kind.
 
     kind        ``core.<name>``.
-    operands    operand names for people; ``x?`` optional (trailing), ``*xs`` any number.
-    attributes  name -> :class:`Attr`; the type rule sees them with defaults filled in.
+    operands    operand names for display; ``x?`` optional (trailing), ``*xs`` any number.
+    attributes  name -> :class:`Attr`; the type rule receives them with defaults filled in.
     type_rule   ``(operand types, attributes) -> result types``; raises :class:`TypeRuleError`.
                 An op with regions gets its blocks as a third argument.
     reference   ``(arrays, attributes, result types) -> tuple of arrays``: the meaning, bit for bit
                 (numerics contract).  None only for ops whose meaning is their ``decompose``.
     decompose   ``(builder, op) -> values``: a composite's declared decomposition, its meaning.
-    lower       how the op becomes loops: an object of ``core_compiler.lowering.lower`` (or None
+    lower       the lowering to loops: an object of ``core_compiler.lowering.lower`` (or None
                 for composites that are always decomposed, and for ops that cost nothing).
     flops       ``(op) -> int`` arithmetic operations (an fma counts two, a transcendental one);
                 default: the result's elements for elementwise ops, the decomposition's sum for
                 composites.
     regions     names of the regions, for ops that have them.
-    execute     ``(op, arrays, run) -> arrays`` for ops with regions; ``run(block, arrays)`` gives
-                a region's outputs.
+    execute     ``(op, arrays, run) -> arrays`` for ops with regions; ``run(block, arrays)``
+                returns a region's outputs.
     traits      of :data:`core_compiler.ops.traits.TRAITS`.
-    precision   what mixed precision does with the op (``core_compiler.ops.precision``); None where
+    precision   the op's behaviour in mixed precision (``core_compiler.ops.precision``); None if
                 it has no floats.
     gradient    reverse-mode rule (see ``core_compiler.ops.gradients``); None: that of the
                 decomposition.
@@ -146,18 +152,19 @@ class OpDef:
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing rounds in it (see ``traits``)."""
+        """Return whether the op never rounds (see ``traits``)."""
         return bool(self.traits & {"exact", "view"})
 
     @property
     def family(self) -> str:
-        """The file of ``core_compiler/ops`` that declares the op."""
+        """Return the file of ``core_compiler/ops`` that declares the op."""
         return self.type_rule.__module__.rsplit(".", 1)[-1]
 
     def fill(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """Attributes checked, normalised, with defaults (None where an optional one is absent).
+        """Return the checked and normalised attributes, with defaults.
 
-        TypeRuleError names an unknown, a missing or a misfit one.
+        Absent optional attributes are None. Raise a TypeRuleError that names an unknown, missing or
+        mismatched attribute.
         """
         unknown = sorted(attributes.keys() - self.attributes.keys())
         if unknown:
@@ -177,7 +184,7 @@ class OpDef:
         return filled
 
     def settle(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes an op is made with: as :meth:`fill`, absent optional ones left out."""
+        """Return the attributes for a new op: as :meth:`fill`, without absent optional ones."""
         return {name: v for name, v in self.fill(attributes).items() if v is not None}
 
 
@@ -185,9 +192,9 @@ REGISTRY: dict[str, OpDef] = {}
 
 
 def declare(definition: OpDef) -> OpDef:
-    """Enter a declaration; an op is declared once.
+    """Register a declaration; each op is declared once.
 
-    Its ``decompose`` is entered so that it sees all attributes and gives a tuple of values.
+    Its ``decompose`` is wrapped so that it receives all attributes and returns a tuple of values.
     """
     if definition.kind in REGISTRY:
         raise InternalError(f"{definition.kind} is declared twice")
@@ -223,7 +230,7 @@ def infer(
     attributes: Mapping[str, Any],
     regions: Sequence[Block] = (),
 ) -> tuple[TensorType, ...]:
-    """Result types of ``kind`` on operands of these types; TypeRuleError says what is wrong."""
+    """Return the result types of ``kind`` on operands of these types; TypeRuleError if invalid."""
     declared = definition(kind)
     fixed = [n for n in declared.operands if not n.startswith("*") and not n.endswith("?")]
     variadic = any(n.startswith("*") for n in declared.operands)
@@ -242,10 +249,13 @@ def infer(
 
 
 def infer_op(op: Op) -> tuple[TensorType, ...]:
-    """Result types by the op's type rule; they say nothing of a layout that a pass chose."""
+    """Return the result types by the op's type rule, without any layout that a pass chose."""
     return infer(op.kind, [v.type for v in op.operands], op.attributes, op.regions)
 
 
 def agrees(inferred: TensorType, actual: TensorType) -> bool:
-    """Whether a result type keeps its type rule: same shape and dtype, any memory order."""
+    """Return whether a result type satisfies its type rule, in any memory order.
+
+    The shape and the dtype must be the same.
+    """
     return inferred.shape == actual.shape and inferred.dtype is actual.dtype

@@ -1,4 +1,4 @@
-"""Making ops: type inference, constants, and small conveniences over the declared set."""
+"""Construction of ops: type inference, constants, and conveniences for the declared ops."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Builder:
     """Appends type-checked ops to a list.
 
     ``b.add(x, y)``, ``b.reshape(x, shape=(2, 3))`` for any declared op (``b.if_``, ``b.and_`` for
-    names that Python keeps): returns the result value, or a tuple where there are several.
-    ``origin`` is given to every op made (None lets the rewriter set it).  ``weights`` receives
-    constants too large to live in the IR.
+    Python keywords) return the result value, or a tuple of several. ``origin`` is set on every new
+    op (None lets the rewriter set it). ``weights`` receives constants too large to be stored in the
+    IR.
     """
 
     def __init__(self, weights: WeightStore | None = None, origin: Origin | None = None):
@@ -34,8 +34,9 @@ class Builder:
     ):
         """Append ``kind`` and return its result (a tuple if it has several).
 
-        Attributes may be lists, NumPy scalars and dtype names; the op holds plain ones, defaults
-        filled in, so that ``op["axis"]`` always answers.  TypeRuleError where the rule is broken.
+        Attributes may be lists, NumPy scalars and dtype names; the op stores plain values with
+        defaults filled in, so that ``op["axis"]`` is always defined. Raise TypeRuleError if the
+        type rule is violated.
         """
         types = infer(kind, [v.type for v in operands], attributes, regions)
         names = tuple(names) + (None,) * (len(types) - len(names))
@@ -52,7 +53,7 @@ class Builder:
         return lambda *operands, **options: self.op(kind, operands, **options)
 
     def constant(self, array, dtype_=None, name: str | None = None) -> Value:
-        """A constant from a NumPy array or Python number (which needs ``dtype_``)."""
+        """Return a constant from a NumPy array or Python number (which needs ``dtype_``)."""
         array = np.asarray(array, dtype=None if dtype_ is None else dtype(dtype_).numpy)
         store = self.weights if self.weights is not None else WeightStore()
         value = Value(tensor(array.shape, array.dtype), name)
@@ -61,11 +62,11 @@ class Builder:
         return value
 
     def scalar_like(self, number, like: Value) -> Value:
-        """``number`` in ``like``'s dtype, broadcast to its shape."""
+        """Return ``number`` in ``like``'s dtype, broadcast to its shape."""
         return self.expand(self.constant(number, like.type.dtype), like.type.shape)
 
     def expand(self, x: Value, shape) -> Value:
-        """``x`` broadcast to ``shape`` as NumPy does (trailing axes line up), if it needs to be."""
+        """Return ``x`` broadcast to ``shape`` by NumPy's rules, aligned at the last axis."""
         shape = tuple(shape)
         if x.type.shape == shape:
             return x
@@ -73,7 +74,7 @@ class Builder:
         return self.op("core.broadcast", (x,), shape=shape, dims=tuple(range(lead, len(shape))))
 
     def cut(self, x: Value, axis: int, start: int, limit: int, step: int = 1) -> Value:
-        """A slice along one axis."""
+        """Return a slice along one axis."""
         rank, shape = x.type.rank, x.type.shape
         return self.op(
             "core.slice",
@@ -84,13 +85,13 @@ class Builder:
         )
 
     def together(self, *values: Value) -> tuple[Value, ...]:
-        """The values broadcast to their common shape, NumPy's rules."""
+        """Return the values broadcast to their common shape by NumPy's rules."""
         shape = broadcast_shape(*(v.type.shape for v in values))
         return tuple(self.expand(v, shape) for v in values)
 
 
 def broadcast_shape(*shapes) -> tuple:
-    """The common shape under NumPy broadcasting; ValueError where there is none."""
+    """Return the common shape under NumPy broadcasting; ValueError if there is none."""
     rank = max(map(len, shapes))
     out = []
     for axis in range(rank):
@@ -103,7 +104,7 @@ def broadcast_shape(*shapes) -> tuple:
 
 
 def decomposed(op: Op) -> Block:
-    """The declared decomposition of a composite op, as a block over its operands.
+    """Return the declared decomposition of a composite op, as a block over its operands.
 
     Its outputs have the shapes and dtypes of ``op``'s results, row-major.
     """

@@ -1,9 +1,11 @@
-"""What the shards of one batch have in common: a module that holds these ops is the program of one
-shard, and all shards run it together.
+"""Collectives over the shards of one batch.
 
-As in Megatron-LM (Shoeybi et al., 2019) the two ops are each other's gradient: a value that is the
-same for every shard is *distributed* where it meets a shard's own examples, and the gradients that
-come back are added up.  A module evaluated alone sees every shard hold the same as itself.
+A module with these ops is the program of one shard, and all shards run it together.
+
+As in Megatron-LM (Shoeybi et al., 2019), the two ops are each other's gradient: a value that is the
+same for every shard is *distributed* when it is combined with a shard's own examples, and the
+gradients that come back are summed. Evaluated alone, a module behaves as if every shard held the
+same values.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from core_compiler.support import lazy_module
 
 collective = lazy_module.module("core_compiler.numerics.reference.collective")
 
-#: Most shards of one batch.
+#: Maximum number of shards of one batch.
 MOST = 1024
 
 
@@ -30,7 +32,7 @@ def _all_reduce_rule(types, attributes):
 
 
 def of_equals(b, x, shards: int):
-    """What ``all_reduce`` gives alone, in additions: the tree over as many times ``x``."""
+    """Return ``all_reduce`` of equal shards as additions: the tree over ``shards`` times ``x``."""
     return collective.pairwise([x] * shards, b.add)
 
 

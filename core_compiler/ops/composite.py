@@ -1,6 +1,6 @@
-"""What decompositions share.
+"""The common parts of decompositions.
 
-A composite's decomposition is its meaning: the bits of its result are those of these ops.  Floats
+A composite's decomposition is its meaning: the bits of its result are those of these ops. Floats
 narrower than f32 are widened once at the start and rounded once at the end, and everything between
 runs in f32.
 """
@@ -15,7 +15,7 @@ from core_compiler.ir import Op, Value
 from core_compiler.ops.base import TypeRuleError
 from core_compiler.ops.rules import F32
 
-#: sqrt(2 / pi) and the cubic's factor of the tanh form of gelu, as PyTorch has them.
+#: sqrt(2 / pi) and the cubic's factor of the tanh form of gelu, as in PyTorch.
 GELU_BETA = 0.7978845608028654
 GELU_KAPPA = 0.044715
 #: Klambauer et al., "Self-Normalizing Neural Networks" (2017).
@@ -24,7 +24,7 @@ SELU_SCALE = 1.0507009873554804934193349852946
 
 
 def in_f32(rule: Callable) -> Callable:
-    """Wrap ``rule(b, op, *operands)``: 16-bit float operands come as f32, the results go back."""
+    """Wrap ``rule(b, op, *operands)``: 16-bit float operands are widened, the results narrowed."""
 
     @wraps(rule)
     def decompose(b, op: Op):
@@ -38,18 +38,18 @@ def in_f32(rule: Callable) -> Callable:
 
 
 def widened(b, x: Value) -> Value:
-    """``x`` in f32 if it is a narrower float, else ``x``."""
+    """Return ``x`` in f32 if it is a narrower float, else ``x``."""
     narrow = x.type.dtype.is_float and x.type.dtype.bits < 32
     return b.cast(x, dtype=F32) if narrow else x
 
 
 def as_dtype(b, x: Value, dtype) -> Value:
-    """``x`` cast to ``dtype``, or ``x`` if it has it."""
+    """Return ``x`` cast to ``dtype``, or ``x`` if it has it."""
     return x if x.type.dtype is dtype else b.cast(x, dtype=dtype)
 
 
 def size_of(x: Value, axes) -> int:
-    """The number of elements along ``axes``; symbolic sizes must be bound first."""
+    """Return the number of elements along ``axes``; symbolic sizes must be bound first."""
     sizes = [x.type.shape[a] for a in axes]
     for size in sizes:
         if isinstance(size, str):
@@ -58,12 +58,12 @@ def size_of(x: Value, axes) -> int:
 
 
 def spread(b, x: Value, like: Value, kept) -> Value:
-    """``x``, whose axes are ``like``'s axes ``kept``, repeated along the others."""
+    """Return ``x``, with the axes ``kept`` of ``like``, broadcast along the others."""
     if x.type.shape == like.type.shape:
         return x
     return b.broadcast(x, shape=like.type.shape, dims=tuple(kept))
 
 
 def others(rank: int, axes) -> tuple[int, ...]:
-    """The axes of ``rank`` that ``axes`` leaves out."""
+    """Return the axes of ``rank`` that are not in ``axes``."""
     return tuple(a for a in range(rank) if a not in axes)

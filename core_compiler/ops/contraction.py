@@ -1,8 +1,8 @@
 """Contractions: matmul, the general contract, and linear (a composite).
 
 Accumulation (numerics contract): K in chunks of 256, fma from +0 in a chunk, chunk totals added in
-order.  Floats narrower than f32 are widened exactly and accumulated in f32; integers wrap, in i32
-or, where they have 64 bits, in their own dtype; one rounding to the result's dtype at the end.
+order. Floats narrower than f32 are widened exactly and accumulated in f32; integers wrap, in i32
+or, if they have 64 bits, in their own dtype; one rounding to the result's dtype at the end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ACCUMULATE = Attr(
 
 
 def result_dtype(operand: DType, accumulate: DType | None) -> DType:
-    """The dtype of a contraction of ``operand``s; TypeRuleError if ``accumulate`` does not fit."""
+    """Return the dtype of a contraction; TypeRuleError if ``accumulate`` does not fit."""
     wide = accumulator(operand)
     if accumulate is None:
         return operand if operand.is_float else wide

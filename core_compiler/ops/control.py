@@ -1,7 +1,7 @@
 """Control flow and grouping: ops with regions.
 
-``core.if`` and ``core.while`` hand their operands to the regions as arguments; a region may also
-read values of the blocks around it.  ``core.group`` is isolated: it sees its arguments only.
+``core.if`` and ``core.while`` pass their operands to the regions as arguments; a region may also
+read values of the enclosing blocks. ``core.group`` is isolated: it sees only its arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core_compiler.support.errors import InternalError
 
 
 def _need_arguments(region: str, block: Block, types) -> None:
-    """The region's arguments are of the operands' types."""
+    """Check that the region's arguments have the operands' types."""
     found = [v.type for v in block.arguments]
     need(
         len(found) == len(types) and all(map(agrees, found, types)),
@@ -103,7 +103,7 @@ def _while_execute(op: Op, arrays, run):
 
 
 def _while_flops(op: Op) -> int:
-    """Of all iterations where their number is known, else of one."""
+    """Return the flops of all iterations if the trip count is known, else of one iteration."""
     condition, body = map(_block_flops, op.regions)
     trips = op.get("trips")
     return condition + body if trips is None else (trips + 1) * condition + trips * body

@@ -1,8 +1,8 @@
 """Convolution and its transpose, one to three spatial axes, channels second.
 
 K order (numerics contract): channel blocks of 32 inside the group, then the window, then the
-channel in its block; a chunk is max(1, 8 // window size) channel blocks.  Padding is executed
-terms: fma(+0, w, acc).
+channel in its block; a chunk is max(1, 8 // window size) channel blocks. Padding terms are
+executed: fma(+0, w, acc).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SPATIAL = {
 
 
 def _need_image(types, attributes, per_axis) -> int:
-    """The operands' ranks and the attributes' lengths agree; the number of spatial axes."""
+    """Check the operands' ranks and the attributes' lengths; return the number of spatial axes."""
     x, w = types
     need_same_dtype(("x", "w"), types)
     need_dtype("x", x, ARITHMETIC)
@@ -78,7 +78,7 @@ def _conv_rule(types, attributes):
 
 
 def _conv_flops(op) -> int:
-    """2 x outputs x taps of one group; padding is executed, so it counts."""
+    """Return 2 x outputs x taps of one group; padding is executed, so it counts."""
     return 2 * op.result.type.elements * dims.product(op.operands[1].type.shape[1:])
 
 
@@ -144,7 +144,7 @@ def _conv_transpose_rule(types, attributes):
 
 
 def _conv_transpose_flops(op) -> int:
-    """2 x inputs x taps of one group: every pair counts once."""
+    """Return 2 x inputs x taps of one group: every pair counts once."""
     return 2 * op.operands[0].type.elements * dims.product(op.operands[1].type.shape[1:])
 
 
@@ -210,7 +210,7 @@ def _weight_gradient_rule(types, attributes):
 
 
 def _weight_gradient_flops(op) -> int:
-    """2 x weights x outputs of a channel over the batch; padding is executed."""
+    """Return 2 x weights x outputs of a channel over the batch; padding is executed."""
     dy = op.operands[1].type.shape
     return 2 * op.result.type.elements * dims.product((dy[0], *dy[2:]))
 

@@ -9,9 +9,9 @@ from core_compiler.support.errors import InternalError
 
 
 def cost(op: Op) -> Cost:
-    """Flops and compulsory bytes of one op (static shapes).
+    """Return flops and compulsory bytes of one op (static shapes).
 
-    Bytes: each different operand read once, each result written once.
+    Bytes: each distinct operand read once, each result written once.
     """
     moved = sum(v.type.bytes for v in (*dict.fromkeys(op.operands), *op.results))
     return Cost(_flops(op), moved)

@@ -1,7 +1,8 @@
 """Arithmetic on dimensions: ints, or strings that are polynomials in symbols (``"2*batch*seq+3"``).
 
-Every dimension computed here is spelled canonically, so equal sizes are equal strings: terms by
-falling degree, then by name; factors by name; the number first in a term and last in a sum.
+Every dimension computed here has a canonical spelling, so equal sizes are equal strings: terms by
+descending degree, then by name; factors by name; the coefficient first in a term and the constant
+last in a sum.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _TERM = re.compile(r"[+-]?[^+-]+")
 
 
 def add(*dims: Dim) -> Dim:
-    """The sum of dimensions; an int where no symbol is left."""
+    """Return the sum of dimensions; an int if no symbol is left."""
     total: _Polynomial = {}
     for dim in dims:
         _accumulate(total, _parse(dim))
@@ -26,7 +27,7 @@ def add(*dims: Dim) -> Dim:
 
 
 def multiply(*dims: Dim) -> Dim:
-    """The product of dimensions (1 of none)."""
+    """Return the product of dimensions (1 for none)."""
     numbers = [d for d in dims if isinstance(d, int)]
     if len(numbers) == len(dims):
         return prod(numbers)
@@ -40,12 +41,12 @@ def multiply(*dims: Dim) -> Dim:
 
 
 def subtract(a: Dim, b: Dim) -> Dim:
-    """The difference; it may be negative, which only a bound size can show."""
+    """Return the difference; it may be negative, which is only known once sizes are bound."""
     return add(a, multiply(-1, b))
 
 
 def floor_divide(a: Dim, b: int) -> Dim | None:
-    """``a // b`` where every coefficient but the constant is a multiple of ``b``; else None."""
+    """Return ``a // b`` if every coefficient but the constant is a multiple of ``b``; else None."""
     quotient: _Polynomial = {}
     for symbols, k in _parse(a).items():
         if symbols and k % b:
@@ -55,7 +56,7 @@ def floor_divide(a: Dim, b: int) -> Dim | None:
 
 
 def bind(dim: Dim, sizes: Mapping[str, int]) -> Dim:
-    """``dim`` with the symbols of ``sizes`` replaced by numbers."""
+    """Return ``dim`` with the symbols of ``sizes`` replaced by numbers."""
     if isinstance(dim, int):
         return dim
     terms = []
@@ -65,12 +66,12 @@ def bind(dim: Dim, sizes: Mapping[str, int]) -> Dim:
 
 
 def symbols(dim: Dim) -> tuple[str, ...]:
-    """The symbols that ``dim`` is made of, by name."""
+    """Return the symbols in ``dim``, sorted by name."""
     return tuple(sorted({s for term in _parse(dim) for s in term}))
 
 
 def product(shape: Iterable[Dim]) -> Dim:
-    """The number of elements of a shape."""
+    """Return the number of elements of a shape."""
     return multiply(*shape)
 
 

@@ -1,6 +1,7 @@
-"""Writes ``docs/ops.md`` from the declarations.
+"""Generates ``docs/ops.md`` from the declarations.
 
-``python -m core_compiler.ops.document`` writes, ``--check`` says whether the page is up to date.
+``python -m core_compiler.ops.document`` writes the page, ``--check`` tests whether it is up to
+date.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ any elementary function as one; bytes are each operand read once and each result
 
 
 def families() -> dict[str, list[OpDef]]:
-    """Declarations by the file that holds them, in order of declaration."""
+    """Return the declarations by file, in order of declaration."""
     table: dict[str, list[OpDef]] = {}
     for declared in ops.REGISTRY.values():
         table.setdefault(declared.family, []).append(declared)
@@ -41,7 +42,7 @@ def families() -> dict[str, list[OpDef]]:
 
 
 def page() -> str:
-    """The text of ``docs/ops.md``."""
+    """Return the text of ``docs/ops.md``."""
     lines = [INTRODUCTION]
     for family, members in families().items():
         lines.append(f"## {family.capitalize()}\n")
@@ -99,7 +100,7 @@ def _plain(value: object) -> str:
 
 
 def _dtypes(declared: OpDef) -> str:
-    """The dtypes an elementwise op takes, asked of its type rule."""
+    """Return the dtypes that an elementwise op accepts, found by its type rule."""
     if "elementwise" not in declared.traits or any(
         a.is_required for a in declared.attributes.values()
     ):
@@ -118,7 +119,7 @@ def _takes(declared: OpDef, found: DType) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or with ``--check`` say whether it is up to date (exit code 1 if not)."""
+    """Write the page, or with ``--check`` test whether it is up to date (exit code 1 if not)."""
     if "--check" in arguments:
         return int(not PAGE.exists() or PAGE.read_text() != page())
     PAGE.parent.mkdir(exist_ok=True)

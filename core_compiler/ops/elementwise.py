@@ -1,7 +1,9 @@
-"""Elementwise ops: one table row an op.  Operands have equal shapes; broadcasting is its own op.
+"""Elementwise ops: one table row per op.
 
-The scalar functions are ours (numerics contract), defined in ``numerics/primitives`` and
-``numerics/functions``.  f16 and bf16 are computed in f32 and rounded once.
+Operands have equal shapes; broadcasting is a separate op.
+
+The scalar functions are defined by the numerics contract, in ``numerics/primitives`` and
+``numerics/functions``. f16 and bf16 are computed in f32 and rounded once.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ elementwise = lazy_module.module("core_compiler.numerics.reference.elementwise")
 SIGNED_NUMBERS = FLOATS + SIGNED
 ANY = tuple(DTYPES.values())
 
-#: name, what it computes, operand dtypes, traits, mixed precision.  The result has the operand's
-#: dtype.
+#: Columns: name, meaning, operand dtypes, traits, mixed precision.
+#: The result has the operand's dtype.
 UNARY = (
     ("neg", "-x; integers wrap", SIGNED_NUMBERS, "exact multilinear", FOLLOWS),
     ("abs", "|x|; integers wrap", SIGNED_NUMBERS, "exact never_negative_zero", FOLLOWS),
@@ -78,15 +80,15 @@ UNARY = (
     ("bitnot", "every bit inverted", INTEGERS, "exact step", None),
 )  # fmt: skip
 
-#: name, what it computes, operand dtypes.  The result is i1.
+#: Columns: name, meaning, operand dtypes. The result is i1.
 TESTS = (
     ("is_nan", "whether x is NaN", FLOATS),
     ("is_inf", "whether x is an infinity", FLOATS),
     ("is_finite", "whether x is neither NaN nor an infinity", FLOATS),
 )
 
-#: name, what it computes, operand dtypes, traits, mixed precision.  The result has the operands'
-#: dtype.
+#: Columns: name, meaning, operand dtypes, traits, mixed precision.
+#: The result has the operands' dtype.
 BINARY = (
     ("add", "a + b; integers wrap", NUMBERS, "commutative multilinear", FOLLOWS),
     ("sub", "a - b; integers wrap", NUMBERS, "multilinear", FOLLOWS),
@@ -111,7 +113,7 @@ BINARY = (
      INTEGERS, "exact step", None),
 )  # fmt: skip
 
-#: name, what it computes, traits.  The result is i1; a comparison with NaN is false but ne.
+#: Columns: name, meaning, traits. The result is i1; a comparison with NaN is false, except ne.
 COMPARISONS = (
     ("eq", "a == b", "commutative exact comparison step"),
     ("ne", "a != b", "commutative exact comparison step"),
@@ -122,7 +124,7 @@ COMPARISONS = (
 )
 
 
-#: ops whose reference has another name.
+#: Ops whose reference has another name.
 _REFERENCES = {
     "round": "round_even", "bitnot": "not", "max": "maximum", "min": "minimum", "rem": "fmod",
     "mod": "remainder", "shl": "shift_left", "shr": "shift_right", "eq": "equal",
@@ -131,13 +133,16 @@ _REFERENCES = {
 
 
 def _map(name):
-    """The reference of an elementwise op."""
+    """Return the reference of an elementwise op."""
     found = _REFERENCES.get(name, name)
     return lambda arrays, attributes, types: (elementwise.apply(found, *arrays),)
 
 
 def _map_rule(names, allowed, result=None):
-    """Operands of one shape and one allowed dtype; the result's dtype is ``result`` or theirs."""
+    """Return a type rule for operands of one shape and one allowed dtype.
+
+    The result's dtype is ``result``, or theirs.
+    """
 
     def rule(types, attributes):
         need_dtype(names[0], types[0], allowed)
@@ -149,7 +154,7 @@ def _map_rule(names, allowed, result=None):
 
 
 def _test(function):
-    """A test of floats, exact after widening."""
+    """Return a test of floats, which are widened exactly first."""
     return lambda arrays, attributes, types: (np.asarray(function(dtypes.widen(arrays[0]))),)
 
 

@@ -1,4 +1,4 @@
-"""Tensor-level ops by their references, or their decomposition's references."""
+"""Evaluation of tensor-level ops by their references, or their decomposition's references."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def evaluate(
     weights: WeightStore | None = None,
     outer: Mapping[Value, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, ...]:
-    """The results of one tensor-level op by its reference (or its decomposition's references).
+    """Return the results of one tensor-level op by its reference, or by its decomposition.
 
-    ``arrays`` are NumPy arrays of the operands' dtypes and shapes; the answer is a tuple of arrays.
-    ``outer`` holds the values around the op that its regions read.
+    ``arrays`` are NumPy arrays of the operands' dtypes and shapes; the result is a tuple of arrays.
+    ``outer`` has the values of the enclosing blocks that its regions read.
     """
     declared = definition(op)
     if op.kind == "core.constant":
@@ -50,14 +50,14 @@ def evaluate(
 
 
 def _is_of(array: Any, type_: Type) -> bool:
-    """Whether an array has a type's shape and dtype, as far as it has a fixed one."""
+    """Return whether an array has a type's dtype and shape, as far as they are fixed."""
     if not isinstance(array, np.ndarray) or not isinstance(type_, TensorType):
         return True
     return not type_.is_static or (array.shape, array.dtype) == (type_.shape, type_.dtype.numpy)
 
 
 def _hold(op: Op, results: Sequence[np.ndarray]) -> None:
-    """InternalError where a reference's results are not of the types that the op has."""
+    """Raise InternalError if a reference's results do not have the op's result types."""
     for array, value in zip(results, op.results, strict=True):
         if not _is_of(array, value.type):
             shape = "x".join(map(str, array.shape))
@@ -71,10 +71,10 @@ def evaluate_block(
     weights: WeightStore | None = None,
     outer: Mapping[Value, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, ...]:
-    """The outputs of a block of tensor-level ops, op by op through :func:`evaluate`.
+    """Return the outputs of a block of tensor-level ops, op by op through :func:`evaluate`.
 
-    ``outer`` holds the values of the blocks around this one, for a block that reads them.  A value
-    is let go after its last use.
+    ``outer`` has the values of the enclosing blocks, for a block that reads them. A value is
+    released after its last use.
     """
     last: dict[Value, Op | None] = {v: op for op in block.ops for v in op.uses()}
     last.update(dict.fromkeys(block.outputs))

@@ -1,8 +1,8 @@
-"""How a tensor op becomes loops: the objects that an op's declaration gives as ``lower``.
+"""Lowering hooks: the objects that an op's declaration has as ``lower``.
 
-A hook says what an op's element is, as a function of an output index; ``core_compiler.lowering``
-goes from a group's outputs through the hooks to its inputs.  This module imports nothing of the
-lowering, so that declarations stay light.
+A hook defines an op's element as a function of an output index; ``core_compiler.lowering`` goes
+from a group's outputs through the hooks to its inputs. This module does not import the lowering, so
+that declarations stay light.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """Base of all hooks."""
+    """The base class of hooks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elementwise(Hook):
-    """``function`` (a kernel scalar op: ``add``, ``exp``, ``select``, ``cast``...) on each element.
+    """A scalar function (``add``, ``exp``, ``select``, ``cast``...) applied to each element.
 
-    f16, bf16 and smaller floats are computed in f32 and rounded once.
+    ``function`` names a kernel scalar op. f16, bf16 and smaller floats are computed in f32 and
+    rounded once.
     """
 
     function: str
@@ -29,10 +30,10 @@ class Elementwise(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Where an :class:`IndexMap` finds an element: ``operand`` number at ``index``.
+    """The source of an element in an :class:`IndexMap`: operand number ``operand`` at ``index``.
 
-    ``inside`` are conditions ``(expression, low, high)``, all to hold: low <= expression < high;
-    where one does not, the element is ``otherwise`` (a Read, which may have conditions too).
+    ``inside`` are conditions ``(expression, low, high)``, all of which must hold: low <= expression
+    < high. If one does not, the element is ``otherwise`` (a Read, which may have conditions too).
     """
 
     operand: int
@@ -45,8 +46,8 @@ class Read:
 class IndexMap(Hook):
     """Data movement: ``find(context, op, index) -> Read``.
 
-    ``index`` is one :class:`affine.Lin` an axis of the result; ``context.data(value, index, low,
-    high)`` is an index read from an integer tensor and clamped into [low, high].
+    ``index`` has one :class:`affine.Lin` per axis of the result; ``context.data(value, index, low,
+    high)`` is an index read from an integer tensor and clamped to [low, high].
     """
 
     find: Callable[[Any, Any, tuple], Read]
@@ -54,9 +55,9 @@ class IndexMap(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Part(IndexMap):
-    """Data movement that replaces a box of operand 0 by operand 1: the last result of a kernel may
-    be written over operand 0, and then only the box is.
+    """Data movement that replaces a box of operand 0 by operand 1.
 
+    The last result of a kernel may be written over operand 0, and then only the box is written.
     ``starts(context, op)`` are the indices at which the box begins.
     """
 
@@ -70,55 +71,61 @@ class Constant(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Reduction(Hook):
-    """``sum max min prod and or mean argmax argmin``, in the contract's order."""
+    """A reduction in the contract's order: ``sum max min prod and or mean argmax argmin``."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction(Hook):
-    """matmul and contract: chunks of 256 terms."""
+    """A matmul or contract: chunks of 256 terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution(Hook):
-    """conv (or conv_transpose): channel blocks of 32, then taps, then channels."""
+    """A conv (or conv_transpose): channel blocks of 32, then taps, then channels."""
 
     transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WeightGradient(Hook):
-    """conv_weight_gradient: a product over images and positions, chunks of 256."""
+    """A conv_weight_gradient: a product over images and positions, chunks of 256."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window(Hook):
-    """``max``, ``mean`` and ``positions`` (of the maxima): positions row-major, padded positions
-    are no terms."""
+    """A window op ``max``, ``mean`` or ``positions`` (of the maxima), with positions row-major.
+
+    Padded positions are not terms.
+    """
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class WindowGradient(Hook):
-    """The gradient of a ``max`` (from the positions) or ``mean`` window: for each element the
-    windows that it lies in, in ascending order, chunks of 256."""
+    """The gradient of a ``max`` (from the positions) or ``mean`` window.
+
+    For each element it visits the windows that contain it, in ascending order, in chunks of 256.
+    """
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Scan(Hook):
-    """cumsum, cumprod, cummax, cummin: chunks of 256 along the axis."""
+    """A scan, cumsum, cumprod, cummax or cummin: chunks of 256 along the axis."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Custom(Hook):
-    """Builds its loops itself: always a kernel of its own.  ``build(lowering, op)`` is given the
-    :class:`~core_compiler.lowering.custom.Custom` that it writes with; a string names a function of
-    that module."""
+    """A hook that builds its loops itself: always a separate kernel.
+
+    ``build(lowering, op)`` receives the :class:`~core_compiler.lowering.custom.Custom` that emits
+    them; a string names a function of that module.
+    """
 
     build: Callable[..., None] | str

@@ -1,6 +1,6 @@
-"""Index maps of the data movement ops: where the element at an output index comes from.
+"""Index maps of the data movement ops: the source of the element at an output index.
 
-Each is ``(context, op, index) -> Read`` (see ``hooks.IndexMap``); ``context.data`` makes an index
+Each is ``(context, op, index) -> Read`` (see ``hooks.IndexMap``); ``context.data`` returns an index
 that is read from an integer tensor.
 """
 
@@ -12,7 +12,7 @@ from core_compiler.ops.hooks import Read
 
 
 def linear(index, shape) -> Lin:
-    """Row-major position of ``index`` in ``shape``."""
+    """Return the row-major position of ``index`` in ``shape``."""
     total = ZERO
     for i, stride in zip(index, row_major(shape), strict=True):
         total = total + i * stride
@@ -20,7 +20,7 @@ def linear(index, shape) -> Lin:
 
 
 def unravel(position: Lin, shape) -> list[Lin]:
-    """The index of a row-major position in ``shape``; the inverse of :func:`linear`."""
+    """Return the index of a row-major position in ``shape``; the inverse of :func:`linear`."""
     index: list[Lin] = []
     wide = [k for k, size in enumerate(shape) if size != 1]
     for k in reversed(range(len(shape))):
@@ -45,8 +45,10 @@ def reshape(context, op, index) -> Read:
 
 
 def reindex(index, new, old) -> tuple[Lin, ...]:
-    """The index in ``old`` of the element at ``index`` of ``new``; runs of axes with equal products
-    are matched first, so that untouched axes stay as they are."""
+    """Return the index in ``old`` of the element at ``index`` of ``new``.
+
+    Runs of axes with equal products are matched first, so that unchanged axes stay as they are.
+    """
     found: list[Lin] = []
     i = j = 0
     while i < len(new) or j < len(old):
@@ -145,7 +147,7 @@ def _clamped(index, shape):
 
 
 def _guarded(index, shape, conditions, otherwise: Read, operand: int = 0) -> Read:
-    """A read under the conditions that can fail; its index is clamped so that it may always run."""
+    """Return a read under the conditions that can fail; its index is clamped and always valid."""
     open_ = tuple(c for c in conditions if not (c[1] <= c[0].range[0] and c[0].range[1] < c[2]))
     if any(c[0].range[1] < c[1] or c[0].range[0] >= c[2] for c in open_) or 0 in shape:
         return otherwise
@@ -180,7 +182,7 @@ def gather_nd(context, op, index) -> Read:
 
 
 def box_starts(context, op, starts, sizes) -> tuple[Lin, ...]:
-    """Where a box of ``sizes`` in operand 0 begins, clamped so that it fits."""
+    """Return the start of a box of ``sizes`` in operand 0, clamped so that it fits."""
     return tuple(
         context.data(start, (), 0, size - wanted) if size > wanted else ZERO
         for start, size, wanted in zip(starts, op.operands[0].type.shape, sizes, strict=True)

@@ -1,9 +1,8 @@
-"""Gather and scatter: reading and writing at positions held in tensors.
+"""Gather and scatter: reading and writing at positions in tensors.
 
-Positions out of range: a gather clamps them into range, a scatter drops them.  Negative positions
-do not count from the end (a frontend resolves them).  Where a model's framework refuses positions
-out of range, as torch and onnxruntime do, calls of the compiled model do too
-(``ops/positions.py``).
+Positions out of range: a gather clamps them, a scatter drops them. Negative positions do not count
+from the end (a frontend resolves them). If a model's framework rejects positions out of range, as
+torch and onnxruntime do, calls of the compiled model do too (``ops/positions.py``).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def _take_rule(types, attributes):
 
 
 def _positions(indices, size: int):
-    """Positions of any integer dtype, clamped into an axis of ``size``."""
+    """Return positions of any integer dtype, clamped to an axis of ``size``."""
     return np.clip(indices, 0, max(size - 1, 0)).astype(np.int64)
 
 
@@ -83,7 +82,7 @@ declare(
 
 
 def _need_along(x, indices, axis: int) -> None:
-    """``indices`` select along ``axis``: same rank, no other axis larger than x's."""
+    """Check that ``indices`` select along ``axis``: same rank, no other axis larger than x's."""
     need_index("indices", indices)
     need_axis(axis, x.rank)
     need_rank("indices", indices, x.rank)
@@ -186,8 +185,11 @@ def _need_combinable(x, mode: str) -> None:
 
 
 def _put(x, depth: int, positions, updates, mode: str):
-    """``x`` with rows of its axes after the first ``depth`` updated at ``positions`` (one array a
-    leading axis, broadcast), in row-major order of the updates; those out of range are dropped."""
+    """Return ``x`` with rows of its axes after the first ``depth`` updated at ``positions``.
+
+    There is one array of positions per leading axis, broadcast. Updates are applied in row-major
+    order; positions out of range are dropped.
+    """
     rows = np.zeros(updates.shape[: updates.ndim - (x.ndim - depth)], np.int64)
     inside = np.ones(rows.shape, bool)
     for size, position in zip(x.shape, positions, strict=False):

@@ -1,4 +1,4 @@
-"""Losses and one_hot: composites.  Classes are axis 1 of the logits; a mean divides once."""
+"""Losses and one_hot: composites. Classes are axis 1 of the logits; a mean divides once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _one_hot(b, op):
 
 
 def _hits(b, indices: Value, classes: int, axis: int) -> Value:
-    """Whether class c is the index, on a new ``axis`` of ``classes``."""
+    """Return whether class c is the index, on a new ``axis`` of ``classes``."""
     indices = b.cast(indices, dtype=I64) if indices.type.dtype is not I64 else indices
     shape = (*indices.type.shape[:axis], classes, *indices.type.shape[axis:])
     kept = tuple(i for i in range(len(shape)) if i != axis)
@@ -98,14 +98,14 @@ def _class_rule(types, attributes):
 
 
 def _pick(b, x: Value, targets: Value) -> Value:
-    """``x[n, targets[n, ..], ..]`` (targets in range)."""
+    """Return ``x[n, targets[n, ..], ..]`` (targets in range)."""
     column = (targets.type.shape[0], 1, *targets.type.shape[1:])
     picked = b.take_along(x, b.reshape(targets, shape=column), axis=1)
     return b.reshape(picked, shape=targets.type.shape)
 
 
 def _counted(b, targets: Value, ignore: int):
-    """(targets with the ignored ones at class 0, which ones count)."""
+    """Return (targets with class 0 for ignored ones, a mask of the counted ones)."""
     counts = b.ne(targets, b.scalar_like(ignore, targets))
     return b.select(counts, targets, b.scalar_like(0, targets)), counts
 
@@ -115,7 +115,7 @@ def _total(b, x: Value) -> Value:
 
 
 def _class_losses(b, op, log_shares: Value, targets: Value, weight):
-    """(-weight[t] * log_shares[t], weight[t]) for each target; both 0 where it is ignored."""
+    """Return (-weight[t] * log_shares[t], weight[t]) for each target; both 0 if it is ignored."""
     targets = b.cast(targets, dtype=I64) if targets.type.dtype is not I64 else targets
     targets, counts = _counted(b, targets, op["ignore_index"])
     losses = b.neg(_pick(b, log_shares, targets))
@@ -127,7 +127,7 @@ def _class_losses(b, op, log_shares: Value, targets: Value, weight):
 
 
 def _finish(b, losses: Value, factors: Value, reduction: str) -> Value:
-    """The losses reduced; a mean divides by the sum of ``factors``."""
+    """Return the reduced losses; a mean divides by the sum of ``factors``."""
     if reduction == "none":
         return losses
     total = _total(b, losses)
@@ -135,8 +135,10 @@ def _finish(b, losses: Value, factors: Value, reduction: str) -> Value:
 
 
 def totals(b, op: Op) -> tuple[Value, Value]:
-    """What a ``nll_loss`` or ``cross_entropy`` that is a mean divides, and by what: the sum of the
-    losses and that of the weights used; of narrow floats in f32."""
+    """Return the dividend and the divisor of a ``nll_loss`` or ``cross_entropy`` with a mean.
+
+    They are the sum of the losses and that of the weights used, in f32 for narrow floats.
+    """
     x, targets, *weight = (widened(b, value) for value in op.operands)
     how = {**op.attributes, "reduction": "sum"}
     total = getattr(b, op.kind.removeprefix("core."))(x, targets, *weight, **how)
@@ -186,7 +188,7 @@ def _cross_entropy(b, op, logits, targets, *weight):
 
 
 def _uniform_losses(b, op, log_shares: Value, targets: Value, weight) -> Value:
-    """-sum over classes of weight[c] * log_shares[c], 0 where the target is ignored."""
+    """Return -sum over classes of weight[c] * log_shares[c], 0 if the target is ignored."""
     if weight:
         log_shares = b.mul(log_shares, spread(b, weight[0], log_shares, (1,)))
     losses = b.neg(b.reduce_sum(log_shares, axes=(1,)))

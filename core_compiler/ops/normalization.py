@@ -1,7 +1,7 @@
-"""Softmax and its relatives, and normalisations: composites.
+"""Softmax and related ops, and normalisations: composites.
 
 Every normalisation divides by ``sqrt(variance + epsilon)``, scales, then shifts, each op rounded;
-the variance is that of ``core.variance`` with ``plain``.  Scale, bias and statistics of a narrow x
+the variance is that of ``core.variance`` with ``plain``. Scale, bias and statistics of a narrow x
 may be f32.
 """
 
@@ -28,7 +28,7 @@ EPSILON = Attr(float, 1e-5, "added to the variance")
 
 
 def _same(x):
-    """The result of a normalisation of ``x``."""
+    """Return the result type of a normalisation of ``x``."""
     return (tensor(x.shape, x.dtype),)
 
 
@@ -43,7 +43,7 @@ def _softmax_rule(types, attributes):
 
 
 def _over(b, x: Value, axis: int, kind: str) -> Value:
-    """``reduce_<kind>`` of ``x`` over one axis, spread back over it."""
+    """Return ``reduce_<kind>`` of ``x`` over one axis, broadcast back over it."""
     made = b.op(f"core.reduce_{kind}", (x,), axes=(axis,))
     return spread(b, made, x, others(x.type.rank, (axis,)))
 
@@ -136,12 +136,14 @@ declare(
 )
 
 
-# -- what normalisations share ---------------------------------------------------------------------
+# -- common parts of normalisations ----------------------------------------------------------------
 
 
 def _need_parameters(x, types, names, shape) -> None:
-    """The trailing operands (scale, bias, ...) have ``shape`` and x's dtype, or all of them the f32
-    that is computed in where x is narrower."""
+    """Check that the trailing operands (scale, bias, ...) have ``shape`` and x's dtype.
+
+    If x is narrower than f32, all of them may be f32, the dtype of the computation.
+    """
     wide = all(p.dtype is accumulator(x.dtype) for p in types)
     for name, parameter in zip(names, types, strict=False):
         if not wide:
@@ -150,7 +152,7 @@ def _need_parameters(x, types, names, shape) -> None:
 
 
 def _standardise(b, x: Value, axes, epsilon: float) -> Value:
-    """``(x - mean) / sqrt(variance + epsilon)`` over ``axes``."""
+    """Return ``(x - mean) / sqrt(variance + epsilon)`` over ``axes``."""
     kept = others(x.type.rank, axes)
     d = b.sub(x, spread(b, b.mean(x, axes=axes), x, kept))
     variance = _mean_of_squares(b, d, axes)
@@ -168,7 +170,7 @@ def _over_deviation(b, d: Value, variance: Value, epsilon: float, kept) -> Value
 
 
 def _affine(b, x: Value, parameters, kept) -> Value:
-    """``x * scale + bias``, whose axes are x's axes ``kept``; each optional."""
+    """Return ``x * scale + bias``, whose axes are x's axes ``kept``; each is optional."""
     for kind, parameter in zip(("mul", "add"), parameters, strict=False):
         x = b.op(f"core.{kind}", (x, spread(b, parameter, x, kept)))
     return x

@@ -1,11 +1,13 @@
-"""What a call of a model is checked for beforehand: positions out of range, where the model's
-framework refuses them, and values that its import took from example inputs and compiled in.
+"""Checks of a model's inputs before a call.
 
-Our ops clamp such positions, or drop what was to be written there (``ops/indexing.py``), which
-gives some number; torch and onnxruntime raise.  Which values reach an op as positions is known when
-a model is imported: the ops between its inputs and them are kept, as a module that gives the
-positions, which the reference evaluates.  Positions that depend on computed floats, on the model's
-state, on sizes that only a run knows, or in a branch, are not looked at.
+They reject positions out of range, if the model's framework rejects them, and changes of values
+that its import took from example inputs and compiled in.
+
+The ops here clamp such positions, or drop the update (``ops/indexing.py``), which yields some
+value; torch and onnxruntime raise. The values that reach an op as positions are known when a model
+is imported: the ops between its inputs and them are kept as a module that returns the positions,
+which the reference evaluates. Positions that depend on computed floats, on the model's state, on
+sizes known only at run time, or in a branch, are not checked.
 """
 
 from __future__ import annotations
@@ -24,22 +26,25 @@ from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.support.arrays import numbers
 from core_compiler.support.errors import UserError
 
-#: Ops that are looked at from positions back to the inputs.
+#: Maximum number of ops from positions back to the inputs.
 DEEPEST = 64
-#: What is evaluated before a call has at most as many elements for one of the inputs', and so many
-#: beside.
+#: Maximum size of the module evaluated before a call: elements per element of the inputs, plus a
+#: constant.
 FOR_EACH, BESIDE = 4, 1 << 16
-#: Positions, their limits (as :class:`Read` has them), a position that means none.
+#: Positions, their limits (as in :class:`Read`), and a position that means none.
 Limited = tuple[Value, tuple[int, ...], int | None]
-#: Ops that keep the elements, and their order.
+#: Ops that preserve the elements and their order.
 _SAME_ORDER = ("core.reshape", "core.cast")
 
 
 @dataclass(frozen=True)
 class Read:
-    """An op that reads or writes at positions.  ``limits``: how many there are, or how many along
-    each of several axes, by the last axis of the positions; ``input``: the number of the model's
-    input that holds them as they are (``wraps``: negative ones count from the end), or None."""
+    """An op that reads or writes at positions.
+
+    ``limits``: the number of valid positions, or the numbers along several axes, by the last axis
+    of the positions. ``input``: the number of the model's input that contains them unchanged
+    (``wraps``: negative ones count from the end), or None.
+    """
 
     limits: tuple[int, ...]
     ignored: int | None
@@ -50,7 +55,10 @@ class Read:
     place: str
 
     def check(self, positions: np.ndarray, inputs: Mapping[int, np.ndarray], row: int) -> None:
-        """UserError names the first that is out of range; ``row``: of the inputs' first row."""
+        """Raise a UserError that names the first position out of range.
+
+        ``row`` is the number of the inputs' first row.
+        """
         if not positions.size:
             return
         limits = np.array(self.limits if len(self.limits) > 1 else self.limits[0])
@@ -67,7 +75,7 @@ class Read:
         held = "" if self.input is None else f" of input {self.name}"
         value = int(source.flat[first])
         if self.input is None and self.wraps and value < 0:
-            value -= count  # as it was before it was counted from the end
+            value -= count  # as before it was counted from the end
         place = list(map(int, np.unravel_index(first, source.shape)))
         if row and place:
             place[0] += row
@@ -82,9 +90,12 @@ class Read:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A value that the import took from example inputs, ``held`` (nested lists) of ``dtype``: what
-    shapes, axes or the branch of an ``If`` follow from.  ``names``: of the inputs that it depends
-    on; ``place`` the node of the model that asked for it."""
+    """A value that the import took from example inputs.
+
+    ``held`` (nested lists) of ``dtype`` determines shapes, axes or the branch of an ``If``.
+    ``names`` are the inputs that it depends on; ``place`` is the node of the model that required
+    it.
+    """
 
     held: Any
     dtype: str
@@ -92,7 +103,7 @@ class Fixed:
     place: str
 
     def check(self, found: np.ndarray) -> None:
-        """UserError where it is another now."""
+        """Raise UserError if the value has changed."""
         wanted = np.array(self.held, dtype(self.dtype).numpy)
         if np.array_equal(found, wanted.reshape(found.shape)):
             return
@@ -106,11 +117,10 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Positions:
-    """What a model's inputs may be where positions depend on them, or what was compiled in; plain
-    data.
+    """The constraints on a model's inputs from positions and compiled-in values, as plain data.
 
-    ``text``: a module whose main takes the inputs ``inputs`` (by number) and gives the positions of
-    each of ``reads``, then the values that are ``fixed``.
+    ``text``: a module whose main takes the inputs ``inputs`` (by number) and returns the positions
+    of each of ``reads``, then the values that are ``fixed``.
     """
 
     text: str
@@ -119,9 +129,11 @@ class Positions:
     fixed: tuple[Fixed, ...] = ()
 
     def check(self, given: Sequence[np.ndarray], row: int = 0) -> None:
-        """UserError where a position is out of range.  Arrays that are no inputs of the model are
-        left to the call, which says what it wants.  ``row``: the number of their first row, where
-        they are a part of a batch."""
+        """Raise UserError if a position is out of range.
+
+        Arrays that are not valid inputs of the model are left to the call, which reports them.
+        ``row``: the number of their first row, if they are a part of a batch.
+        """
         main = _main(self.text)
         if len(given) <= max(self.inputs):
             return
@@ -157,8 +169,10 @@ def _main(text: str) -> Function:
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """``made`` is the result of an op to which the framework gives no position out of range;
-    ``positions``: those that it was put together from, each with how many there are."""
+    """An access with positions that the framework requires to be in range.
+
+    ``made`` is the result of the op; ``positions`` are its position values, each with the limit.
+    """
 
     made: Value
     positions: tuple[tuple[Value, int], ...] = ()
@@ -169,20 +183,23 @@ def positions(
     unknown: Callable[[Value], object] = lambda value: False,
     taken: Iterable[tuple[Value, np.ndarray, str]] = (),
 ) -> Positions | None:  # fmt: skip
-    """What is to be checked of the first ``own`` arguments of ``main``, which positions follow
-    from; None where there is nothing.  ``unknown`` says of a value that a part of it only a run
-    knows; ``taken``: values that came from example inputs, each with what it was and who asked."""
+    """Return the checks of the first ``own`` arguments of ``main``; None if there are none.
+
+    ``unknown`` returns whether a part of a value is known only at run time; ``taken``: values that
+    came from example inputs, each with its value and the node that required it.
+    """
     makers = {result: op for op in main.body.ops for result in op.results}
     inputs = {value: i for i, value in enumerate(main.arguments[:own])}
     needed: dict[Op, None] = {}
     reads: dict[tuple[Value, Read], None] = {}
     for access in accesses:
         op = makers.get(access.made)
-        if op is None:  # in a branch, or nothing reads it
+        if op is None:  # in a branch, or unused
             continue
         parts: list[Limited] = [(value, (limit,), None) for value, limit in access.positions]
         for value, limits, ignored in parts or [_LIMITS[op.kind](op)]:
-            while len(limits) == 1 and _kind(makers, value) == "core.broadcast":  # repeated
+            # Broadcast positions.
+            while len(limits) == 1 and _kind(makers, value) == "core.broadcast":
                 value = makers[value].operands[0]
             between = _between(value, makers, inputs, unknown)
             if between is None:
@@ -213,8 +230,10 @@ def positions(
 
 
 def _ways(value: Value, makers, inputs) -> tuple[dict[Op, None], list[Value]] | None:
-    """All ops from the inputs to ``value``, and these inputs; None where it depends on none, on
-    something else as well, or on weights."""
+    """Return all ops from the inputs to ``value``, and these inputs.
+
+    Return None if it depends on none, also on something else, or on weights.
+    """
     found: dict[Op, None] = {}
     sources: dict[Value, None] = {}
     left = [value]
@@ -233,8 +252,10 @@ def _ways(value: Value, makers, inputs) -> tuple[dict[Op, None], list[Value]] | 
 
 
 def _between(value: Value, makers, inputs, unknown) -> dict[Op, None] | None:
-    """The ops from the inputs to ``value``, as far as they are integers and few; None where there
-    are others, or no input."""
+    """Return the ops from the inputs to ``value`` if they are integers and few.
+
+    Return None if there are others, or no input.
+    """
     found: dict[Op, None] = {}
     taken: dict[Value, None] = {}
     left = [value]
@@ -261,8 +282,10 @@ def _between(value: Value, makers, inputs, unknown) -> dict[Op, None] | None:
 
 
 def _source(value: Value, makers) -> tuple[Value, bool]:
-    """Where a value's elements come from in the same order, those that are replaced on the way left
-    out of account; whether negative ones were counted from the end."""
+    """Return the source of a value's elements in the same order, ignoring replaced elements.
+
+    The second result is whether negative ones were counted from the end.
+    """
     wraps = False
     while (op := makers.get(value)) is not None:
         if op.kind in _SAME_ORDER:
@@ -285,7 +308,7 @@ def _kind(makers, value: Value) -> str:
 
 
 def _said(op: Op) -> tuple[str, str]:
-    """What the framework calls an op, and the line of the model that it comes from."""
+    """Return the framework's name of an op, and its line in the model."""
     nodes = op.origin.nodes() if op.origin is not None else ()
     if not nodes:
         return op.kind, ""
@@ -308,7 +331,7 @@ def _classes(op: Op) -> Limited:
     return op.operands[1], (op.operands[0].type.shape[1],), op["ignore_index"]
 
 
-#: Of an op: what is said of its positions.
+#: The positions of an op, with their limits.
 _LIMITS: dict[str, Callable[[Op], Limited]] = {
     "core.take": _along, "core.take_along": _along, "core.scatter_along": _along,
     "core.gather_nd": _tuples, "core.scatter_nd": _tuples,

@@ -1,19 +1,19 @@
-"""What an op does with values that mixed precision stores in a narrow float (bf16, f16).
+"""The behaviour of ops for values that mixed precision stores in a narrow float (bf16, f16).
 
-An op widens what it reads exactly, computes in f32 and rounds its result once (numerics contract),
-so a declaration only says which values are stored narrow.  Micikevicius et al., "Mixed precision
+An op widens its operands exactly, computes in f32 and rounds its result once (numerics contract),
+so a declaration only says which values are stored narrow. Micikevicius et al., "Mixed precision
 training" (ICLR 2018); the lists of ``torch.autocast`` (2.13).
 
-The declarations differ from torch's lists where f32 inside an op makes f32 around it needless:
+The declarations differ from torch's lists if f32 inside an op makes f32 around it unnecessary:
 
-- ``layer_norm``, ``rms_norm``, ``group_norm`` give f32 in torch.  Here they read and give what is
-  stored, their statistics, scale and bias being f32; so does torch's ``batch_norm``.
+- ``layer_norm``, ``rms_norm``, ``group_norm`` return f32 in torch.  Here they read and return the
+  stored dtype, with statistics, scale and bias in f32, like torch's ``batch_norm``.
 - ``mean`` follows its operand in torch.  Here it is a sum like the others: f32.
 - ``sqrt``, ``sin``, ``cos``, ``erf``, ``exp2`` and the running extremes follow in torch.  Here they
   keep f32 with the rest of their families (deviations, angles of positions).
-- An f32 parameter beside a narrow value makes the result f32 in torch, unless it is the bias of a
-  layer.  Here a parameter takes the dtype of what it meets: biases are ops of their own, and
-  positions and embeddings would else widen all that comes after them.
+- An f32 parameter combined with a narrow value makes the result f32 in torch, unless it is the
+  bias of a layer.  Here a parameter takes the dtype of the other operand: biases are separate ops,
+  and positions and embeddings would otherwise widen everything after them.
 - Scatters and ``atan2`` take the widest operand in torch.  Here they keep f32.
 """
 
@@ -27,23 +27,27 @@ ALL = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """Rounds its first ``operands`` operands (a mask stays as it is) and stores a narrow result:
-    most of the work and of the bytes belongs to these ops."""
+    """Rounds its first ``operands`` operands (a mask stays as it is) and stores a narrow result.
+
+    These ops account for most of the work and of the bytes.
+    """
 
     operands: int
 
 
 @dataclass(frozen=True, slots=True)
 class Follows:
-    """Narrow where all of the first ``operands`` operands are, parameters and constants left out;
-    the widest decides.  Normalisations keep f32 parameters and statistics."""
+    """Narrow if all of the first ``operands`` operands are, except parameters and constants.
+
+    The widest decides. Normalisations keep f32 parameters and statistics.
+    """
 
     operands: int = ALL
 
 
 @dataclass(frozen=True, slots=True)
 class Keeps:
-    """Reads f32 and makes f32, for a ``reason``."""
+    """Reads f32 and returns f32, for a ``reason``."""
 
     reason: str
 

@@ -1,10 +1,8 @@
-"""Random numbers: Philox4x32-10, a function of seed, stream, iteration, loop trip and element index
-alone.
+"""Random numbers: Philox4x32-10 of seed, stream, iteration, loop trip and element index.
 
 The index is that of the whole batch's tensor, of which a ``shard`` draws its own rows (the first
-axis is the batch's).
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); the counter and the
-conversions are in the numerics contract.
+axis is the batch's). Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); the
+counter and the conversions are in the numerics contract.
 """
 
 from __future__ import annotations
@@ -25,7 +23,8 @@ random = lazy_module.module("core_compiler.numerics.reference.random")
 
 UI32 = dtype("ui32")
 _OPERANDS = ("seed", "iteration", "shard", "trip")
-#: Integer operations of Philox a 32-bit word: ten rounds of 4 multiplies and 4 xors, key additions.
+#: Integer operations of Philox per 32-bit word: ten rounds of 4 multiplies and 4 xors, key
+#: additions.
 _WORD = 25
 
 
@@ -61,7 +60,7 @@ def _reference(generate: str):
     return reference
 
 
-#: name, what it computes, dtypes, default dtype, operations an element, reference.
+#: Columns: name, meaning, dtypes, default dtype, operations per element, reference.
 RANDOM = (
     ("random_bits", "32 random bits an element", (UI32,), UI32, _WORD, "random_bits"),
     ("random_uniform", "Uniform in [0, 1): 24 random bits times 2^-24, rounded to the dtype",

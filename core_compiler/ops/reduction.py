@@ -1,4 +1,4 @@
-"""Reductions, arg-reductions and scans.  No keepdims: a reshape or broadcast puts an axis back."""
+"""Reductions, arg-reductions and scans. No keepdims: a reshape or broadcast restores an axis."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ORDERS = Attr(
     of=str,
 )
 
-#: name, what it computes, dtypes, whether it may be of no elements, traits, mixed precision.
+#: Columns: name, meaning, dtypes, whether zero elements are allowed, traits, mixed precision.
 REDUCTIONS = (
     ("reduce_sum", "Sum over the axes from +0, in the contract's order; integers wrap",
      NUMBERS, True, ("multilinear", "never_negative_zero"), SUM),
@@ -57,12 +57,12 @@ REDUCTIONS = (
 
 
 def reduced(x, axes) -> tuple:
-    """The shape that is left of ``x`` without ``axes``, after checking them."""
+    """Check ``axes`` and return the shape of ``x`` without them."""
     return without(x.shape, need_axes(axes, x.rank))
 
 
 def need_elements(x, axes) -> None:
-    """The reduced axes are not empty (there is no largest of nothing)."""
+    """Check that the reduced axes are not empty (the maximum of nothing is undefined)."""
     for axis in axes:
         need(x.shape[axis] != 0, f"axis {axis} of x is empty: nothing to choose from")
 
@@ -139,18 +139,18 @@ declare(
 
 
 def _centred(b, x, axes):
-    """``x - mean(x)``, and 1 / (half the range of ``x``) for each result.
+    """Return ``x - mean(x)``, and 1 / (half the range of ``x``) for each result.
 
-    ``x - middle`` is at most half the range, so nothing overflows, and a mean of what is scaled to
-    [-1, 1] loses no more digits than x has.  The mean itself would be rounded by up to many
-    deviations where it is large: it is kept as the sum of two numbers (Dekker, 1971).
+    ``x - middle`` is at most half the range, so nothing overflows, and a mean of values scaled to
+    [-1, 1] loses no more digits than x has. A large mean itself would be rounded by up to many
+    deviations, so it is kept as the sum of two numbers (Dekker, 1971).
     """
     kept, limits = others(x.type.rank, axes), np.finfo(x.type.dtype.numpy)
     least, most = b.reduce_min(x, axes=axes), b.reduce_max(x, axes=axes)
     half = b.scalar_like(0.5, least)
     least, most = b.mul(least, half), b.mul(most, half)
     middle = b.add(least, most)
-    tiny = float(limits.tiny)  # its reciprocal is a number too
+    tiny = float(limits.tiny)  # its reciprocal is finite too
     reach = b.clamp(b.sub(most, least), low=tiny, high=1 / tiny)
     scale = b.div(b.scalar_like(1, reach), reach)
     near = b.mul(b.sub(x, spread(b, middle, x, kept)), spread(b, scale, x, kept))
@@ -183,13 +183,13 @@ declare(
 
 
 def _mean_square(b, d, op):
-    """The sum of squares over ``n - correction``."""
+    """Return the sum of squares over ``n - correction``."""
     total = b.reduce_sum(b.mul(d, d), axes=op["axes"])
     return b.div(total, b.scalar_like(max(size_of(d, op["axes"]) - op["correction"], 0), total))
 
 
 def _scaled_variance(b, op, x):
-    """The variance of ``x * scale``, which neither overflows nor underflows, and the scale."""
+    """Return the variance of ``x * scale``, which cannot overflow or underflow, and the scale."""
     axes = op["axes"]
     if not size_of(x, axes):
         made = _mean_square(b, x, op)
@@ -316,21 +316,21 @@ def _scan(kind: str):
 
 
 def _shifted(x, axis: int, reverse: bool, start):
-    """``x`` moved one position along ``axis``, ``start`` put at the free end."""
+    """Return ``x`` moved one position along ``axis``, with ``start`` at the free end."""
     first = np.full_like(np.take(x, [0], axis), start)
     rest = np.delete(x, 0 if reverse else -1, axis)
     return np.concatenate([rest, first] if reverse else [first, rest], axis)
 
 
 def _limit(found: DType, lowest: bool):
-    """The least or greatest value of a dtype (an infinity for floats)."""
+    """Return the lowest or highest value of a dtype (an infinity for floats)."""
     if found.is_float:
         return -np.inf if lowest else np.inf
     info = np.iinfo(found.numpy)
     return info.min if lowest else info.max
 
 
-#: name, what it computes, what an exclusive scan starts with, traits.
+#: Columns: name, meaning, initial value of an exclusive scan, traits.
 SCANS = (
     ("cumsum", "Running sum", "0", ("multilinear",)),
     ("cumprod", "Running product", "1", ()),

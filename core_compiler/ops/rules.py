@@ -1,4 +1,4 @@
-"""What type rules share: dtype classes, checks of axes and shapes with their messages, layouts."""
+"""The common parts of type rules: dtype classes, checks of axes and shapes, layouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core_compiler.ir import DType, TensorType, dtype
 from core_compiler.ops import dims
 from core_compiler.ops.base import TypeRuleError
 
-#: Floats that arithmetic is defined on; the narrower ones are storage (cast, move, contract).
+#: Floats with arithmetic; the narrower ones are storage formats (cast, move, contract).
 FLOATS = tuple(map(dtype, ("f64", "f32", "f16", "bf16")))
 SIGNED = tuple(map(dtype, ("i8", "i16", "i32", "i64")))
 UNSIGNED = tuple(map(dtype, ("ui8", "ui16", "ui32", "ui64")))
@@ -37,7 +37,7 @@ def refuse(message: str) -> NoReturn:
 
 
 def need_dtype(name: str, found: TensorType | DType, allowed: Sequence[DType]) -> None:
-    """``found``'s dtype is one of ``allowed``."""
+    """Check that ``found``'s dtype is one of ``allowed``."""
     found = found.dtype if isinstance(found, TensorType) else found
     wanted = _CLASSES.get(tuple(allowed)) or " or ".join(d.name for d in allowed)
     need(found in allowed, f"{name} is {found.name}, wanted {wanted}")
@@ -70,14 +70,14 @@ def need_rank(name: str, found: TensorType, rank: int) -> None:
 
 
 def need_axis(axis: int, rank: int, name: str = "axis") -> int:
-    """``axis`` names one of ``rank`` axes, counted from 0."""
+    """Check that ``axis`` is one of ``rank`` axes, counted from 0."""
     need(0 <= axis < rank, f"{name} {axis} is not in 0..{rank - 1}" if rank else
          f"{name} {axis} of a rank-0 tensor")  # fmt: skip
     return axis
 
 
 def need_axes(axes: Sequence[int], rank: int, name: str = "axes") -> tuple[int, ...]:
-    """``axes`` are distinct axes in ascending order."""
+    """Check that ``axes`` are distinct axes in ascending order."""
     for axis in axes:
         need_axis(axis, rank, f"{name}: axis")
     need(
@@ -92,13 +92,13 @@ def need_length(name: str, given: Sequence, length: int) -> None:
 
 
 def need_static(name: str, size) -> int:
-    """``size`` is a number: a rule that cannot do with a symbol says so."""
+    """Check that ``size`` is a number, for rules that do not support symbols."""
     need(isinstance(size, int), f"{name} is the symbolic size {size!r}; bind it to a number first")
     return size
 
 
 def need_index(name: str, found: TensorType) -> None:
-    """``found`` holds positions: any integer dtype."""
+    """Check that ``found`` contains positions: any integer dtype."""
     need_dtype(name, found, INTEGERS)
 
 
@@ -107,7 +107,7 @@ def show(shape: Sequence) -> str:
 
 
 def common_order(*types: TensorType) -> tuple[int, ...] | None:
-    """The memory order that all operands of the result's rank share, else row-major.
+    """Return the memory order that all operands of the result's rank share, else row-major.
 
     Operands of rank below 2, or without a size above 1 on two axes, fit any order.
     """
@@ -116,18 +116,20 @@ def common_order(*types: TensorType) -> tuple[int, ...] | None:
 
 
 def without(shape: Sequence, axes: Sequence[int]) -> tuple:
-    """``shape`` with ``axes`` left out."""
+    """Return ``shape`` without ``axes``."""
     return tuple(d for i, d in enumerate(shape) if i not in axes)
 
 
 def replaced(shape: Sequence, axis: int, size) -> tuple:
-    """``shape`` with another size on ``axis``."""
+    """Return ``shape`` with another size on ``axis``."""
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
 def window_size(name: str, size, window, stride: int, low: int, high: int, dilation: int):
-    """Positions of a window:
-    ``(size + low + high - (dilation * (window - 1) + 1)) // stride + 1``."""
+    """Return the number of positions of a window.
+
+    It is ``(size + low + high - (dilation * (window - 1) + 1)) // stride + 1``.
+    """
     span = dims.add(dims.multiply(dilation, dims.subtract(window, 1)), 1)
     room = dims.subtract(dims.add(size, low, high), span)
     if isinstance(room, int):
@@ -140,23 +142,26 @@ def window_size(name: str, size, window, stride: int, low: int, high: int, dilat
 
 
 def accumulator(operand: DType) -> DType:
-    """The dtype that sums of products run in: f64 for f64, f32 for other floats; 64-bit integers
-    their own, others i32."""
+    """Return the dtype in which sums of products run.
+
+    It is f64 for f64 and f32 for other floats; 64-bit integers keep their own dtype, others use
+    i32.
+    """
     if operand.is_float:
         return F64 if operand is F64 else F32
     return operand if operand.bits == 64 else I32
 
 
 def free(op) -> int:
-    """The flops of an op that only moves elements."""
+    """Return the flops of an op that only moves elements."""
     return 0
 
 
 def each_result(op) -> int:
-    """The flops of an op that does one operation for each element of its result."""
+    """Return the flops of an op with one operation per element of its result."""
     return op.result.type.elements
 
 
 def each_operand(op) -> int:
-    """The flops of an op that does one operation for each element of its first operand."""
+    """Return the flops of an op with one operation per element of its first operand."""
     return op.operands[0].type.elements

@@ -30,7 +30,7 @@ from core_compiler.ops.traits import traits
 DIM = (int, str)
 
 
-# -- made from nothing -----------------------------------------------------------------------------
+# -- ops without tensor operands -------------------------------------------------------------------
 
 
 def _constant_rule(types, attributes):
@@ -402,7 +402,7 @@ def _dynamic_slice_rule(types, attributes):
 
 
 def need_starts(starts, rank: int) -> None:
-    """One rank-0 integer a dimension, all of one dtype."""
+    """Check that there is one rank-0 integer per dimension, all of one dtype."""
     need(len(starts) == rank, f"{len(starts)} starts for {rank} axes")
     for i, start in enumerate(starts):
         need_rank(f"start {i}", start, 0)
@@ -415,7 +415,7 @@ def _dynamic_slice(arrays, attributes, types):
 
 
 def _box(shape, starts, sizes) -> tuple[slice, ...]:
-    """The box of ``sizes`` at ``starts``, clamped into ``shape``."""
+    """Return the box of ``sizes`` at ``starts``, clamped into ``shape``."""
     clamped = [
         min(max(int(start), 0), size - part)
         for size, start, part in zip(shape, starts, sizes, strict=True)

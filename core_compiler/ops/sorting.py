@@ -27,7 +27,7 @@ _DESCENDING = Attr(bool, False, "largest first; equals keep their order")
 
 
 def _comparisons(op) -> int:
-    """n log2 n comparisons a row."""
+    """Return n log2 n comparisons per row."""
     x = op.operands[0].type
     return x.elements * max(1, (x.shape[op["axis"]] - 1).bit_length())
 

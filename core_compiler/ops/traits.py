@@ -1,7 +1,7 @@
-"""What passes may rely on about an op, declared on the op and asked for by name.
+"""Op traits: properties that passes may rely on, declared on the op and queried by name.
 
-A trait is declared where the op is, once; a pass asks ``has_trait(op, "view")`` instead of keeping
-a list of op names.
+A trait is declared once, with the op; a pass calls ``has_trait(op, "view")`` instead of keeping a
+list of op names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core_compiler.support.errors import InternalError
 if TYPE_CHECKING:
     from core_compiler.ir import Op
 
-#: Trait -> what it promises.
+#: Trait -> its guarantee.
 TRAITS: Mapping[str, str] = MappingProxyType({
     "elementwise": "each element of the result is a function of the elements at its index",
     "commutative": "exchanging the two operands changes no bit",
@@ -41,7 +41,7 @@ TRAITS: Mapping[str, str] = MappingProxyType({
 
 
 def traits(*names: str) -> frozenset[str]:
-    """Return the traits of a declaration; InternalError for one that :data:`TRAITS` lacks."""
+    """Return the traits of a declaration; InternalError for one missing in :data:`TRAITS`."""
     unknown = sorted(set(names) - TRAITS.keys())
     if unknown:
         raise InternalError(f"unknown trait {unknown[0]!r}")
@@ -49,8 +49,10 @@ def traits(*names: str) -> frozenset[str]:
 
 
 def has_trait(op: Op | str, *names: str) -> bool:
-    """Return whether an op, or the op of a kind, has one of these traits (an op without a
-    declaration, as one of a target, has none)."""
+    """Return whether an op, or the op of a kind, has one of these traits.
+
+    An op without a declaration, such as one of a target, has none.
+    """
     from core_compiler.ops.base import REGISTRY
 
     declared = REGISTRY.get(op if isinstance(op, str) else op.kind)
@@ -61,8 +63,10 @@ _known = cache(traits)
 
 
 def kinds_with(*names: str) -> tuple[str, ...]:
-    """Return the kinds of all ops that have one of these traits (``core.add``...), in the order of
-    their declarations."""
+    """Return the kinds of ops with one of these traits (``core.add``...), as declared.
+
+    They are in the order of their declarations.
+    """
     from core_compiler.ops import REGISTRY
 
     asked = traits(*names)

@@ -1,9 +1,9 @@
 """Typed views of ops: ``Conv.of(op).strides`` instead of ``op["strides"]``.
 
-A view is made from the op's declaration: a property for each operand (``None`` for an optional one
-that is left out, a tuple for ``*xs``) and for each attribute, with its default where it is absent.
-The op itself stays as it is.  Classes are made when they are first asked for; `typed.pyi` names
-their types for mypy and is written from the declarations (``python -m core_compiler.ops.typed``).
+A view is generated from the op's declaration: a property for each operand (``None`` for an absent
+optional one, a tuple for ``*xs``) and for each attribute, with its default if absent. The op itself
+is unchanged. Classes are created on first use; `typed.pyi` declares their types for mypy and is
+generated from the declarations (``python -m core_compiler.ops.typed``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OpView:
 
     @classmethod
     def match(cls, op: Op | None) -> Self | None:
-        """Return the view of ``op``, or None if it is of another kind or there is none."""
+        """Return the view of ``op``, or None if it is None or of another kind."""
         return cls(op) if op is not None and op.kind == cls.kind else None
 
     @property
@@ -44,7 +44,7 @@ class OpView:
 
 
 def class_name(declared: OpDef) -> str:
-    """``core.reduce_sum`` -> ``ReduceSum``."""
+    """Return ``ReduceSum`` for ``core.reduce_sum``."""
     return "".join(part.capitalize() for part in declared.name.split("_"))
 
 
@@ -64,7 +64,7 @@ def _attribute(name: str, spec: Attr) -> Callable[[OpView], Any]:
 
 
 def _members(declared: OpDef) -> Iterator[tuple[str, Callable[[OpView], Any], str]]:
-    """Name, getter and type, as the stub spells it, of each property of a view."""
+    """Yield the name, the getter and the type (as in the stub) of each property of a view."""
     for index, operand in enumerate(declared.operands):
         kind = "tuple[Value, ...]" if operand[0] == "*" else "Value"
         kind += " | None" if operand[-1] == "?" else ""
@@ -82,7 +82,7 @@ def _spelled(spec: Attr) -> str:
 
 
 def __getattr__(name: str) -> type[OpView]:
-    """Make the view class ``name``; AttributeError if no op is declared that has this name."""
+    """Create the view class ``name``; AttributeError if no declared op has this name."""
     if not name.startswith("_"):
         for declared in REGISTRY.values():
             if class_name(declared) == name:

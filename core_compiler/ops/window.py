@@ -58,7 +58,7 @@ def _pool_flops(op) -> int:
 
 
 def _geometry(attributes):
-    """window, strides, pads, dilations"""
+    """Return window, strides, pads, dilations."""
     pads = tuple(zip(attributes["low"], attributes["high"], strict=True))
     return attributes["window"], attributes["strides"], pads, attributes["dilations"]
 
@@ -144,7 +144,7 @@ _SHAPE = {"shape": Attr(tuple, doc="the shape of x", of=(int, str))}
 
 
 def _need_pooled(dy, attributes, allowed) -> None:
-    """``dy`` has the shape of what a pool makes of x."""
+    """Check that ``dy`` has the shape of the pool's result."""
     (made,) = _pool_rule(allowed)([tensor(attributes["shape"], dy.dtype)], attributes)
     need_shape("dy", dy, made.shape)
 
@@ -174,7 +174,7 @@ def _avg_gradient(arrays, attributes, types):
 
 
 def _windows_of(op) -> int:
-    """The windows that an element lies in, at most."""
+    """Return the maximum number of windows that contain an element."""
     taps = zip(op["window"], op["strides"], strict=True)
     return op.result.type.elements * dims.product(-(-k // s) for k, s in taps)
 

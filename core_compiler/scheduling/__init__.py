@@ -1,1 +1,1 @@
-"""Schedules of kernels, and the loop transformations that they are made of."""
+"""Schedules of kernels, and the loop transformations that they consist of."""

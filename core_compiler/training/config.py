@@ -1,4 +1,4 @@
-"""How a model is trained: what a person says, once."""
+"""The configuration of a training step."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from core_compiler.training.optimisers.loss_scale import LossScale, loss_scale
 from core_compiler.training.optimisers.optimizers import optimizer
 from core_compiler.training.options import SEEDS, flag, number, whole
 
-#: What of a run is hashed in every iteration (``core_compiler.training.audit.receipts``).
+#: Data that are hashed in every iteration (``core_compiler.training.audit.receipts``).
 RECEIPTS = ("off", "state", "gradients")
-#: How: ``fast``, a 64-bit hash, finds accidents at the speed of memory; ``sha256`` withstands
-#: somebody who wants two runs to look the same, at 1 to 2 GB/s a core.
+#: Hash functions. ``fast``, a 64-bit hash, detects accidental differences at the speed of memory;
+#: ``sha256`` also resists deliberate collisions, at 1 to 2 GB/s per core.
 LEAVES = ("fast", "sha256")
 
 
@@ -32,34 +32,35 @@ class Training:
                    None: the model's first result is the loss.
     ``optimizer``  an :class:`~core_compiler.training.optimisers.optimizers.Optimizer` or its name
                    (``sgd``, ``adam``, ``adamw``, ``adagrad``, ``rmsprop``, ``lion``).
-    ``freeze``     names of parameters that stay as they are; ``*`` stands for anything.
-    ``clip_norm``  gradients whose norm over all parameters is larger are scaled down to it.
-    ``initialize`` what parameters are at first, by name (``*`` stands for anything; of several
-                   patterns that match the first counts): an
+    ``freeze``     names of parameters that are not trained; ``*`` matches any text.
+    ``clip_norm``  the largest norm of the gradients over all parameters; larger gradients are
+                   scaled down to it.
+    ``initialize`` initial values of parameters by name (``*`` matches any text; the first
+                   matching pattern applies): an
                    :class:`~core_compiler.training.graph.initializers.Initializer`, its name
-                   (``xavier_uniform``, ``zeros``...) or a number.  The others are as the model has
-                   them.
-    ``seed``       of random numbers (dropout, ``initialize``).
-    ``shards``     parts of equal size that each batch is cut into; part of what is computed,
-                   whoever computes it: on one worker they run one after another (gradient
-                   accumulation).
-    ``sync_batch_norm``  batch statistics are those of all shards; else each has its own, and the
-                   running ones get their mean.
-    ``precision``  ``f32``, or what contractions, convolutions and attention read and activations
-                   are stored in: ``bf16``, ``f16``.  Parameters, the optimiser's state, gradients
-                   as it sees them and the loss are f32.
-    ``recompute``  the part (above 0, up to 1) of the bytes saved for the backward pass that may be
-                   held for it; kernels of the forward pass run again for the others.  None: all is
-                   saved.
-    ``keep_gradients``  what the optimiser is given as gradients stays in memory after each
-                   iteration (``step.gradients``; receipts of gradients hash it).  It is no part of
-                   what is computed: with it or without, all bits are the same.
+                   (``xavier_uniform``, ``zeros``...) or a number.  All other parameters keep the
+                   values of the model.
+    ``seed``       the seed of random numbers (dropout, ``initialize``).
+    ``shards``     the number of equal parts of each batch; it is part of what is computed,
+                   independent of the workers: a single worker runs the shards one after another
+                   (gradient accumulation).
+    ``sync_batch_norm``  batch statistics are computed over all shards; otherwise each shard has
+                   its own, and the running statistics are averaged.
+    ``precision``  ``f32``, or the dtype in which activations are stored and which contractions,
+                   convolutions and attention read: ``bf16``, ``f16``.  Parameters, the
+                   optimiser's state, the gradients that it receives and the loss are f32.
+    ``recompute``  the fraction (above 0, up to 1) of the bytes saved for the backward pass that
+                   may be kept; the other values are recomputed by kernels of the forward pass.
+                   None: all values are saved.
+    ``keep_gradients``  the gradients that the optimiser receives stay in memory after each
+                   iteration (``step.gradients``; receipts of gradients hash them).  This is not
+                   part of what is computed: all bits are the same with and without it.
     ``loss_scale`` a factor of the loss: a number, ``dynamic``, or a
                    :class:`~core_compiler.training.optimisers.loss_scale.Dynamic`; None: ``dynamic``
-                   for f16, none for the others.
+                   for f16, none for other precisions.
     """
 
-    loss: Any = "cross_entropy"  # a Loss from __post_init__ on, an Optimizer the other
+    loss: Any = "cross_entropy"  # a Loss after __post_init__, and an Optimizer below
     optimizer: Any = "sgd"
     freeze: tuple[str, ...] = ()
     clip_norm: float | None = None
@@ -69,8 +70,8 @@ class Training:
     precision: str = "f32"
     recompute: float | None = None
     keep_gradients: bool = False
-    loss_scale: Any = None  # a LossScale, or None, from __post_init__ on
-    initialize: Any = ()  # pairs of a pattern and an Initializer from __post_init__ on
+    loss_scale: Any = None  # a LossScale or None after __post_init__
+    initialize: Any = ()  # pairs of a pattern and an Initializer after __post_init__
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", loss(self.loss))
@@ -83,7 +84,7 @@ class Training:
         object.__setattr__(self, "loss_scale", self._loss_scale())
 
     def _check_numbers(self) -> None:
-        """UserError for one that is none, or out of its range; numpy's become Python's."""
+        """Convert NumPy numbers to Python's; raise UserError for invalid or out-of-range values."""
         if not isinstance(self.shards, Integral) or not 1 <= self.shards <= MOST:
             raise UserError(f"expected 1 to {MOST} shards, got {self.shards!r}", "training",
                             f"pass a whole number from 1 to {MOST}")  # fmt: skip
@@ -112,7 +113,7 @@ class Training:
         return None if what is None else loss_scale(what)
 
     def facts(self) -> Mapping[str, Any]:
-        """What a recording says of it."""
+        """Return the configuration as recordings store it."""
         return {
             "loss": repr(self.loss), "optimizer": repr(self.optimizer),
             "freeze": list(self.freeze), "clip_norm": self.clip_norm, "seed": self.seed,

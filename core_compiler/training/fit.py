@@ -1,4 +1,4 @@
-"""Training over many iterations: data in order, progress, checkpoints, resuming."""
+"""Training over many iterations: data order, progress, checkpoints, resuming."""
 
 from __future__ import annotations
 
@@ -33,38 +33,39 @@ def fit(
     observer: Observer | None = None, leaves: str = "fast", begun: Callable[[], None] | None = None,
     task: str = "",
 ) -> History:  # fmt: skip
-    """Run ``step`` until ``iterations`` have been done, on batches of ``data`` (arrays, columns, a
-    dataset, an iterable: see :meth:`Data.of`) in the order that ``seed`` fixes.
+    """Run ``step`` until ``iterations`` are done.
 
-    ``folder``: where a checkpoint is written after every ``every`` iterations, at the end, and when
-    the run is interrupted (then :class:`Stopped` is raised) or cannot go on;
-    ``resume``: go on from the newest one there (a folder that has some is refused otherwise).  The
-    batches depend on the iteration alone, so a resumed run ends in the bits of one that was never
-    stopped.  One that was begun with other seeds, shards or by another version of the numerics
-    contract is refused (:func:`restore`).
-    ``begun``: called once nothing hinders the run any more, before anything in the folder changes;
-    it keeps there how the run is done again.  Without it that is done here, of a run with receipts:
-    ``task`` is a function by its name, ``package.module:function``, which takes ``edit`` (a
-    ``PipelineEdit`` to compile with) and returns the compiled step and its data, so that
-    ``workbench verify`` and ``diverge`` can do an iteration of the run again; where it is left out
-    they say what receipts alone can, and
-    :meth:`Run.of <core_compiler.training.audit.replay.Run.of>` takes the function itself.
+    The batches of ``data`` (arrays, columns, a dataset, an iterable: see :meth:`Data.of`) come in
+    the order that ``seed`` determines.
 
-    ``receipts``: ``state`` or ``gradients``, what is hashed in every iteration, and ``ops_every``
-    N: in every N-th all values that lie in memory (see
-    :mod:`core_compiler.training.audit.receipts`); ``leaves``: ``fast``, or ``sha256`` for
-    audits.  Receipts of gradients need a step that keeps them (``Training(keep_gradients=True)``).
+    ``folder``: a checkpoint is written there after every ``every`` iterations, at the end, and when
+    the run is interrupted (then :class:`Stopped` is raised) or fails. ``resume``: continue from the
+    newest checkpoint in it (without it, a folder with checkpoints is rejected). The batches depend
+    only on the iteration, so a resumed run ends with the bits of an uninterrupted one. A run with
+    other seeds, shards or another version of the numerics contract is rejected (:func:`restore`).
+
+    ``begun``: called when all checks have passed, before anything in the folder changes; it stores
+    there how to repeat the run. Without it, ``fit`` does so for a run with receipts: ``task`` names
+    a function ``package.module:function`` that takes ``edit`` (a ``PipelineEdit`` to compile with)
+    and returns the compiled step and its data, so that ``workbench verify`` and ``diverge`` can
+    repeat an iteration of the run. Without ``task`` they use only the receipts, and :meth:`Run.of
+    <core_compiler.training.audit.replay.Run.of>` takes the function itself.
+
+    ``receipts``: ``state`` or ``gradients``, what is hashed in every iteration; ``ops_every`` N:
+    all values that are in memory are hashed in every N-th iteration (see
+    :mod:`core_compiler.training.audit.receipts`); ``leaves``: ``fast``, or ``sha256`` for audits.
+    Receipts of gradients need a step that keeps them (``Training(keep_gradients=True)``).
     ``inject`` flips the last bit of one element once (see
     :mod:`core_compiler.training.audit.inject`).
 
-    ``workers``: processes that share the shards of every batch (at most as many as there are
+    ``workers``: the number of processes that share the shards of every batch (at most the number of
     shards), started here or found at the dask ``scheduler``; they change no bit.
 
-    ``observer``: told the compile of ``step`` (which is finished meanwhile where it is not), the
-    iterations while they are done, at most twice a second, and the end: with a ``Recorder`` all of
-    it is in a recording that others read while it grows.
+    ``observer``: receives the compile of ``step`` (which is finished first if necessary), the
+    iterations while they run, at most twice a second, and the end. A ``Recorder`` stores all of it
+    in a recording that others can read while it grows.
 
-    UserError on a thread that flushes subnormal numbers to zero, before anything is written.
+    Raise UserError on a thread that flushes subnormal numbers to zero, before anything is written.
     """
     assert_no_flush_to_zero()
     workers = whole("fit", "workers", workers, 1, 2**31, "pass 1 or more")
@@ -79,7 +80,7 @@ def fit(
     with ExitStack() as stack:
         if plan.folder is not None:
             stack.enter_context(files.alone(plan.folder))
-            plan.check_folder(resume)  # another run may have ended there meanwhile
+            plan.check_folder(resume)  # another run may have ended there in the meantime
         if observer is not None:
             facts = {**plan.facts(), "workers": workers}
             history.hear = stack.enter_context(Telling(observer, step, facts)).add
@@ -105,7 +106,7 @@ def fit(
             if plan.folder is None:
                 raise
             raise _stopped(step, plan.folder, plan.seed, held, history) from None
-        except UserError:  # a loss that is not finite, workers that are lost
+        except UserError:  # a loss that is not finite, or lost workers
             if plan.folder is not None:
                 _save_done(step, plan.folder, plan.seed, held, history)
             raise
@@ -113,14 +114,17 @@ def fit(
 
 
 def _keep(step: TrainingStep, folder: Path, plan: Plan, task: str, resume: bool) -> None:
-    """How the run is done again; one that goes on without a task is what its folder says."""
+    """Store how to repeat the run; a resumed run without a task keeps the stored one."""
     if task or not resume or not (folder / run_file.FILE).exists():
         run_file.write(folder, run_file.of_python(step, plan.facts(), task))
 
 
 class Stopped(KeyboardInterrupt):
-    """An interrupted run: ``iteration`` is the last one that was done, ``kept`` that of the newest
-    checkpoint (0: there is none), ``problem`` why the last one could not be written."""
+    """An interrupted run.
+
+    ``iteration`` is the last finished iteration, ``kept`` that of the newest checkpoint (0: none),
+    and ``problem`` the reason why the last checkpoint could not be written.
+    """
 
     def __init__(self, iteration: int, kept: int, problem: str = ""):
         self.iteration, self.kept, self.problem = iteration, kept, problem
@@ -138,7 +142,7 @@ def _stopped(
 def _save_done(
     step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
 ) -> str:  # fmt: skip
-    """Keeps the iterations that were done since the newest checkpoint; why that could not be."""
+    """Save the iterations since the newest checkpoint; return the error if that fails."""
     path = folder / checkpoint.name_of(step.iteration)
     if step.iteration <= history.first or path.exists():
         return ""
@@ -151,7 +155,7 @@ def _save_done(
 
 
 def _check(step: TrainingStep, data: Data | Stream, plan: Plan) -> None:
-    """UserError where the first iteration would be refused."""
+    """Raise UserError if the first iteration would be rejected."""
     if step.iteration < plan.iterations:
         data.check(step.iteration, plan.batch)
     if plan.inject is not None:
@@ -167,14 +171,13 @@ def _check(step: TrainingStep, data: Data | Stream, plan: Plan) -> None:
 
 
 def _check_injected(plan: Plan, done: int) -> None:
-    """UserError where the folder would say of the iterations that are done another injection than
-    they had."""
+    """Raise UserError if the folder would record another injection for the finished iterations."""
     if not done or plan.folder is None:
         return
     try:
         said = run_file.read(plan.folder).get("inject")
         begun = Injection.of(str(said)) if said else None
-    except UserError:  # nothing says how the run was begun
+    except UserError:  # the start of the run is not recorded
         return
     before, now = (i if i is not None and i.iteration <= done else None
                    for i in (begun, plan.inject))  # fmt: skip

@@ -1,5 +1,7 @@
-"""Numbers and switches that a person gives, as Python's own; UserError names one that is none, or
-outside its range."""
+"""Conversion of the user's numbers and switches to Python's.
+
+A UserError names an invalid or out-of-range value.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,20 @@ from typing import Any
 
 from core_compiler.support.errors import UserError, one_line
 
-#: What a seed may be, and what is said of others.
+#: The range of a seed, and the fix for invalid ones.
 SEEDS = -(2**63), 2**63 - 1, "pass a whole number from -2^63 to 2^63 - 1"
-#: Characters of a value that a message shows.
+#: Number of characters of a value that a message shows.
 _SHOWN = 60
 
 
 def number(
     where: str, name: str, given: Any, holds: Callable[[float], bool], fix: str
 ) -> int | float:  # fmt: skip
-    """A real number (numpy's too) for which ``holds``; NaN is none that does."""
+    """Return a real number (also NumPy's) for which ``holds``; NaN is always rejected."""
     try:
         made = given if type(given) in (bool, int, float) else _float(given)
         good = not math.isnan(made) and holds(made)
-    except OverflowError:  # an integer that f64 does not hold
+    except OverflowError:  # an integer beyond the range of f64
         good = False
     if not good:
         raise UserError(f"invalid value {one_line(repr(given), _SHOWN)} for {name}", where, fix)
@@ -36,7 +38,7 @@ def _float(given: Any) -> float:
 
 
 def whole(where: str, name: str, given: Any, low: int, high: int, fix: str) -> int:
-    """A whole number (numpy's too) from ``low`` to ``high``."""
+    """Return a whole number (also NumPy's) from ``low`` to ``high``."""
     try:
         made = index(given)
     except TypeError:
@@ -47,7 +49,7 @@ def whole(where: str, name: str, given: Any, low: int, high: int, fix: str) -> i
 
 
 def flag(where: str, name: str, given: Any) -> bool:
-    """True or False (numpy's too); no other value stands for one."""
+    """Return True or False (also NumPy's); other values are rejected."""
     if type(given).__name__ not in ("bool", "bool_"):
         raise UserError(f"invalid value {one_line(repr(given), _SHOWN)} for {name}", where,
                         "pass True or False")  # fmt: skip

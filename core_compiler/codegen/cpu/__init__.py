@@ -11,7 +11,7 @@ def compile_source(source, name: str = ""):
 
 
 def generate(function):
-    """The source of a scheduled kernel (see :mod:`core_compiler.codegen.cpu.source`)."""
+    """Return the source of a scheduled kernel (see :mod:`core_compiler.codegen.cpu.source`)."""
     from core_compiler.codegen.cpu.source import generate
 
     return generate(function)

@@ -1,7 +1,7 @@
-"""Generated source to object code: Numba types and lowers it, LLVM optimises it once.
+"""Compilation of generated source to object code by Numba, with one LLVM optimisation run.
 
 The object defines one symbol, ``kernel(args, lo, hi, scratch)`` in the C calling convention, and
-needs nothing of Numba's run time: it loads with llvmlite alone (``runtime.loader``).
+does not depend on Numba's run time: llvmlite alone can load it (``runtime.loader``).
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ _SIGNATURE = (types.int64,) * 4
 
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
-    """``object``: an object file that defines ``symbol``.  ``intermediate`` (LLVM IR) and
-    ``assembly`` are what the optimiser and the code generator made; ``assembly_lines`` has
-    (assembly line, source line) rows, lines from 1; ``seconds`` says where the time went."""
+    """A compiled kernel.
+
+    ``object`` is an object file that defines ``symbol``. ``intermediate`` (LLVM IR) and
+    ``assembly`` are the outputs of the optimiser and the code generator; ``assembly_lines`` has
+    (assembly line, source line) rows, lines from 1; ``seconds`` has the time of each step.
+    """
 
     name: str
     symbol: str
@@ -65,7 +68,7 @@ def compile_source(source: str | Source, name: str = "") -> CompiledKernel:
 
 
 def _lowered(source: str, name: str) -> llvm.ModuleRef:
-    """The unoptimised module of a source: nothing exported but its entry."""
+    """Return the unoptimised module of a source, which exports only its entry."""
     entry = _numba_result(entry_of(source, name, Namespace)[0])
     text = debug_lines.only_lines(str(entry.library._final_module))
     module = _entry(text, entry.fndesc.llvm_func_name)
@@ -82,11 +85,11 @@ def _lowered(source: str, name: str) -> llvm.ModuleRef:
 
 
 def _numba_result(function):
-    """Numba's result for the entry: its library holds the unoptimised module."""
+    """Return Numba's result for the entry: its library has the unoptimised module."""
     flags = compiler.Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
     flags.error_model, flags.nrt = FLAGS["error_model"], False
-    # Lines only: with Numba's full debug information locals would stay in memory.
+    # Emit lines only: with Numba's full debug information, locals would stay in memory.
     flags.debuginfo = flags.dbg_directives_only = True
     return compiler.compile_extra(
         cpu_target.typing_context, cpu_target.target_context, function, _SIGNATURE, types.none,
@@ -95,8 +98,11 @@ def _numba_result(function):
 
 
 class _Pipeline(compiler.CompilerBase):
-    """Numba's passes that generated source needs: it has no closures, tuples to unroll, lifted
-    blocks or branches to prune, and each of its variables has one type."""
+    """The passes of Numba that generated source needs.
+
+    The source has no closures, tuples to unroll, lifted blocks or branches to prune, and each of
+    its variables has one type.
+    """
 
     def define_pipelines(self):
         passes = PassManager("kernel")
@@ -112,7 +118,7 @@ class _Pipeline(compiler.CompilerBase):
 
 @contextmanager
 def _without_optimisation():
-    """Numba's own function passes off: the module is optimised once, when it is whole."""
+    """Disable Numba's function passes: the module is optimised once, when it is complete."""
     kept = codegen.CPUCodeLibrary._optimize_functions
     codegen.CPUCodeLibrary._optimize_functions = lambda self, module: None
     try:
@@ -135,7 +141,7 @@ define void @{symbol}(i64 %args, i64 %lo, i64 %hi, i64 %scratch) !dbg !4 {{
 
 
 def _entry(text: str, name: str) -> llvm.ModuleRef:
-    """The module with a C entry around Numba's function ``name``."""
+    """Return the module with a C entry around Numba's function ``name``."""
     module = llvm.parse_assembly(text)
     entry = llvm.parse_assembly(_ENTRY.format(name=name, symbol=SYMBOL, lines=debug_lines.ENTRY))
     module.link_in(entry)

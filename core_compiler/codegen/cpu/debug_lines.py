@@ -1,19 +1,19 @@
-"""Debug lines of generated kernels: which line of the source each instruction came from.
+"""Debug lines of generated kernels: the source line of each instruction.
 
-Numba writes LLVM debug metadata for the source's lines.  What a person needs of it is kept (the
-lines, in the LLVM text and as a table for the assembly), what depends on the machine (the working
-directory) or only repeats the source (variables and their types) is not.
+Numba emits LLVM debug metadata for the source's lines. The lines are kept (in the LLVM text and as
+a table for the assembly); information that depends on the machine (the working directory) or
+repeats the source (variables and their types) is removed.
 """
 
 from __future__ import annotations
 
 import re
 
-#: The file that the lines are of, whatever the kernel is called.
+#: The file of the lines, whatever the kernel's name is.
 _FILE = '!DIFile(filename: "source.py", directory: "")'
 
-#: Metadata of the C entry around Numba's function: LLVM keeps the lines of what is inlined into a
-#: function only where that has a line itself.
+#: Metadata of the C entry around Numba's function: LLVM only keeps the lines of an inlined function
+#: if the caller has a line itself.
 ENTRY = f"""
 !llvm.dbg.cu = !{{!0}}
 !llvm.module.flags = !{{!2, !3}}
@@ -37,15 +37,17 @@ _MARKS = re.compile(
 
 
 def only_lines(text: str) -> str:
-    """The text of a module with lines as its only debug information."""
+    """Return the text of a module with lines as its only debug information."""
     text = _VARIABLES.sub("", text)
     text = re.sub(r"!DIFile\([^)]*\)", lambda _: _FILE, text)
     return text.replace("emissionKind: DebugDirectivesOnly", "emissionKind: LineTablesOnly")
 
 
 def read(assembly: str) -> tuple[str, list[tuple[int, int]]]:
-    """Assembly as a person reads it, without debug sections, and (assembly line, source line)
-    rows of its instructions, lines counted from 1."""
+    """Return readable assembly and its (assembly line, source line) rows.
+
+    The debug sections are removed; lines are counted from 1.
+    """
     kept: list[str] = []
     places: list[tuple[int, int]] = []
     at, debugging = 0, False

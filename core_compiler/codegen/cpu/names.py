@@ -1,4 +1,4 @@
-"""The functions that generated source calls, made on demand from their names.
+"""The functions called by generated source, created on demand from their names.
 
 =======================================  ========================================================
 ``invoke_3(k, scratch, p, q, n)``        another kernel, at address k, with its three arguments
@@ -6,14 +6,14 @@
 ``exp_f32(x)``, ``fma_f32x16(a, b, c)``  a contract function, on scalars or on 16 lanes
 ``buffer_f32(args, slot, n)``            the kernel's buffer argument in a slot; buffer ``n``
 ``size(args, n)``                        the index argument in slot ``n`` of the argument block
-``scratch_f32(base, offset, n)``         memory of this thread, ``offset`` bytes in; buffer ``n``
+``scratch_f32(base, offset, n)``         memory of this thread, at byte ``offset``; buffer ``n``
 ``registers_f32(32, n)``                 a small array that LLVM keeps in registers; buffer ``n``
 ``load_f32x16(p, i)``                    lanes i, i+1, ...;  ``load_some_f32x16(p, i, count)``
 ``store_f32x16(p, i, v)``                ``store_some_f32x16(p, i, v, count)``
 ``gather_f32x16(p, i, step, count)``     lanes i, i+step, ...
 ``scatter_f32x16(p, i, v, step, count)``
 ``splat_f32x16(x)``, ``lane_f32x16(v, 3)``  all lanes x; lane 3.     ``lanes_i64x16()`` 0, 1, 2 ...
-``shuffle_f32x16(v, w, (0, 1, 2))``      lanes picked from v then w
+``shuffle_f32x16(v, w, (0, 1, 2))``      lanes selected from v then w
 ``as_i64_f32x16(x)``                     bit cast and conversions: ``convert_f32_i64x16(x)``
 ``and_boolx16(p, q)``, ``not_bool(p)``   logic on i1
 =======================================  ========================================================
@@ -49,13 +49,15 @@ from core_compiler.numerics.primitives import PRIMITIVES, boolean
 
 _FORM = re.compile(r"(?P<stem>\w+)_(?P<dtype>[a-z]+[a-z0-9]*?)x(?P<width>\d+)$")
 _I8P, _I32, _I64 = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
-#: Memory of the dtypes that are no numbers of the contract: i1 takes a byte, codes their bits.
+#: Storage of dtypes that are not numbers of the contract: i1 takes a byte, codes their bits.
 _MEMORY = {"bool": "u8", "bf16": "u16", "f16": "u16"}
 
 
 class Namespace(dict):
-    """The globals of one generated module; ``owner`` is its name and ``buffers`` how many buffers
-    it tells apart.  A name that is looked up the first time is made."""
+    """The globals of one generated module; a missing name is created on first use.
+
+    ``owner`` is the module's name and ``buffers`` the number of buffers that it distinguishes.
+    """
 
     def __init__(self, owner: str, buffers: int):
         super().__init__(range=range, min=min, max=max, abs=abs, inf=inf, nan=nan, boolean=boolean)
@@ -86,7 +88,7 @@ class Namespace(dict):
 
 
 def pointer_type(dtype: str, owner: str, number: int, count: int) -> Pointer:
-    """The pointer type of a buffer of ``dtype`` (spelled as ``scalars.code_name`` does)."""
+    """Return the pointer type of a buffer of ``dtype`` (spelled as in ``scalars.code_name``)."""
     if dtype in NUMBA and dtype != "bool":
         return Pointer(dtype, dtype, owner, number, count)
     value = "bool" if dtype == "bool" else "i32"
@@ -100,7 +102,7 @@ def _literal(argument) -> int:
 
 
 def _slot(builder, args, number: int):
-    """Entry ``number`` of the argument block; it does not change while the kernel runs."""
+    """Load entry ``number`` of the argument block, which is constant while the kernel runs."""
     base = builder.inttoptr(args, _I64.as_pointer())
     loaded = builder.load(builder.gep(base, [ir.Constant(_I64, number)]), align=8)
     loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
@@ -159,7 +161,7 @@ def _registers(dtype: str, owner: str, count: int):
 
 
 def _moved(dtype: str, owner: str, count: int):
-    """``offset_f32(p, n)``: the buffer from element ``n`` on."""
+    """Return ``offset_f32(p, n)``: the buffer from element ``n`` on."""
 
     @intrinsic
     def offset(typing, pointer, elements):
@@ -177,7 +179,7 @@ _MEMORY_FORMS = {
 
 
 def _invoke(count: int):
-    """A call of ``kernel(args, 0, 1, scratch)`` with an argument block on the stack."""
+    """Return a call of ``kernel(args, 0, 1, scratch)`` with an argument block on the stack."""
 
     def typed(typing, address, scratch, *arguments):
         def codegen(context, builder, sig, values):
@@ -220,7 +222,7 @@ def _numbers(width: int, kind=_I32):
 
 
 def _mask(builder, count, width: int):
-    """The lanes below ``count`` (any 64-bit number)."""
+    """Return a mask of the lanes below ``count`` (any 64-bit number)."""
     whole = ir.Constant(_I64, width)
     small = builder.select(builder.icmp_signed("<", count, whole), count, whole)
     small = builder.select(builder.icmp_signed("<", small, ir.Constant(_I64, 0)),
@@ -241,14 +243,14 @@ def _suffix(raw: ir.VectorType) -> str:
 
 
 def _place(builder, pointer: Pointer, values, width: int):
-    """The LLVM type of ``width`` elements, and their address: ``values`` are base, index..."""
+    """Return the LLVM type of ``width`` elements, and their address; ``values``: base, index..."""
     base, index = values[:2]
     raw = ir.VectorType(memory_type(pointer.memory), width)
     return raw, builder.bitcast(address(builder, pointer, base, index), raw.as_pointer())
 
 
 def _strided(builder, pointer: Pointer, base, index, step, width: int):
-    """A vector of pointers to elements index, index + step, ..."""
+    """Return a vector of pointers to elements index, index + step, ..."""
     offsets = builder.mul(_numbers(width, _I64), splat(builder, step, width))
     offsets = builder.add(offsets, splat(builder, index, width))
     size = ir.Constant(ir.VectorType(_I64, width), [memory_bytes(pointer.memory)] * width)
@@ -433,7 +435,7 @@ _LOGIC = {"and": "and_", "or": "or_", "xor": "xor"}
 
 
 def contract_function(name: str, width: int | None):
-    """The contract function as an intrinsic of its arity; one with loops is Numba's own."""
+    """Return the contract function as an intrinsic; one with loops is Numba's own."""
     stem, _, dtype = name.rpartition("_")
     if dtype == "bool" and stem in (*_LOGIC, "not", "select"):
         return _logic(stem, width)

@@ -1,9 +1,9 @@
-"""What Numba works out again for every operation of a source, worked out once.
+"""Caches for results that Numba would recompute for every operation of a source.
 
-Generated source is thousands of operations of a few kinds: for each of them Numba looks through
-the templates of its function, asks LLVM for the size of its type and makes metadata of its line.
-The answers never change; remembering them takes a quarter off the time that a kernel takes to
-compile.
+Generated source consists of thousands of operations of a few kinds. For each of them, Numba
+searches the templates of its function, queries LLVM for the size of its type and builds metadata
+for its line. The results never change; caching them reduces the compile time of a kernel by a
+quarter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.core.types.functions import BaseFunction
 
 
 class _Lines(debuginfo.DIBuilder):
-    """Debug information of lines, without that of variables, which would be taken out again."""
+    """Debug information of lines, without that of variables, which would be removed again."""
 
     def __init__(self, *given: Any, **named: Any):
         super().__init__(*given, **named)
@@ -36,7 +36,7 @@ class _Lines(debuginfo.DIBuilder):
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """While it lasts, which is while the compiler's lock is held, Numba remembers."""
+    """Enable the caches in this context, which holds the compiler's lock."""
     target, resolve = cpu_target.target_context, BaseFunction.get_call_type
     BaseFunction.get_call_type = _signatures(resolve)
     target.get_abi_sizeof = _sizes(target.get_abi_sizeof)
@@ -59,7 +59,7 @@ def _signatures(resolve: Callable) -> Callable:
             return resolve(function, context, args, kws)
         key = function, tuple(args)
         found = _known.get(key)
-        if found is None:  # a failure is told anew
+        if found is None:  # a failure is reported again
             found = _known[key] = resolve(function, context, args, kws)
         return found
 

@@ -16,9 +16,9 @@ from core_compiler.kernel_ir.abi import (
 
 
 def generate(function: Function) -> Source:
-    """The source of a kernel.
+    """Return the source of a kernel.
 
-    Kernels that it invokes are compiled on their own, once for all their callers: their addresses
+    The kernels that it invokes are compiled separately, once for all their callers: their addresses
     follow the arguments in the argument block, in the order of ``abi.callees``.
     """
     part = _Writer(function)
@@ -74,7 +74,7 @@ class _Writer(Writer):
         self.line(f"{self.name(value)} = buffer_{code}(args, {number}, {place})  # [{shape}]")
 
     def _items(self, nest: list[Op]) -> None:
-        """The work items: the parallel nest flattened, its indices counted like an odometer."""
+        """Write the work items: the flattened parallel nest with indices like an odometer."""
         levels = [self.function.body, *(loop.regions[0] for loop in nest[:-1])]
         self._prologue(levels, nest)
         counts = [self.trip_count(loop) for loop in nest]
@@ -113,7 +113,7 @@ class _Writer(Writer):
         self.indent = 1
 
     def _prologue(self, levels: list[Block], nest: list[Op]) -> None:
-        """Index arithmetic and allocations before the items; bounds of inner levels come up too."""
+        """Write index arithmetic, inner levels' bounds and allocations before the items."""
         self.block(levels[0], only_pure=True)
         needed = {v for loop in nest[1:] for v in loop.operands[:3]}
         for level in levels[1:]:
@@ -133,7 +133,7 @@ class _Writer(Writer):
         return self.names[key]
 
     def _allocations(self, body: Block) -> None:
-        """Scratch buffers one after another, register arrays on the stack."""
+        """Write scratch buffers one after another, and register arrays on the stack."""
         offset = "0"
         for op in scratch_allocations(self.function):
             value = op.result

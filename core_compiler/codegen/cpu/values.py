@@ -1,8 +1,8 @@
 """The Numba types of generated source: pointers into buffers, and vectors in registers.
 
-A pointer's type carries which buffer of which kernel it walks, so that every load and store can
-tell LLVM that different buffers do not overlap (``alias.scope`` and ``noalias`` metadata): loops
-then vectorise without run-time checks.
+A pointer's type identifies its buffer and kernel, so that every load and store can inform LLVM that
+different buffers do not overlap (``alias.scope`` and ``noalias`` metadata): loops are then
+vectorised without run-time checks.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ CODES = {numba_type: code for code, numba_type in NUMBA.items()}
 
 
 class Pointer(types.Type):
-    """Elements of ``memory`` (what is stored: ``f32``, ``u16``...) read as ``value`` (what code
-    computes with); buffer ``number`` of ``count`` in kernel ``owner``."""
+    """A pointer to elements stored as ``memory`` (``f32``, ``u16``...) and read as ``value``.
+
+    ``value`` is the type in computations. The buffer is number ``number`` of ``count`` in kernel
+    ``owner``.
+    """
 
     def __init__(self, value: str, memory: str, owner: str, number: int, count: int):
         self.value, self.memory = value, memory
@@ -65,7 +68,7 @@ def numba_type(dtype: str, width: int | None):
 
 
 def dtype_of(t) -> tuple[str, int | None]:
-    """(contract dtype, lanes or None) of a Numba type."""
+    """Return (contract dtype, lanes or None) of a Numba type."""
     if isinstance(t, Vector):
         return t.dtype, t.width
     return CODES[types.unliteral(t)], None
@@ -75,7 +78,7 @@ def dtype_of(t) -> tuple[str, int | None]:
 
 
 def address(builder: ir.IRBuilder, pointer: Pointer, base, index):
-    """The LLVM pointer to element ``index``."""
+    """Return the LLVM pointer to element ``index``."""
     element = memory_type(pointer.memory)
     typed = builder.bitcast(base, element.as_pointer())
     return builder.gep(typed, [index])
@@ -138,7 +141,7 @@ for _function, _name in _OPERATORS.items():
 
 
 def entry_alloca(builder: ir.IRBuilder, kind: ir.Type, align: int):
-    """Stack memory that lives as long as the function."""
+    """Allocate stack memory with the lifetime of the function."""
     made = cgutils.alloca_once(builder, kind)
     made.align = align
     return made

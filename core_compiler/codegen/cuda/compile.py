@@ -1,7 +1,7 @@
-"""Generated source to PTX, cubin and SASS: Numba types and lowers it, NVVM optimises it.
+"""Compilation of generated source to PTX, cubin and SASS by Numba and NVVM.
 
 The cubin has one entry, ``kernel``, with a 64-bit parameter for each argument: addresses of buffers
-in global memory, then sizes.  Nothing here needs a GPU or a driver.
+in global memory, then sizes. Nothing here needs a GPU or a driver.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from core_compiler.hardware.occupancy import occupancy
 
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
-    """``object``: a cubin that defines ``symbol``.  ``intermediate`` is its PTX, ``assembly`` its
+    """A compiled kernel.
+
+    ``object`` is a cubin that defines ``symbol``. ``intermediate`` is its PTX, ``assembly`` its
     SASS, with (line, source line) rows, lines from 1.
 
     ``facts``: the ``architecture`` (``sm_90``), ``threads`` of a block, number of ``arguments``,
     ``registers`` of a thread, ``shared`` bytes of a block, ``stack`` and ``spilled`` bytes of a
-    thread, ``occupancy`` and what limits it; ``seconds`` by step.
+    thread, ``occupancy`` and its limit; ``seconds`` by step.
     """
 
     name: str
@@ -41,7 +43,7 @@ class CompiledKernel:
 
 
 def compile_source(source: str | Source, capability: tuple[int, int], name: str = ""):
-    """Compile the text of a generated module for a compute capability: :class:`CompiledKernel`."""
+    """Compile a generated module for a compute capability; return a :class:`CompiledKernel`."""
     toolchain.require()
     lines = None
     if isinstance(source, Source):
@@ -69,8 +71,11 @@ def compile_source(source: str | Source, capability: tuple[int, int], name: str 
 
 
 def lower(source: str, capability: tuple[int, int], name: str) -> tuple[str, dict[str, int]]:
-    """The PTX of a generated module, its entry called ``kernel``, and the ``threads`` of a block
-    and the number of ``arguments``."""
+    """Return the PTX of a generated module and facts about it.
+
+    Its entry is called ``kernel``; the facts are the ``threads`` of a block and the number of
+    ``arguments``.
+    """
     from numba import cuda
     from numba.core import types
 

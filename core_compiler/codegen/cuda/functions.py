@@ -1,8 +1,8 @@
 """The contract's functions for generated CUDA source, by name.
 
-Straight-line ones are intrinsics that write their own LLVM IR, on scalars or lane by lane.  Those
-with loops and decisions (``fmod``, integer powers, the reduction of large f64 angles) are device
-functions that numba-cuda compiles from the same source, on scalars only.
+Straight-line functions are intrinsics that emit their own LLVM IR, on scalars or lane by lane.
+Functions with loops and branches (``fmod``, integer powers, the reduction of large f64 angles) are
+device functions that numba-cuda compiles from the same source, on scalars only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _I32 = ir.IntType(32)
 
 
 def spread(builder, value, width: int):
-    """``value`` in all lanes of a vector."""
+    """Return ``value`` in all lanes of a vector."""
     made = ir.Constant(ir.VectorType(value.type, width), ir.Undefined)
     for lane in range(width):
         made = builder.insert_element(made, value, ir.Constant(_I32, lane))
@@ -37,7 +37,7 @@ _LOGIC = {"and": "and_", "or": "or_", "xor": "xor"}
 
 
 def contract_function(name: str, width: int | None):
-    """The contract function as an intrinsic of its arity, or as a device function."""
+    """Return the contract function as an intrinsic of its arity, or as a device function."""
     stem, _, dtype = name.rpartition("_")
     if dtype == "bool" and stem in (*_LOGIC, "not", "select"):
         return _logic(stem, width)
@@ -98,7 +98,7 @@ def _of_arity(name: str, arity: int, typed: Callable):
 
 @functools.cache
 def looped() -> dict[str, Callable]:
-    """The functions that have no straight-line code, as device functions."""
+    """Return the functions without straight-line code, as device functions."""
     found: dict[str, Callable] = {}
 
     def compile_(source: pytypes.FunctionType) -> Callable:
@@ -127,8 +127,11 @@ def _device(source: Callable) -> Callable:
 
 
 def _is_straight(source: pytypes.FunctionType, looped: dict[str, Callable]) -> bool:
-    """Whether a function can be traced.  Where that cannot be tried on values of its dtype: whether
-    it takes no decision, reads no table and calls nothing that does."""
+    """Return whether a function can be traced.
+
+    If tracing is impossible on values of its dtype, return whether it has no branch, reads no table
+    and calls no such function.
+    """
     import dis
 
     name = source.__name__
@@ -137,7 +140,7 @@ def _is_straight(source: pytypes.FunctionType, looped: dict[str, Callable]) -> b
         try:
             return CONTRACT.is_traceable(name, (dtype,) * CONTRACT.arity(name))
         except (AssertionError, AttributeError):
-            pass  # a helper: its arguments are of several dtypes, or it gives a pair
+            pass  # a helper with arguments of several dtypes, or a pair as result
     used = [source.__globals__.get(word) for word in source.__code__.co_names]
     mine = {id(f) for f in looped.values()}
     if any(isinstance(v, np.ndarray) or id(v) in mine for v in used):

@@ -1,10 +1,9 @@
-"""The contract's primitives for NVVM: what LLVM would contract or saturate its own way is spelled
-out.
+"""The contract's primitives for NVVM, with explicit rounding and saturation.
 
-NVVM turns ``fmul`` and ``fadd`` into one fma where it can, so every rounding is an intrinsic of its
-own (``add.rn.f32``).  Its LLVM 7 has no ``fneg`` and no saturating conversions; ``cvt.rzi`` of PTX
-saturates, as the contract does, and turns NaN into 0 where neither side has 64 bits.  Of LLVM's own
-mathematical intrinsics it accepts ``fma`` only.
+NVVM contracts ``fmul`` and ``fadd`` into one fma if it can, so every rounding is a separate
+intrinsic (``add.rn.f32``). Its LLVM 7 has no ``fneg`` and no saturating conversions; ``cvt.rzi`` of
+PTX saturates, as the contract does, and converts NaN to 0 unless one side has 64 bits. Of LLVM's
+own mathematical intrinsics it accepts only ``fma``.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _I32 = ir.IntType(32)
 
 
 def call(builder, name: str, result, *arguments):
-    """A call of a function that NVVM declares."""
+    """Emit a call of a function that NVVM declares."""
     module = builder.module
     kind = ir.FunctionType(result, [a.type for a in arguments])
     function = module.globals.get(name) or ir.Function(module, kind, name)
@@ -29,7 +28,7 @@ def call(builder, name: str, result, *arguments):
 
 
 def lane_by_lane(emit: Callable) -> Callable:
-    """An emitter of scalars that works on vectors too: NVVM has no vector units."""
+    """Return a scalar emitter that also works on vectors: NVVM has no vector units."""
 
     def spread(builder, dtype, *values):
         vectors = [v for v in values if isinstance(v.type, ir.VectorType)]
@@ -82,7 +81,10 @@ def _high_product(builder, dtype, a, b):
 
 
 def _to_integer(target: str) -> Callable:
-    """Truncated and saturated, NaN to 0; below 32 bits the 32-bit result is clamped."""
+    """Return a truncating, saturating conversion, with NaN to 0.
+
+    Below 32 bits the 32-bit result is clamped.
+    """
     signed, bits = target[0] == "i", int(target[1:])
     wide = max(bits, 32)
     kind = ir.IntType(wide)
@@ -91,7 +93,7 @@ def _to_integer(target: str) -> Callable:
     def emit(builder, dtype, a):
         name = f"llvm.nvvm.{_LETTER[dtype]}2{suffix[signed, wide]}.rz"
         value = call(builder, name, kind, a)
-        if dtype == "f64" or wide == 64:  # NaN gives the top bit alone (PTX ISA 9.0, "cvt")
+        if dtype == "f64" or wide == 64:  # NaN yields only the top bit (PTX ISA 9.0, "cvt")
             number = builder.fcmp_ordered("==", a, a)
             value = builder.select(number, value, ir.Constant(kind, 0))
         if bits == wide:
@@ -108,7 +110,7 @@ def _to_integer(target: str) -> Callable:
 
 
 def _table() -> dict[str, tuple]:
-    """``LEAF_TABLE`` with the emitters that differ here."""
+    """Return ``LEAF_TABLE`` with the emitters that differ here."""
     other: dict[str, Callable] = {}
     for dtype in FLOATS:
         other |= {

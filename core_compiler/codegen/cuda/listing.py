@@ -1,4 +1,4 @@
-"""What PTX and SASS say: the source line of each of their lines, what SASS consists of."""
+"""Analysis of PTX and SASS: the source line of each line, and the instruction mix of SASS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SASS_CODE = re.compile(r"\s*/\*[0-9a-f]+\*/")
 
 
 def ptx_lines(ptx: str) -> list[tuple[int, int]]:
-    """(PTX line, source line) of every instruction whose source line is known; lines from 1."""
+    """Return (PTX line, source line) of every instruction with a known one; lines from 1."""
     rows, current = [], 0
     for number, line in enumerate(ptx.splitlines(), 1):
         found = _PTX_PLACE.match(line)
@@ -23,7 +23,7 @@ def ptx_lines(ptx: str) -> list[tuple[int, int]]:
 
 
 def sass_lines(listing: str) -> tuple[str, list[tuple[int, int]]]:
-    """nvdisasm's listing without its remarks on places, and its (line, source line) rows."""
+    """Return nvdisasm's listing without its location comments, and its (line, source line) rows."""
     kept: list[str] = []
     rows, current = [], 0
     for line in listing.splitlines():
@@ -47,9 +47,12 @@ _BITS = re.compile(r"\.(?:U|S)?(8|16|64|128)\b")
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What a piece of SASS consists of: ``instructions`` (padding is none), of these f32 fmas
-    (``FFMA``) and loads from ``shared`` memory (``LDS``); ``load_bits`` of its widest load from
-    global memory (``LDG``), 0 where there is none."""
+    """The instruction mix of a piece of SASS.
+
+    It counts ``instructions`` (without padding), and among them f32 fmas (``FFMA``) and loads from
+    ``shared`` memory (``LDS``). ``load_bits`` is the width of its widest load from global memory
+    (``LDG``), 0 if there is none.
+    """
 
     instructions: int
     fmas: int
@@ -62,7 +65,7 @@ class Mix:
 
 
 def mix(sass: str) -> Mix:
-    """The instructions of a listing, each counted once however often it is executed."""
+    """Return the instruction mix of a listing, each instruction counted once."""
     found = [m for m in map(_INSTRUCTION.match, sass.splitlines()) if m and m["opcode"] != "NOP"]
     opcodes = [m["opcode"] for m in found]
     loads = [_BITS.search(m["form"]) for m in found if m["opcode"] == "LDG"]
@@ -71,14 +74,14 @@ def mix(sass: str) -> Mix:
 
 
 def inner_loop(sass: str) -> str:
-    """The loop with the most f32 fmas that has no other loop in it; "" where no loop has one."""
+    """Return the innermost loop with the most f32 fmas, or "" if no loop has any."""
     lines = sass.splitlines()
     labels = {m[1]: n for n, line in enumerate(lines) if (m := _LABEL.match(line))}
     loops = [
         (labels[m[1]], n) for n, line in enumerate(lines)
         if (m := _BRANCH.search(line)) and labels.get(m[1], n) < n
     ]  # fmt: skip
-    loops = [(a, b) for a, b in loops if b - a > 1]  # the last instruction waits on itself
+    loops = [(a, b) for a, b in loops if b - a > 1]  # the last instruction branches to itself
     inner = [(a, b) for a, b in loops if not any(a < c and d < b for c, d in loops)]
     pieces = ["\n".join(lines[a : b + 1]) for a, b in inner]
     best = max(pieces, key=lambda piece: mix(piece).fmas, default="")

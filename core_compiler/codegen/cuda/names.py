@@ -1,12 +1,12 @@
-"""The functions that generated CUDA source calls, made on demand from their names.
+"""The functions called by generated CUDA source, created on demand from their names.
 
 =======================================  ========================================================
 ``thread()``, ``block()``                this thread's number in its block; its block's in the grid
-``barrier()``                            all threads of the block have come here
+``barrier()``                            waits until all threads of the block have arrived
 ``quotient(a, b)``, ``remainder(a, b)``  of numbers from 0 to 2**32 - 1, in 32 bits
 ``buffer_f32_2(address)``                a buffer argument; buffer 2
 ``shared_f32_256_2()``                   memory of the block, 256 elements; buffer 2
-``registers_f32_32_2()``                 an array of this thread, which NVVM takes apart if it can
+``registers_f32_32_2()``                 an array of this thread, which NVVM splits if it can
 ``offset_f32(p, i)``                     the buffer from element ``i`` on
 ``load_f32(p, i)``, ``store_f32(p, i, v)``       one element
 ``load_f32x4(p, i)``, ``store_f32x4(p, i, v)``   lanes i, i+1, ... of aligned memory
@@ -42,8 +42,10 @@ _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
 
 class Namespace(dict):
-    """The globals of one generated module; ``owner`` is its name and ``buffers`` how many buffers
-    it tells apart.  A name that is looked up the first time is made."""
+    """The globals of one generated module; a missing name is created on first use.
+
+    ``owner`` is the module's name and ``buffers`` the number of buffers that it distinguishes.
+    """
 
     def __init__(self, owner: str, buffers: int):
         super().__init__(range=range, min=min, max=max, abs=abs, inf=inf, nan=nan, boolean=boolean)
@@ -72,7 +74,7 @@ class Namespace(dict):
         return contract_function(f"{found['stem']}_{found['dtype']}" if width else name, width)
 
 
-# -- where a thread is -----------------------------------------------------------------------------
+# -- thread indices --------------------------------------------------------------------------------
 
 
 def _register(name: str):
@@ -187,7 +189,10 @@ _MEMORY_FORMS: dict[str, Callable] = {
 
 
 def _place(builder, pointer: Pointer, values, width: int | None):
-    """The address of ``width`` elements and their alignment in bytes; ``values``: base, index..."""
+    """Return the address of ``width`` elements and their alignment in bytes.
+
+    ``values`` are base, index...
+    """
     place, size = builder.gep(values[0], [values[1]]), memory_bytes(pointer.memory)
     if width is None:
         return place, size
@@ -225,13 +230,13 @@ def _store(dtype: str, width: int | None):
 
 
 def _lane_at(builder, values, lane: int, step=None):
-    """The address of a lane; ``values``: base, index..."""
+    """Return the address of a lane; ``values`` are base, index..."""
     far = _I64(lane) if step is None else builder.mul(step, _I64(lane))
     return builder.gep(values[0], [builder.add(values[1], far)])
 
 
 def _loaded_below(builder, pointer: Pointer, values, width: int, count, step=None):
-    """A vector of the lanes below ``count``; nothing is read for the others, which are 0."""
+    """Load a vector of the lanes below ``count``; the others are not read and are 0."""
     lanes = []
     for lane in range(width):
         place, before = _lane_at(builder, values, lane, step), builder.block

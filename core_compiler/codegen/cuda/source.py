@@ -1,10 +1,9 @@
-"""Kernel IR to the Python source of a CUDA kernel, one function of buffers' addresses and sizes.
+"""Kernel IR to the Python source of a CUDA kernel, a function of buffer addresses and sizes.
 
-A ``block`` nest is the grid, flattened into one dimension.  Code between it and the ``thread``
-loops runs alike in all threads of a block, but for stores, which the first thread does; a
-``thread`` loop's iteration is this thread's, where it has one.  What one of these leaves in the
-block's memory (shared, or scratch: a part of global memory for each block) the next may read: a
-barrier stands between.
+A ``block`` nest is the grid, flattened into one dimension. Code between it and the ``thread`` loops
+runs identically in all threads of a block, except for stores, which only the first thread does;
+each thread runs its own iteration of a ``thread`` loop, if it has one. A barrier separates writes
+to the block's memory (shared, or scratch: a part of global memory for each block) from later reads.
 """
 
 from __future__ import annotations
@@ -32,8 +31,10 @@ from core_compiler.support.errors import InternalError
 
 
 def generate(function: Function) -> Source:
-    """The source of a kernel that was scheduled for a GPU; InternalError where its thread loops
-    have no constant number of threads."""
+    """Return the source of a kernel that was scheduled for a GPU.
+
+    Raise InternalError if its thread loops have no constant number of threads.
+    """
     part = _Writer(function)
     part.write()
     text = [
@@ -50,7 +51,7 @@ def generate(function: Function) -> Source:
 
 
 def _accesses(ops: Iterable[Op]) -> tuple[set[Value], set[Value]]:
-    """The block's own memory that ``ops`` read, and that they write."""
+    """Return the block's own memory that ``ops`` read, and that they write."""
     found: tuple[set[Value], set[Value]] = set(), set()
     for op in (o for outer in ops for o in outer.walk()):
         if op.kind in ("kernel.load", "kernel.store"):
@@ -73,7 +74,7 @@ class _Writer(Writer):
         self.read: set[Value] = set()
         self.written: set[Value] = set()
         self.sides: list[tuple[set[Value], set[Value]]] = []
-        self.loads: dict[Value, Value] = {}  # what was loaded from the block's memory: from which
+        self.loads: dict[Value, Value] = {}  # loads from the block's memory -> their buffer
         self.users = {value: op for op in function.body.walk() for value in op.operands}
 
     def write(self) -> None:
@@ -101,7 +102,7 @@ class _Writer(Writer):
             self.line("return")
 
     def _grid(self, nest: list[Op]) -> None:
-        """This block's indices: the grid's number taken apart, last loop fastest."""
+        """Write this block's indices: the grid's number decomposed, last loop fastest."""
         levels = [self.function.body, *(loop.regions[0] for loop in nest[:-1])]
         self.block(levels[0], only_pure=True)
         needed = {v for loop in nest[1:] for v in loop.operands[:3]}
@@ -145,7 +146,7 @@ class _Writer(Writer):
         self._scratch()
 
     def _scratch(self) -> None:
-        """Scratch buffers one after another, in this block's part of global memory."""
+        """Write scratch buffers one after another, in this block's part of global memory."""
         found = scratch_allocations(self.function)
         threads = [o for o in self.function.body.walk() if o.get("loop") == "thread"]
         if any(op in set(loop.walk()) for loop in threads for op in found):
@@ -188,7 +189,7 @@ class _Writer(Writer):
                 place, rest = f"remainder({rest}, {count})", f"quotient({rest}, {count})"
             names.append((self.fresh(nest[depth]["name"]), place))
         for depth, (loop, (name, place)) in enumerate(zip(nest, reversed(names), strict=True)):
-            if depth:  # what stands between this loop and the one around it
+            if depth:  # code between this loop and the one around it
                 self.block(Block(ops=nest[depth - 1].regions[0].ops[:-1]))
             self.line(f"{name} = {place}", loop)
             self.names[loop.regions[0].arguments[0]] = name
@@ -206,9 +207,12 @@ class _Writer(Writer):
         self.threads_apart = False
 
     def _uniform_loop(self, op: Op) -> None:
-        """A loop that all threads of a block go through together, or one that a thread does.  It
-        may run not even once: what was read and written before is so after it, too."""
-        if not self.threads_apart:  # what its end leaves its begin may read: both meet a barrier
+        """Write a loop that all threads of a block run together, or that one thread runs.
+
+        It may have no iterations, so earlier reads and writes remain pending after it.
+        """
+        # The end may write what the next iteration reads: add a barrier to both.
+        if not self.threads_apart:
             self._meet(*_accesses((op,)), op)
         read, written = set(self.read), set(self.written)
         lower, upper = map(self.name, op.operands[:2])
@@ -218,7 +222,7 @@ class _Writer(Writer):
 
     @override
     def counted(self, op: Op, bounds: tuple[str, str, str], carried: list[str]) -> None:
-        """Counted by hand: NVVM keeps all state of Numba's iterator over a range in registers."""
+        """Write a counted while loop: NVVM keeps all state of a range iterator in registers."""
         lower, upper, step = bounds
         (body,) = op.regions
         name = self.names[body.arguments[0]]
@@ -239,11 +243,14 @@ class _Writer(Writer):
     def _hand_on(self, body: Block, carried: list[str]) -> None:
         super()._hand_on(body, carried)
         if not self.threads_apart:
-            self._meet(*_accesses(body.ops))  # nothing that stands in it is carried out of it
+            self._meet(*_accesses(body.ops))  # nothing inside it is carried out of it
 
     @override
     def _if(self, op: Op) -> None:
-        """What either side has read and written is so after both: only one of them has run."""
+        """Write a branch; reads and writes of both sides are pending after it.
+
+        Only one side has run.
+        """
         start, self.sides = (self.read, self.written), []
         super()._if(op)
         for read, written in (start, *self.sides):
@@ -257,7 +264,7 @@ class _Writer(Writer):
         self.read, self.written = before
 
     def _synchronise(self, op: Op) -> None:
-        """A barrier where a thread may read or overwrite what another has left or still reads."""
+        """Write a barrier if a thread may access what another has written or still reads."""
         read, written = _accesses((op,))
         self._meet(read, written, op)
         self.read |= read
@@ -270,7 +277,7 @@ class _Writer(Writer):
             self.written = set()
 
     def _carried(self, value: Value, op: Op) -> bool:
-        """Whether a load stands where it is used, and that is at ``op`` or after it."""
+        """Return whether a load is emitted at its use, and the use is at ``op`` or later."""
         while value in self.inlined:
             user = self.users[value]
             if self.numbers[user] >= self.numbers[op]:
@@ -313,7 +320,7 @@ class _Writer(Writer):
 
     @override
     def _moved(self, near: str, far: str, op: Op, kind: VectorType, value: tuple) -> str:
-        """A vector at once where it is sure to be aligned, else lane by lane."""
+        """Access a vector at once if it is known to be aligned, else lane by lane."""
         buffer, where = access(op)
         near_by = self.strides[buffer][lane_axis(op)] == "1"
         if near_by and count_operand(op) is None and not self._aligned(buffer, where, kind.width):
@@ -322,7 +329,7 @@ class _Writer(Writer):
         return super()._moved(near, far, op, kind, value)
 
     def _aligned(self, buffer: Value, where, width: int) -> bool:
-        """Whether the place is a multiple of ``width`` elements from where the buffer begins."""
+        """Return whether the index is a multiple of ``width`` elements from the buffer's start."""
         if buffer.type.offset != 0 and not isinstance(buffer.type.offset, int):
             return False
         if buffer.type.offset % width:
@@ -331,7 +338,7 @@ class _Writer(Writer):
         return all(s.isdigit() and int(s) * self._factor(v) % width == 0 for v, s in pairs)
 
     def _factor(self, value: Value) -> int:
-        """A number that an index is a multiple of."""
+        """Return a number that divides an index."""
         op = self.made.get(value)
         if op is None:
             return 1
@@ -346,7 +353,7 @@ class _Writer(Writer):
 
     @override
     def scalar(self, op: Op) -> str:
-        """Divisions of indices in 32 bits where both are no less than 0, as loops count."""
+        """Return the expression of a scalar op; divisions of non-negative indices use 32 bits."""
         name = op.kind.removeprefix("kernel.")
         if element(op.operands[-1].type) is INDEX and name in ("floordiv", "mod"):
             if all(self._counts(v) for v in op.operands):
@@ -356,7 +363,7 @@ class _Writer(Writer):
         return super().scalar(op)
 
     def _counts(self, value: Value, depth: int = 0) -> bool:
-        """Whether an index is known to be no less than 0: made of loops' indices and sizes."""
+        """Return whether an index is known to be non-negative, from loop indices and sizes."""
         op = self.made.get(value)
         if op is None:
             return True  # a loop's index from 0 on, or a size

@@ -1,4 +1,4 @@
-"""Which thread of a block does what: how many there are, and the registers each has of its own."""
+"""The threads of a block: their number, and the registers of each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from core_compiler.kernel_ir.ops import access
 from core_compiler.scheduling.transforms.edit import constant_of, producers
 from core_compiler.support.errors import InternalError
 
-#: Threads of a block that has no thread loop.
+#: Threads of a block without a thread loop.
 ALONE = 1
 
 
 def block_threads(function: Function) -> int:
-    """How many threads a block of the kernel needs."""
+    """Return the number of threads in a block of the kernel."""
     made = producers(function)
     most = ALONE
     for op in function.body.walk():
@@ -25,7 +25,7 @@ def block_threads(function: Function) -> int:
 
 
 def thread_nest(loop: Op) -> list[Op]:
-    """A thread loop and those that stand directly inside one another at the end of its body."""
+    """Return a thread loop and the thread loops directly nested at the end of its body."""
     nest = [loop]
     while (inner := nest[-1].regions[0].ops) and inner[-1].get("loop") == "thread":
         nest.append(inner[-1])
@@ -33,8 +33,7 @@ def thread_nest(loop: Op) -> list[Op]:
 
 
 def most_threads(loop: Op, made: Mapping[Value, Op]) -> int:
-    """The largest number of iterations of a thread loop, which a constant bounds; InternalError
-    where none does."""
+    """Return the maximum trip count of a thread loop; InternalError if no constant bounds it."""
     upper = loop.operands[1]
     known = constant_of(upper, made)
     op = made.get(upper)
@@ -47,11 +46,11 @@ def most_threads(loop: Op, made: Mapping[Value, Op]) -> int:
 
 
 def thread_axes(function: Function) -> dict[Value, int]:
-    """For each register buffer of a block, how many of its first axes number the threads: each
-    thread has the rest to itself.
+    """Return the number of leading axes of each register buffer that index the threads.
 
-    All accesses must stand in thread loops of those extents and use their indices as they are;
-    InternalError where one does not: no thread can reach another's registers.
+    The remaining axes belong to a single thread. All accesses must be in thread loops of those
+    extents and use their indices directly; otherwise raise InternalError, because no thread can
+    access another's registers.
     """
     made = producers(function)
     inside = {o for op in function.body.walk() if op.get("loop") == "thread"
@@ -85,7 +84,7 @@ def _touched(op: Op) -> tuple[Value | None, tuple[Value, ...]]:
 
 
 def _check(function: Function, block: set[Value], axes: Mapping[Value, int]) -> None:
-    """Every access to a block's registers is at the place of the thread that does it."""
+    """Check that every access to a block's registers is at the thread's own position."""
 
     def visit(ops, nest: tuple[Op, ...]) -> None:
         for op in ops:

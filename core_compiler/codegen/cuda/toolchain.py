@@ -1,7 +1,7 @@
-"""NVIDIA's tools, as their Python packages install them: no CUDA toolkit and no driver is needed.
+"""NVIDIA's tools from their Python packages: neither a CUDA toolkit nor a driver is needed.
 
-NVVM (PTX), ptxas (cubin) and nvdisasm (SASS) must be of one CUDA release: ptxas refuses the PTX of
-a newer NVVM.
+NVVM (PTX), ptxas (cubin) and nvdisasm (SASS) must be from the same CUDA release: ptxas rejects the
+PTX of a newer NVVM.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
-#: What must be installed, and of one release.
+#: The required packages, which must be from one release.
 PACKAGES = ("nvidia-nvvm", "nvidia-cuda-nvrtc", "nvidia-cuda-nvcc", "nvidia-cuda-nvdisasm")
 _INSTALL = "pip install 'compiler-workbench[cuda]'"
 
 
 def missing() -> str | None:
-    """What of numba-cuda and its tools is not installed or does not fit, None where all is well."""
+    """Return the missing or mismatched parts of numba-cuda and its tools; None if complete."""
     absent = [p for p in ("numba-cuda", *PACKAGES) if _version(p) is None]
     if absent:
         return f"not installed: {', '.join(absent)}"
@@ -37,7 +37,7 @@ def missing() -> str | None:
 
 
 def require() -> None:
-    """UserError where :func:`missing` says something."""
+    """Raise UserError if :func:`missing` finds a problem."""
     what = missing()
     if what is not None:
         fix = pin() if "different" in what else _INSTALL
@@ -45,18 +45,18 @@ def require() -> None:
 
 
 def pin() -> str:
-    """What to install so that all parts are of ptxas's release."""
+    """Return the packages to install so that all parts are from ptxas's release."""
     release = _release("nvidia-cuda-nvcc")
     return f"pip install {' '.join(repr(f'{p}=={release}.*') for p in PACKAGES)}"
 
 
 def _release(package: str) -> str:
-    """``13.5`` of a package's version, which is its CUDA release."""
+    """Return the CUDA release, such as ``13.5``, from a package's version."""
     return ".".join((_version(package) or "").split(".")[:2])
 
 
 def versions() -> dict[str, str]:
-    """The installed packages and their versions, for cache keys and recordings."""
+    """Return the installed packages and their versions, for cache keys and recordings."""
     return {p: _version(p) or "" for p in ("numba-cuda", *PACKAGES)}
 
 
@@ -70,7 +70,7 @@ def _version(package: str) -> str | None:
 
 @functools.cache
 def tool(name: str) -> str:
-    """The path of ``ptxas`` or ``nvdisasm``: the Python package's, else the one on PATH."""
+    """Return the path of ``ptxas`` or ``nvdisasm``: the Python package's, else the one on PATH."""
     folder = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     for found in sorted(folder.glob(f"cu*/bin/{name}"), reverse=True):
         if os.access(found, os.X_OK):
@@ -83,15 +83,18 @@ def tool(name: str) -> str:
 
 @functools.cache
 def architectures() -> tuple[str, ...]:
-    """What ptxas makes code for, as ``sm_90``, oldest first."""
+    """Return the architectures that ptxas supports, as ``sm_90``, oldest first."""
     found = set(re.findall(r"'sm_(\d+)'", _run("ptxas", ["--help"], "its list of architectures")))
     return tuple(f"sm_{n}" for n in sorted(found, key=int))
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """A cubin and what ptxas said: ``registers`` of a thread, ``shared`` bytes of a block,
-    ``stack`` bytes of a thread, ``spilled`` bytes stored and loaded by a thread."""
+    """A cubin and the resource usage that ptxas reported.
+
+    ``registers`` of a thread, ``shared`` bytes of a block, ``stack`` bytes of a thread, ``spilled``
+    bytes stored and loaded by a thread.
+    """
 
     cubin: bytes
     registers: int
@@ -108,7 +111,7 @@ _SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
 
 
 def assemble(ptx: str, architecture: str) -> Assembled:
-    """The machine code of ``ptx`` for ``sm_90`` and the like; UserError where ptxas refuses it."""
+    """Assemble ``ptx`` for an architecture such as ``sm_90``; UserError if ptxas rejects it."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
@@ -121,7 +124,7 @@ def assemble(ptx: str, architecture: str) -> Assembled:
 
 
 def disassemble(cubin: bytes) -> str:
-    """The SASS of a cubin, with ``//## File "...", line n`` comments."""
+    """Return the SASS of a cubin, with ``//## File "...", line n`` comments."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)

@@ -12,15 +12,17 @@ from core_compiler.numerics.primitives import NUMBERS, boolean
 
 NUMBA = {**NUMBERS, "bool": boolean}
 CODES = {numba_type: code for code, numba_type in NUMBA.items()}
-#: NVVM's address spaces; arrays of a thread are generic, so that NVVM can take them apart.
+#: NVVM's address spaces; arrays of a thread are generic, so that NVVM can split them.
 SPACES = {"registers": 0, "global": 1, "shared": 3}
-#: Memory of the dtypes that are no numbers of the contract: i1 takes a byte, codes their bits.
+#: Storage of dtypes that are not numbers of the contract: i1 takes a byte, codes their bits.
 _MEMORY = {"bool": "u8", "bf16": "u16", "f16": "u16"}
 
 
 class Pointer(types.Type):
-    """Elements of ``memory`` (what is stored) read as ``value`` (what code computes with) in
-    ``space``; buffer ``number`` of ``count`` in kernel ``owner``."""
+    """A pointer to elements stored as ``memory`` and read as ``value`` in ``space``.
+
+    The buffer is number ``number`` of ``count`` in kernel ``owner``.
+    """
 
     def __init__(self, dtype: str, space: str, owner: str, number: int, count: int):
         plain = dtype in NUMBA and dtype != "bool"
@@ -60,7 +62,7 @@ def numba_type(dtype: str, width: int | None):
 
 
 def dtype_of(t) -> tuple[str, int | None]:
-    """(contract dtype, lanes or None) of a Numba type."""
+    """Return (contract dtype, lanes or None) of a Numba type."""
     if isinstance(t, Vector):
         return t.dtype, t.width
     return CODES[types.unliteral(t)], None

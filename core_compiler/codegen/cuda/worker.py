@@ -1,4 +1,4 @@
-"""What a compile worker is asked for: ``core_compiler.codegen.cuda.worker:sm_90`` and the like."""
+"""Compilers for compile workers, named as in ``core_compiler.codegen.cuda.worker:sm_90``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core_compiler.codegen.cuda.compile import compile_source
 
 
 def __getattr__(name: str):
-    """The compiler of generated CUDA source for the architecture ``name``."""
+    """Return the compiler of generated CUDA source for the architecture ``name``."""
     found = re.fullmatch(r"sm_(\d+)(\d)", name)
     if found is None:
         raise AttributeError(name)

@@ -1,7 +1,8 @@
 """The sum over shards, by a fixed binary tree over their numbers (numerics contract).
 
-Shards 0 and 1 are added, 2 and 3, and so on; the sums in the same way, until one is left; one
-without a partner goes up as it is.  Which worker held a shard changes nothing.
+Shards 0 and 1 are added, 2 and 3, and so on; the sums in the same way, until one is left. An
+element without a partner moves up unchanged. The result does not depend on which worker holds a
+shard.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import numpy as np
 
 from core_compiler.numerics.reference.dtypes import cast, widen
 
-#: Elements added at a time: what is read and written stays in a core's cache.
+#: Elements added at a time, so that the data stay in a core's cache.
 BLOCK = 1 << 14
 
 
 def tree_sum(held: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.ndarray:
-    """The sum of arrays of one shape and dtype, into ``out`` where it is given (contiguous).
+    """Return the sum of arrays of one shape and dtype, in ``out`` if given (contiguous).
 
     Floats narrower than f32 are added in f32 and rounded once; integers wrap.
     """
@@ -36,7 +37,7 @@ def tree_sum(held: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.nd
 
 
 def pairwise(parts: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
-    """The tree over ``parts``, whatever they are: arrays, or values that code is written with."""
+    """Combine ``parts`` by the tree: arrays, or values of generated code."""
     while len(parts) > 1:
         pairs = [add(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
         parts = [*pairs, parts[-1]] if len(parts) % 2 else pairs

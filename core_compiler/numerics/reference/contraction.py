@@ -1,8 +1,8 @@
 """Matrix products and general contractions in the contract's order.
 
-Per output element K is cut into chunks of 256: ``acc = fma(a, b, acc)`` from +0 inside a chunk,
-chunk sums added in order.  The kernel holds a tile of four rows by two vectors of columns in
-registers; output elements are independent, so the order per element is untouched.
+Per output element, K is cut into chunks of 256: ``acc = fma(a, b, acc)`` from +0 inside a chunk,
+chunk sums added in order. The kernel holds a tile of four rows by two vectors of columns in
+registers; output elements are independent, so the order per element is unchanged.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CHUNK = 256
 
 
 def matmul(a: np.ndarray, b: np.ndarray, dtype: np.dtype | None = None) -> np.ndarray:
-    """[..., M, K] x [..., K, N] -> [..., M, N], batch axes broadcast.
+    """Multiply [..., M, K] x [..., K, N] -> [..., M, N] with broadcast batch axes.
 
-    Floats of at most 16 bits are widened exactly, accumulated in f32 and rounded once to
-    ``dtype`` (default: the operands' common dtype, f32 if they differ).  Integers of up to 32 bits
-    accumulate in i32 and wrap; the result is i32.
+    Floats of at most 16 bits are widened exactly, accumulated in f32 and rounded once to ``dtype``
+    (default: the operands' common dtype, f32 if they differ). Integers of up to 32 bits accumulate
+    in i32 and wrap; the result is i32.
     """
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
         raise ValueError(f"matmul of {a.shape} and {b.shape}: K must agree, 2 axes at least")
@@ -49,10 +49,10 @@ def contract(
     contracting_dims: tuple[Sequence[int], Sequence[int]] = ((), ()),
     dtype: np.dtype | None = None,
 ) -> np.ndarray:
-    """Sum of products over paired axes (StableHLO's dot_general).
+    """Sum products over paired axes (StableHLO's dot_general).
 
-    ``batch_dims`` and ``contracting_dims`` list axes of a and of b, pairwise.  K order: the
-    contracted axes as listed, last fastest.  Result axes: batch, free of a, free of b.
+    ``batch_dims`` and ``contracting_dims`` list axes of a and of b, pairwise. K order: the
+    contracted axes as listed, last fastest. Result axes: batch, free of a, free of b.
     """
     (batch_a, batch_b), (k_a, k_b) = batch_dims, contracting_dims
     free_a = [i for i in range(a.ndim) if i not in (*batch_a, *k_a)]
@@ -72,8 +72,10 @@ def contract(
 def contract_matrices(
     a: np.ndarray, b: np.ndarray, ia: np.ndarray, ib: np.ndarray, chunk: int = CHUNK
 ) -> np.ndarray:
-    """out[t] = a[ia[t]] @ b[ib[t]] in chunks of ``chunk``; a [*, M, K], b [*, K, N], both f32,
-    f64, i32 or i64 (u64); out [len(ia), M, N]."""
+    """Return out[t] = a[ia[t]] @ b[ib[t]] in chunks of ``chunk``.
+
+    a is [*, M, K], b is [*, K, N], both f32, f64, i32 or i64 (u64); out is [len(ia), M, N].
+    """
     m, n = a.shape[1], b.shape[2]
     if n < 16 and m > n:  # put the longer side on the vector axis; fma(a, b, c) = fma(b, a, c)
         swapped = contract_matrices(b.transpose(0, 2, 1), a.transpose(0, 2, 1), ib, ia, chunk)
@@ -81,7 +83,7 @@ def contract_matrices(
     terms, columns = a.shape[2], 2 * _lanes(a.dtype)
     if not (len(ia) and m and n and terms):
         return np.zeros((len(ia), m, n), a.dtype)
-    # Rows and columns are padded to whole tiles; what they compute is dropped.
+    # Rows and columns are padded to whole tiles, whose extra results are dropped.
     rows, panels = -(-m // 4) * 4, -(-n // columns)
     left = np.pad(a, ((0, 0), (0, rows - m), (0, 0))) if rows != m else np.ascontiguousarray(a)
     spare = panels * columns - n
@@ -95,7 +97,7 @@ def contract_matrices(
 
 
 def widen_for_contraction(x: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """x in the dtype that a contraction with ``other`` accumulates in."""
+    """Return x in the dtype in which a contraction with ``other`` accumulates."""
     if is_float(x.dtype) != is_float(other.dtype):
         raise TypeError(f"contraction of {x.dtype} and {other.dtype}: cast one of them")
     wide = np.result_type(accumulator(x.dtype), accumulator(other.dtype))
@@ -105,7 +107,7 @@ def widen_for_contraction(x: np.ndarray, other: np.ndarray) -> np.ndarray:
 def round_total(
     total: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: np.dtype | None
 ) -> np.ndarray:
-    """The rounded total: cast once to ``dtype`` or to the operands' common float dtype."""
+    """Return the total cast once to ``dtype`` or to the operands' common float dtype."""
     if dtype is None:
         same_float = a.dtype == b.dtype and is_float(a.dtype)
         dtype = a.dtype if same_float else total.dtype
@@ -121,9 +123,12 @@ def _operand_of_batch(shape: tuple[int, ...], batch: tuple[int, ...]) -> np.ndar
 
 
 def _contract_loop(a, b, ia, ib, terms, rows, panels, chunk, out):
-    """Flat arrays: a [*, rows, terms], rows a multiple of 4; b [*, panels, terms, 2 LANES];
-    out [len(ia), rows, panels, 2 LANES].  Flat and scalar on purpose: array slices would take
-    Numba and LLVM ten times as long to compile."""
+    """Contract flat arrays.
+
+    a is [*, rows, terms], with rows a multiple of 4; b is [*, panels, terms, 2 LANES]; out is
+    [len(ia), rows, panels, 2 LANES]. Flat and scalar on purpose: with array slices Numba and LLVM
+    would take ten times as long to compile.
+    """
     for t in range(ia.shape[0]):
         for panel in range(panels):
             b_start = (ib[t] * panels + panel) * terms * (2 * LANES)
@@ -148,7 +153,8 @@ def _contract_loop(a, b, ia, ib, terms, rows, panels, chunk, out):
                         x = splat_at(a, a_start + 3 * terms + k)
                         c30 = fma(x, b0, c30)
                         c31 = fma(x, b1, c31)
-                    # The first sum is taken, not added to +0: it may be -0 (by underflow).
+                    # The first sum is used directly and not added to +0: it may be -0 (by
+                    # underflow).
                     first = k0 == 0
                     t00 = c00 if first else add(t00, c00)
                     t01 = c01 if first else add(t01, c01)

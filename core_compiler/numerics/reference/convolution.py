@@ -1,9 +1,9 @@
 """Convolution and its gradients in the contract's order, for 1 to 3 spatial axes.
 
 K order (cb, k0, k1, .., ci): channels in blocks of 32 inside the group, taps row-major, channels of
-the block fastest; a chunk is max(1, 8 // taps) channel blocks.  Columns are gathered in that order
-and contracted by ``contraction.contract_matrices``, so a 1x1 convolution has matmul's bits.
-Padding is stored as +0 and multiplied (fma(+0, w, acc)), as the contract says.
+the block fastest; a chunk is max(1, 8 // taps) channel blocks. Columns are gathered in that order
+and contracted by ``contraction.contract_matrices``, so a 1x1 convolution has matmul's bits. Padding
+is stored as +0 and multiplied (fma(+0, w, acc)), as the contract specifies.
 
 Logical layouts: x [N, C, *spatial], w [O, C / groups, *kernel], y [N, O, *out].
 """
@@ -24,7 +24,7 @@ from core_compiler.numerics.reference.contraction import (
 )
 
 BLOCK = 32
-#: Most elements of gathered columns held at once.
+#: Maximum number of elements of gathered columns held at once.
 _COLUMN_BUDGET = 1 << 18
 
 Pads = Sequence[tuple[int, int]]
@@ -39,9 +39,9 @@ def conv(
     groups: int = 1,
     dtype: np.dtype | None = None,
 ) -> np.ndarray:
-    """Cross-correlation (what frameworks call convolution), no bias.
+    """Compute a cross-correlation (called convolution by frameworks), without bias.
 
-    ``pads`` are (low, high) per spatial axis, may be negative.  Dtypes as in ``matmul``.
+    ``pads`` are (low, high) per spatial axis and may be negative. Dtypes as in ``matmul``.
     """
     strides, pads, dilations = _geometry(w, strides, pads, dilations)
     _check_channels(x, w, groups)
@@ -67,12 +67,12 @@ def conv_input_gradient(
     dtype: np.dtype | None = None,
     taps: int | None = None,
 ) -> np.ndarray:
-    """dx [N, C, *input_spatial] of ``conv``: output channels take the place of c in the order.
+    """Return dx [N, C, *input_spatial] of ``conv``; output channels replace c in the order.
 
-    Per input position only the taps that hit an integer output position are terms, taps
-    ascending; integer positions outside dy are padding and are executed.  Input positions with
-    one stride phase share their taps, so each phase is a stride-1 correlation.  ``taps``: the
-    number of taps that sizes chunks, where ``w`` holds a part of them.
+    Per input position only the taps that hit an integer output position are terms, in ascending
+    order; integer positions outside dy are padding and are executed. Input positions with one
+    stride phase share their taps, so each phase is a stride-1 correlation. ``taps``: the number of
+    taps that determines chunks, if ``w`` has only a part of them.
     """
     strides, pads, dilations = _geometry(w, strides, pads, dilations)
     kernel, rank = w.shape[2:], w.ndim - 2
@@ -120,7 +120,7 @@ def conv_transpose(
     dtype: np.dtype | None = None,
     taps: int | None = None,
 ) -> np.ndarray:
-    """Transposed convolution: the input gradient of ``conv``; w [C, O / groups, *kernel]."""
+    """Compute a transposed convolution, ``conv``'s input gradient; w [C, O / groups, *kernel]."""
     strides, pads, dilations = _geometry(w, strides, pads, dilations)
     extra = output_padding or (0,) * (w.ndim - 2)
     spatial = [
@@ -142,7 +142,7 @@ def conv_weight_gradient(
     groups: int = 1,
     dtype: np.dtype | None = None,
 ) -> np.ndarray:
-    """dw [O, C / groups, *kernel] of ``conv``: contraction over (n, *out), chunks of 256."""
+    """Return dw [O, C / groups, *kernel] of ``conv``: contraction over (n, *out), chunks of 256."""
     rank = len(kernel)
     shape = np.empty((0, 0, *kernel))
     strides, pads, dilations = _geometry(shape, strides, pads, dilations)
@@ -173,8 +173,10 @@ def conv_weight_gradient(
 
 
 def pad_zeros(x: np.ndarray, pads: Pads) -> np.ndarray:
-    """x with (low, high) zeros around its last axes; negative pads crop, zeros of the other side
-    too where they are larger than the axis."""
+    """Return x with (low, high) zeros around its last axes.
+
+    Negative pads crop, also zeros of the other side if they exceed the axis.
+    """
     lead = x.ndim - len(pads)
     sizes = [n + low + high for n, (low, high) in zip(x.shape[lead:], pads, strict=True)]
     made = np.zeros((*x.shape[:lead], *sizes), x.dtype)
@@ -197,9 +199,10 @@ def _correlate(
     groups: int,
     all_taps: int | None = None,
 ) -> np.ndarray:
-    """y[n, o, p] = sum over (cb, taps, ci) of x[n, c, starts[tap] + steps * p] * w[o, c, tap].
+    """Correlate x and w with separate starts for each tap.
 
-    ``all_taps`` counts the kernel's taps including those that are no terms: chunks are made of
+    y[n, o, p] = sum over (cb, taps, ci) of x[n, c, starts[tap] + steps * p] * w[o, c, tap].
+    ``all_taps`` counts the kernel's taps including those that are not terms: chunks consist of
     whole channel blocks, whose number depends on it.
     """
     n, channels = x.shape[0], x.shape[1] // groups
@@ -236,7 +239,7 @@ def _correlate(
 
 
 def _window(x, begin, steps, sizes, rank):
-    """The strided box of x's last ``rank`` axes that starts at ``begin``."""
+    """Return the strided box of x's last ``rank`` axes that starts at ``begin``."""
     box = [
         slice(b, b + s * (n - 1) + 1, s) for b, s, n in zip(begin[:rank], steps, sizes, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Where two arrays part: the first element that differs, and how far apart the numbers are."""
+"""The difference of two arrays: the first differing element, and the distance of its values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from core_compiler.numerics.reference.dtypes import is_float, widen
 def first_element(
     x: np.ndarray, y: np.ndarray, *, nan_payloads: bool = False
 ) -> tuple[tuple[int, ...], tuple[float, float], int, int]:  # fmt: skip
-    """The first element in which two arrays differ that have one shape, one dtype and not the same
-    bits: its index, what they have there, how many representable numbers lie between; and how many
-    elements differ.
+    """Return the first element in which two arrays of one shape and dtype differ in bits.
 
-    NaN is one value, as the contract says; with ``nan_payloads`` its sign and payload count.
+    The result has its index, both values, the number of representable numbers between them, and the
+    number of differing elements. NaN is one value, as the contract specifies; with ``nan_payloads``
+    its sign and payload count.
     """
     bits = f"u{x.dtype.itemsize}"
     one, other = (
@@ -31,13 +31,13 @@ def first_element(
 
 
 def ulps(a: Any, b: Any) -> int:
-    """How many representable numbers lie between two of one dtype."""
+    """Return the number of representable numbers between two of one dtype."""
     one, other = (_key(np.asarray(x)) for x in (a, b))
     return abs(one - other)
 
 
 def _key(x: np.ndarray) -> int:
-    """An integer that grows by one from each number of the dtype to the next."""
+    """Return an integer that grows by one from each number of the dtype to the next."""
     if not is_float(x.dtype):
         return int(x)
     bits = int(x.reshape(1).view(f"u{x.dtype.itemsize}")[0])

@@ -27,7 +27,7 @@ _NAN_BITS = {"f32": 0x7FC00000, "f64": 0x7FF8000000000000} | {
 
 
 def canonical(x: np.ndarray) -> np.ndarray:
-    """x, contiguous, with every NaN replaced by its dtype's canonical one (x is not changed)."""
+    """Return x, contiguous, with every NaN replaced by the canonical one (x is not changed)."""
     name = dtype_name(x.dtype)
     x = np.ascontiguousarray(x)
     if name not in _NAN_BITS or name == "f4e2m1fn":
@@ -41,14 +41,14 @@ def canonical(x: np.ndarray) -> np.ndarray:
 
 
 def canonical_bytes(x: np.ndarray) -> bytes:
-    """The tensor's canonical bytes, without dtype and shape."""
+    """Return the tensor's canonical bytes, without dtype and shape."""
     x = canonical(np.asarray(x))
     raw = x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "V" else x
     return raw.astype(raw.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
 def digest(tensors: Iterable[np.ndarray]) -> str:
-    """SHA-256 (hex) over each tensor's dtype, shape and canonical bytes, in order."""
+    """Return the SHA-256 (hex) over each tensor's dtype, shape and canonical bytes, in order."""
     sha = hashlib.sha256()
     for x in tensors:
         x = np.asarray(x)
@@ -59,14 +59,15 @@ def digest(tensors: Iterable[np.ndarray]) -> str:
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Equal dtype, shape and canonical bytes: the contract's equality of results."""
+    """Return whether dtype, shape and canonical bytes are equal: the contract's equality."""
     return a.dtype == b.dtype and a.shape == b.shape and canonical_bytes(a) == canonical_bytes(b)
 
 
 def leaf(x: np.ndarray) -> int:
-    """The receipts' 64-bit hash of a tensor's canonical bytes (``docs/numerics.md``, Digests).
+    """Return the receipts' 64-bit hash of a tensor's canonical bytes (``docs/numerics.md``).
 
-    Not cryptographic: it finds accidents; audits use ``digest``.
+    See the section "Digests". Not cryptographic: it detects accidental differences; audits use
+    ``digest``.
     """
     x = np.ascontiguousarray(x)
     name = dtype_name(x.dtype)
@@ -86,10 +87,10 @@ def leaf(x: np.ndarray) -> int:
     return int(total[0])
 
 
-#: What the lanes begin with.
+#: The initial values of the lanes.
 _FIRST = np.arange(1, LANES + 1, dtype=np.uint64) * np.uint64(MULTIPLIER)
 
-#: Floats whose NaN the hash makes canonical as it reads: bits, and those of infinity.
+#: Floats whose NaN the hash canonicalises as it reads: bits, and those of infinity.
 _SIGNLESS_INFINITY = {
     "f64": (64, 0x7FF0000000000000), "f32": (32, 0x7F800000),
     "bf16": (16, 0x7F80), "f16": (16, 0x7C00),
@@ -97,7 +98,7 @@ _SIGNLESS_INFINITY = {
 
 
 def _leaf_loop(words, lane):
-    own = lane.copy()  # an array that nobody else has stays in registers: 5 times as fast
+    own = lane.copy()  # a local array stays in registers: 5 times as fast
     for block in range(0, words.shape[0], LANES):
         part = words[block : block + LANES]
         for l in range(LANES):  # noqa: E741
@@ -110,7 +111,7 @@ def _leaf_loop(words, lane):
 
 
 def _plain(word):
-    """A word with the NaN among its numbers made canonical."""
+    """Return a word with the NaN among its values made canonical."""
     made = word
     for k in range(64 // BITS):  # noqa: F821
         place = u64(k * BITS)  # noqa: F821

@@ -9,7 +9,7 @@ import numpy as np
 
 from core_compiler.support import lazy_module
 
-# What NumPy does must not cost Numba's import.
+# Functions that use only NumPy must not pay for Numba's import.
 _numba = lazy_module.module("core_compiler.numerics.jit")
 _functions = lazy_module.module("core_compiler.numerics.functions")
 _narrow = lazy_module.module("core_compiler.numerics.narrow")
@@ -51,7 +51,7 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def dtype_name(dtype: np.dtype) -> str:
-    """The contract's name of a NumPy dtype.  Raises TypeError for others."""
+    """Return the contract's name of a NumPy dtype; TypeError for unsupported ones."""
     try:
         return _NAMES[np.dtype(dtype)]
     except KeyError:
@@ -64,8 +64,11 @@ def is_float(dtype: np.dtype) -> bool:
 
 
 def widen(x: np.ndarray) -> np.ndarray:
-    """x in the dtype that arithmetic on it runs in: narrow floats to f32, i2 and i4 to i8
-    (exact); f32, f64, bool and other integers as they are."""
+    """Return x in its arithmetic dtype.
+
+    Narrow floats become f32, i2 and i4 become i8 (exact); f32, f64, bool and other integers stay as
+    they are.
+    """
     name = dtype_name(x.dtype)
     if name in NARROW_DTYPES:
         return _decode(x, name)
@@ -73,12 +76,12 @@ def widen(x: np.ndarray) -> np.ndarray:
 
 
 def cast(x: np.ndarray, dtype: np.dtype, saturate: bool = False) -> np.ndarray:
-    """x converted to dtype, shape kept.
+    """Return x converted to dtype, with its shape.
 
     Float to float rounds once to nearest even, canonical NaN; ``saturate`` is for targets of at
-    most 16 bits (too large values give the largest finite one).  Float to integer truncates,
-    saturates, NaN gives 0.  Integer to float rounds to nearest even.  Integer to integer wraps.
-    To bool: not equal to zero; from bool: 0 or 1.
+    most 16 bits (too large values become the largest finite one). Float to integer truncates,
+    saturates, NaN becomes 0. Integer to float rounds to nearest even. Integer to integer wraps. To
+    bool: not equal to zero; from bool: 0 or 1.
     """
     x, target = np.asarray(x), np.dtype(dtype)
     source_name, name = dtype_name(x.dtype), dtype_name(target)
@@ -108,7 +111,7 @@ def cast(x: np.ndarray, dtype: np.dtype, saturate: bool = False) -> np.ndarray:
 
 
 def canonical_nan(x: np.ndarray) -> np.ndarray:
-    """x (f32 or f64, changed in place) with every NaN replaced by the canonical one."""
+    """Return x (f32 or f64, changed in place) with every NaN replaced by the canonical one."""
     nan = x != x
     if nan.any():
         x[nan] = np.nan
@@ -116,7 +119,7 @@ def canonical_nan(x: np.ndarray) -> np.ndarray:
 
 
 def accumulator(dtype: np.dtype) -> np.dtype:
-    """The dtype sums of ``dtype`` are kept in: f64, f32, i64 (u64) or i32, which wraps."""
+    """Return the dtype of sums of ``dtype``: f64, f32, i64 (u64) or i32, which wraps."""
     name = dtype_name(dtype)
     if name in ("f64", "i64", "u64"):
         return np.dtype(dtype)
@@ -129,7 +132,7 @@ def _wrap_signed(x: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _for_narrowing(x: np.ndarray) -> np.ndarray:
-    """f32 values whose rounding to 16 bits or fewer equals one rounding of x."""
+    """Return f32 values whose rounding to 16 bits or fewer equals one rounding of x."""
     if x.dtype == np.float32:
         return x
     if x.dtype in (np.int8, np.uint8, np.int16, np.uint16, np.bool_):
@@ -176,7 +179,7 @@ def _decode_loop(x, out):
 
 
 def _map(loop, name: str, op, source, target, *between):
-    """A compiled loop over a flat array: ``loop`` with ``op``."""
+    """Return a compiled loop over a flat array: ``loop`` with ``op``."""
     types = _numba.reads(source, 1), *between, _numba.writes(target, 1)
     return _numba.jit(_numba.specialise(loop, name, **op), *types)
 
@@ -212,5 +215,5 @@ def _decoder(name: str):
 
 
 def _storage(name: str) -> str:
-    """The integers that a narrow float's codes are stored in."""
+    """Return the integer dtype in which a narrow float's codes are stored."""
     return "u16" if _narrow.NARROW_FLOATS[name].bits == 16 else "u8"

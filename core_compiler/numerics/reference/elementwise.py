@@ -1,8 +1,8 @@
 """Elementwise operations with broadcasting, in the contract's scalar arithmetic.
 
-Operations that are one IEEE operation or exact integer work run in NumPy (its loops round each
-element once); elementary functions and float maxima run our compiled sources.  Floats of at most
-16 bits are widened to f32, computed and rounded once.
+Operations that are one IEEE operation or exact integer arithmetic run in NumPy (its loops round
+each element once); elementary functions and float maxima run the contract's compiled sources.
+Floats of at most 16 bits are widened to f32, computed and rounded once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from core_compiler.numerics.reference.dtypes import cast, dtype_name, is_float, widen
 from core_compiler.support import lazy_module
 
-# What NumPy does must not cost Numba's import.
+# Functions that use only NumPy must not pay for Numba's import.
 _numba = lazy_module.module("core_compiler.numerics.jit")
 _functions = lazy_module.module("core_compiler.numerics.functions")
 _primitives = lazy_module.module("core_compiler.numerics.primitives")
@@ -24,10 +24,10 @@ _WIDTH_ERROR = "{name} of {dtypes}: operands of one dtype are needed, cast first
 
 
 def apply(name: str, *arrays: np.ndarray) -> np.ndarray:
-    """One of ``OPERATIONS`` or of the contract's functions on arrays of one dtype, broadcast.
+    """Apply one of ``OPERATIONS`` or of the contract's functions to arrays of one dtype, broadcast.
 
-    Comparisons give bool, all others the operands' dtype.  Raises TypeError for a dtype that the
-    operation has no meaning for.
+    Comparisons return bool, all others the operands' dtype. Raise TypeError for a dtype that the
+    operation does not support.
     """
     operands = [np.asarray(a) for a in arrays]
     operation = OPERATIONS.get(name) or _function(name)
@@ -44,14 +44,14 @@ def apply(name: str, *arrays: np.ndarray) -> np.ndarray:
 
 
 def select(condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a where condition (bool) else b, bits unchanged, broadcast."""
+    """Return a where condition (bool) else b, bits unchanged, broadcast."""
     if a.dtype != b.dtype or condition.dtype != np.bool_:
         raise TypeError(f"select of {condition.dtype}, {a.dtype}, {b.dtype}: bool and one dtype")
     return np.where(condition, a, b)
 
 
 def clamp(low: np.ndarray, x: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """min(max(x, low), high): a NaN anywhere gives NaN; high wins when the bounds cross."""
+    """Return min(max(x, low), high): any NaN yields NaN; high wins if the bounds cross."""
     return apply("minimum", apply("maximum", x, low), high)
 
 
@@ -109,14 +109,14 @@ def _loop(name: str, dtype: str, arity: int):
 
 
 def _safe_divisor(a, b):
-    """(b without 0 and, for signed types, without -1; where it was 0; where it was -1)."""
+    """Return (b without 0 and, for signed types, -1; where it was 0; where it was -1)."""
     by_zero = b == 0
     minus_one = (b == -1) if a.dtype.kind == "i" else np.zeros(b.shape, bool)
     return np.where(by_zero | minus_one, b.dtype.type(1), b), by_zero, minus_one
 
 
 def _integer_divide(a, b):
-    """Truncates; by zero gives 0; lowest / -1 wraps."""
+    """Return the truncated quotient; by zero it is 0; lowest / -1 wraps."""
     divisor, by_zero, minus_one = _safe_divisor(a, b)
     quotient = a // divisor
     remainder = a - quotient * divisor
@@ -127,7 +127,7 @@ def _integer_divide(a, b):
 
 
 def _integer_remainder(a, b):
-    """The dividend's sign (C's %); by zero gives 0."""
+    """Return the remainder with the dividend's sign (C's %); by zero it is 0."""
     return np.where(b == 0, a.dtype.type(0), a - _integer_divide(a, b) * b).astype(a.dtype)
 
 
@@ -144,7 +144,10 @@ def _integer_floor_modulo(a, b):
 
 
 def _integer_power(a, b):
-    """a**b by squaring, wrapping; a negative exponent gives 1 or -1 for those bases, else 0."""
+    """Return a**b by squaring, wrapping.
+
+    A negative exponent yields 1 or -1 for the bases 1 and -1, else 0.
+    """
     a, b = np.broadcast_arrays(a, b)
     result = np.ones(a.shape, a.dtype)
     base, left = a.copy(), np.maximum(b, 0).astype(np.uint64)
@@ -157,8 +160,10 @@ def _integer_power(a, b):
 
 
 def _shift(function: Callable) -> Callable:
-    """Counts outside [0, width) give 0; an arithmetic shift to the right then fills with the
-    sign."""
+    """Return a shift in which counts outside [0, width) yield 0.
+
+    An arithmetic shift to the right then fills with the sign.
+    """
 
     def run(a, count):
         width = 8 * a.dtype.itemsize
@@ -219,12 +224,12 @@ _BITS = {
     "shift_right": _shift(np.right_shift),
     "shift_right_logical": _shift(_logical_right),
 }
-#: name -> function on widened arrays; the contract's elementary functions come beside them.
+#: Name -> function on widened arrays; the contract's elementary functions are added.
 OPERATIONS: dict[str, Callable] = {**_ARITHMETIC, **_COMPARISONS, **_BITS}
 
 
 def _function(name: str) -> Callable:
-    """One of the contract's elementary functions (``exp``, ``tanh``, ...) on widened arrays."""
+    """Return one of the contract's elementary functions (``exp``...) on widened arrays."""
     if name not in _functions.FUNCTIONS:
         known = ", ".join([*OPERATIONS, *_functions.FUNCTIONS])
         raise ValueError(f"{name!r} is not an elementwise operation: {known}")

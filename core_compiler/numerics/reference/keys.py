@@ -1,7 +1,7 @@
-"""Order-preserving integer keys of values: maxima, arg-forms and sorts then are exact integer work.
+"""Order-preserving integer keys of values, so that maxima, arg-forms and sorts are exact.
 
-Two orders of the contract: ``max`` and ``min`` put -0 below +0; arg-forms and sorts hold them
-equal.  A NaN is greatest, or least where a minimum must return it.
+Two orders of the contract: ``max`` and ``min`` put -0 below +0; arg-forms and sorts treat them as
+equal. A NaN is greatest, or least if a minimum must return it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _INTEGER_OF: dict[np.dtype, Any] = {np.dtype(np.float32): np.int32, np.dtype(np.
 
 
 def order_keys(x: np.ndarray, nan_least: bool = False, zeros_equal: bool = False) -> np.ndarray:
-    """Integer keys, x's shape, ordered as x is."""
+    """Return integer keys with x's shape and order."""
     x = widen(np.asarray(x))
     if x.dtype == np.bool_:
         return x.astype(np.uint8)
@@ -32,7 +32,7 @@ def order_keys(x: np.ndarray, nan_least: bool = False, zeros_equal: bool = False
 
 
 def values_of_keys(keys: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The inverse of ``order_keys`` (default zeros), canonical NaN, in ``dtype``."""
+    """Return the inverse of ``order_keys`` (default zeros), canonical NaN, in ``dtype``."""
     from core_compiler.numerics.reference.dtypes import cast
 
     if not is_float(dtype):
@@ -46,7 +46,7 @@ def values_of_keys(keys: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def lowest_key(x: np.ndarray) -> object:
-    """The key no value of x is below: -inf's, or the integer type's minimum."""
+    """Return the key below all values of x: -inf's, or the integer type's minimum."""
     keys = order_keys(np.zeros(0, x.dtype))
     if is_float(x.dtype):
         wide = np.float64 if keys.dtype == np.int64 else np.float32

@@ -1,7 +1,7 @@
 """Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011), key = seed.
 
-Counter = (global element index // 4, stream, iteration, loop trip); the element takes word
-index % 4.  A number depends on nothing else: not on shape, sharding, threads or order.
+Counter = (global element index // 4, stream, iteration, loop trip); the element takes word index %
+4. A number depends on nothing else: not on shape, sharding, threads or order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUNDS = 10
 
 
 def philox4x32(c0, c1, c2, c3, k0, k1):
-    """Ten rounds of Philox on a counter of four u32 and a key of two: four u32."""
+    """Apply ten rounds of Philox to a counter of four u32 and a key of two; return four u32."""
     for _ in range(ROUNDS):
         h0, l0 = mulhi_u32(u32(0xD2511F53), c0), mul_u32(u32(0xD2511F53), c0)
         h1, l1 = mulhi_u32(u32(0xCD9E8D57), c2), mul_u32(u32(0xCD9E8D57), c2)
@@ -32,12 +32,12 @@ def philox4x32(c0, c1, c2, c3, k0, k1):
 
 
 def uniform_from_bits_f32(u):
-    """(u >> 8) * 2**-24, in [0, 1)."""
+    """Return (u >> 8) * 2**-24, in [0, 1)."""
     return mul_f32(convert_u32_f32(shr_u32(u, u32(8))), f32(5.9604644775390625e-08))
 
 
 def normal_pair_f32(u, v):
-    """Two standard normals from two words (Box and Muller, 1958)."""
+    """Return two standard normals from two words (Box and Muller, 1958)."""
     u1 = mul_f32(convert_u32_f32(add_u32(shr_u32(u, u32(8)), u32(1))), f32(5.9604644775390625e-08))
     angle = mul_f32(f32(6.2831853071795864), uniform_from_bits_f32(v))
     r = sqrt_f32(mul_f32(f32(-2.0), log_f32(u1)))
@@ -45,7 +45,7 @@ def normal_pair_f32(u, v):
 
 
 def random_functions(compile_, names: dict) -> dict:
-    """The three functions above for one target; ``names`` are its primitives and functions."""
+    """Return the three functions above for one target; ``names``: its primitives and functions."""
     sources = {f.__name__: f for f in (philox4x32, uniform_from_bits_f32, normal_pair_f32)}
     return instantiate(sources, compile_, {**names, "ROUNDS": ROUNDS})
 
@@ -58,7 +58,7 @@ def random_bits(
     trip: int = 0,
     first: int = 0,
 ) -> np.ndarray:
-    """u32 [*shape]; element i has the global index first + i of the unsharded tensor."""
+    """Return u32 [*shape]; element i has the global index first + i of the unsharded tensor."""
     size = math.prod(shape)
     words, skip = _words(size, seed, stream, iteration, trip, first)
     return words[skip : skip + size].reshape(shape)
@@ -72,7 +72,7 @@ def uniform(
     trip: int = 0,
     first: int = 0,
 ) -> np.ndarray:
-    """f32 [*shape], (u >> 8) * 2**-24 in [0, 1); integer work and one exact product."""
+    """Return f32 [*shape], (u >> 8) * 2**-24 in [0, 1): integer work and one exact product."""
     bits = random_bits(shape, seed, stream, iteration, trip, first)
     return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
@@ -85,7 +85,10 @@ def normal(
     trip: int = 0,
     first: int = 0,
 ) -> np.ndarray:
-    """f32 [*shape], standard normal; words (0, 1) give elements 0 and 1, (2, 3) the others."""
+    """Return f32 [*shape], standard normal.
+
+    Words (0, 1) yield elements 0 and 1, (2, 3) the others.
+    """
     size = math.prod(shape)
     words, skip = _words(size, seed, stream, iteration, trip, first)
     out = np.empty(words.shape, np.float32)
@@ -94,7 +97,7 @@ def normal(
 
 
 def _words(size, seed, stream, iteration, trip, first) -> tuple[np.ndarray, int]:
-    """(words of the whole counters that cover the elements, place of the first element)."""
+    """Return (words of the counters that cover the elements, position of the first element)."""
     start, end = first // 4, -(-(first + size) // 4)
     if end > 1 << 32:
         raise ValueError(f"random tensor of {first + size} elements: the counter holds 2**34")

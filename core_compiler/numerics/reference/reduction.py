@@ -1,10 +1,10 @@
 """Reductions in the contract's order.
 
 Size-1 axes form no group; adjacent reduced axes merge row-major into groups; the last group is
-reduced first.  A group's order is ``lanes`` if it holds the operand's last non-unit axis, else
-``sequence``.  Sums start from +0, also those over axes of size 1 alone; over no axes at all an
-element is itself.  ``prod`` always runs in ``sequence`` order, from 1.  Maxima, minima, and, or,
-xor do not depend on an order.
+reduced first. A group's order is ``lanes`` if it contains the operand's last non-unit axis, else
+``sequence``. Sums start from +0, also those over axes of size 1 only; without any axes an element
+is unchanged. ``prod`` always runs in ``sequence`` order, from 1. Maxima, minima, and, or, xor do
+not depend on an order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
 def groups_of_axes(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[list[int], str]]:
-    """The groups of reduced axes in ascending order, each with its default order."""
+    """Return the groups of reduced axes in ascending order, each with its default order."""
     kept = [i for i, size in enumerate(shape) if size != 1]
     reduced = {axis % len(shape) for axis in axes}
     groups: list[list[int]] = []
@@ -59,13 +59,13 @@ def reduce(
     keepdims: bool = False,
     dtype: np.dtype | None = None,
 ) -> np.ndarray:
-    """x reduced over ``axes`` (default all) by ``kind``, one of ``KINDS``.
+    """Reduce x over ``axes`` (default all) by ``kind``, one of ``KINDS``.
 
     ``orders`` overrides each group's order ("lanes" or "sequence", groups ascending): a
-    canonicalisation that moves a transpose through a reduce carries it along.  Sums and products
-    of floats of at most 16 bits run in f32 and round once to ``dtype`` (default x's); integers
-    wrap in x's dtype.  Arg-forms take one axis, or all (flattened row-major), and give i64, the
-    lowest index of the largest or smallest: zeros of both signs are equal, the first NaN wins.
+    canonicalisation that moves a transpose through a reduction preserves it. Sums and products of
+    floats of at most 16 bits run in f32 and round once to ``dtype`` (default x's); integers wrap in
+    x's dtype. Arg-forms take one axis, or all (flattened row-major), and return i64, the lowest
+    index of the largest or smallest: zeros of both signs are equal, the first NaN wins.
     """
     x = np.asarray(x)
     axes = tuple(range(x.ndim)) if axes is None else tuple(sorted(a % x.ndim for a in axes))
@@ -91,7 +91,7 @@ def mean(
     keepdims: bool = False,
     orders: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """reduce-sum divided once by float(n); narrow floats round once, after the division."""
+    """Return the reduce-sum divided once by float(n); narrow floats round once, at the end."""
     wide = widen(np.asarray(x))
     total = reduce(wide, axes, "sum", orders, keepdims)
     count = x.size // max(1, total.size) if total.size else 0
@@ -100,7 +100,7 @@ def mean(
 
 
 def centre(x: np.ndarray, axes: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """x - mean, and what the contract scales it by for squares, with the reduced axes kept.
+    """Return x - mean, and the contract's scale for its squares, with the reduced axes kept.
 
     In f32 or f64, not rounded to x's dtype.
     """
@@ -119,8 +119,11 @@ def centre(x: np.ndarray, axes: Sequence[int] | None = None) -> tuple[np.ndarray
 def variance(
     x: np.ndarray, axes: Sequence[int] | None = None, correction: float = 0, keepdims: bool = False
 ) -> np.ndarray:
-    """Squares of the centred and scaled x, their sum divided by n - correction, twice by the scale;
-    rounded once."""
+    """Return the variance, rounded once.
+
+    It is the sum of squares of the centred and scaled x, divided by n - correction and twice by the
+    scale.
+    """
     made, scale = _scaled_variance(x, axes, correction, keepdims)
     with np.errstate(all="ignore"):
         return cast(canonical_nan(np.asarray(made / scale / scale)), np.asarray(x).dtype)
@@ -129,7 +132,7 @@ def variance(
 def standard_deviation(
     x: np.ndarray, axes: Sequence[int] | None = None, correction: float = 0, keepdims: bool = False
 ) -> np.ndarray:
-    """The root of the scaled variance, divided by the scale; rounded once."""
+    """Return the root of the scaled variance, divided by the scale; rounded once."""
     made, scale = _scaled_variance(x, axes, correction, keepdims)
     with np.errstate(all="ignore"):
         return cast(canonical_nan(np.asarray(np.sqrt(made) / scale)), np.asarray(x).dtype)
@@ -176,7 +179,7 @@ def _accumulate(x, axes, kind, orders, dtype):
 
 
 def sum_lanes(x: np.ndarray) -> np.ndarray:
-    """[rows, R] -> [rows] in ``lanes`` order, in chunks of 4096 recursively."""
+    """Sum [rows, R] -> [rows] in ``lanes`` order, in chunks of 4096 recursively."""
     rows, size = x.shape
     if size == 0:
         return np.zeros(rows, x.dtype)
@@ -190,7 +193,7 @@ def sum_lanes(x: np.ndarray) -> np.ndarray:
 
 
 def sum_sequence(x: np.ndarray, kind: str = "sum") -> np.ndarray:
-    """[outer, R, inner] -> [outer, inner] in ``sequence`` order (kind "sum" or "prod")."""
+    """Sum [outer, R, inner] -> [outer, inner] in ``sequence`` order (kind "sum" or "prod")."""
     outer, _, inner = x.shape
     out = np.full((outer, inner), 0 if kind == "sum" else 1, x.dtype)
     if x.size:

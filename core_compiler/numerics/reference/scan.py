@@ -1,7 +1,7 @@
 """Scans along one axis in the contract's order.
 
-Chunks of 256; inside a chunk sequential from its first element; offsets by a sequential scan of
-the chunks' totals; y = offset + local, and local itself in the first chunk.
+Chunks of 256; inside a chunk sequential from its first element; offsets by a sequential scan of the
+chunks' totals; y = offset + local, and local itself in the first chunk.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ CHUNK = 256
 def cumulative(
     x: np.ndarray, axis: int, kind: str = "sum", reverse: bool = False, exclusive: bool = False
 ) -> np.ndarray:
-    """Running "sum", "prod", "max" or "min" along ``axis``, x's shape and dtype.
+    """Return the running "sum", "prod", "max" or "min" along ``axis``, in x's shape and dtype.
 
-    ``reverse`` scans the flipped axis.  ``exclusive`` (sum and prod) shifts the result by one and
-    starts with the identity.  Narrow floats run in f32 and round each element once.
+    ``reverse`` scans the flipped axis. ``exclusive`` (sum and prod) shifts the result by one and
+    starts with the identity. Narrow floats run in f32 and round each element once.
     """
     x = np.asarray(x)
     moved = np.flip(x, axis) if reverse else x
@@ -50,7 +50,7 @@ def cumulative(
 
 
 def cumsum(x: np.ndarray, axis: int, reverse: bool = False, exclusive: bool = False) -> np.ndarray:
-    """Running sum; see ``cumulative``."""
+    """Return the running sum; see ``cumulative``."""
     return cumulative(x, axis, "sum", reverse, exclusive)
 
 

@@ -1,8 +1,9 @@
 """Gathers and scatters in the contract's order.
 
 Each destination's hits come in ascending linear index of the update; their total runs from +0 in
-chunks of 256; the old value is added first: old + total.  A destination without hits keeps its
-bits.  No atomics, so the result depends on nothing else.  ``mul`` is the same with 1 and products.
+chunks of 256; the old value is added first: old + total. A destination without hits keeps its bits.
+There are no atomics, so the result depends on nothing else. ``mul`` is the same with 1 and
+products.
 """
 
 from __future__ import annotations
@@ -25,18 +26,21 @@ REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
 def gather(x: np.ndarray, indices: np.ndarray, axis: int = 0) -> np.ndarray:
-    """x[.., indices, ..] along ``axis`` (ONNX Gather); negative indices count from the end."""
+    """Return x[.., indices, ..] along ``axis`` (ONNX Gather).
+
+    Negative indices count from the end.
+    """
     return np.take(x, _checked(indices, x.shape[axis], "gather"), axis)
 
 
 def gather_elements(x: np.ndarray, indices: np.ndarray, axis: int = 0) -> np.ndarray:
-    """out[i, j] = x[indices[i, j], j] for axis 0 (ONNX GatherElements, torch.gather)."""
+    """Return out[i, j] = x[indices[i, j], j] for axis 0 (ONNX GatherElements, torch.gather)."""
     places = _element_places(x.shape, indices, axis, "gather_elements")
     return x.reshape(-1)[places]
 
 
 def gather_nd(x: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """indices [..., d] address x's first d axes; result [..., x.shape[d:]]."""
+    """Gather by indices [..., d] of x's first d axes; result [..., x.shape[d:]]."""
     depth = indices.shape[-1]
     rows = _linear(x.shape[:depth], indices)
     return (
@@ -49,7 +53,7 @@ def gather_nd(x: np.ndarray, indices: np.ndarray) -> np.ndarray:
 def scatter_elements(
     x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int = 0, reduction: str = "none"
 ) -> np.ndarray:
-    """x with updates at x[indices[i, j], j] for axis 0 (ONNX ScatterElements, torch.scatter)."""
+    """Return x updated at x[indices[i, j], j] for axis 0 (ONNX ScatterElements, torch.scatter)."""
     updates = updates[tuple(slice(0, n) for n in indices.shape)]
     places = _element_places(x.shape, indices, axis, "scatter_elements").reshape(-1)
     rows = scatter_rows(x.reshape(-1, 1), places, updates.reshape(-1, 1), reduction)
@@ -59,7 +63,10 @@ def scatter_elements(
 def scatter_nd(
     x: np.ndarray, indices: np.ndarray, updates: np.ndarray, reduction: str = "none"
 ) -> np.ndarray:
-    """indices [..., d] address x's first d axes; updates [..., x.shape[d:]] (ONNX ScatterND)."""
+    """Return x with updates [..., x.shape[d:]] at indices [..., d] of x's first d axes.
+
+    This is ONNX ScatterND.
+    """
     depth = indices.shape[-1]
     width = math.prod(x.shape[depth:])
     rows = _linear(x.shape[:depth], indices).reshape(-1)
@@ -68,7 +75,7 @@ def scatter_nd(
 
 
 def index_add(x: np.ndarray, axis: int, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
-    """x with updates' slices added at ``indices`` [n] along ``axis`` (torch.index_add)."""
+    """Return x with updates' slices added at ``indices`` [n] along ``axis`` (torch.index_add)."""
     rows = _checked(indices, x.shape[axis], "index_add").reshape(-1)
     table = np.moveaxis(x, axis, 0)
     values = np.moveaxis(updates, axis, 0).reshape(len(rows), -1)
@@ -77,7 +84,7 @@ def index_add(x: np.ndarray, axis: int, indices: np.ndarray, updates: np.ndarray
 
 
 def embedding_gradient(indices: np.ndarray, dy: np.ndarray, rows: int) -> np.ndarray:
-    """dw [rows, D] of a lookup: dy [..., D] added at ``indices`` [...]."""
+    """Return dw [rows, D] of a lookup: dy [..., D] added at ``indices`` [...]."""
     table = np.zeros((rows, dy.shape[-1]), dy.dtype)
     places = _checked(indices, rows, "embedding_gradient").reshape(-1)
     return scatter_rows(table, places, dy.reshape(-1, dy.shape[-1]), "add")
@@ -86,10 +93,10 @@ def embedding_gradient(indices: np.ndarray, dy: np.ndarray, rows: int) -> np.nda
 def scatter_rows(
     table: np.ndarray, rows: np.ndarray, updates: np.ndarray, reduction: str = "none"
 ) -> np.ndarray:
-    """table [R, W] with updates [U, W] applied at ``rows`` [U] in ascending u.
+    """Return table [R, W] with updates [U, W] applied at ``rows`` [U] in ascending u.
 
-    ``none``: the last update of a row stays.  ``add``, ``mul``: see the module.  ``max``, ``min``:
-    the contract's order (-0 < +0, NaN wins).  Narrow floats accumulate in f32, rounded once.
+    ``none``: the last update of a row remains. ``add``, ``mul``: see the module. ``max``, ``min``:
+    the contract's order (-0 < +0, NaN wins). Narrow floats accumulate in f32, rounded once.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"scatter reduction {reduction!r} is not one of {', '.join(REDUCTIONS)}")

@@ -1,8 +1,8 @@
 """Pooling and windowed sums, 1 to 3 spatial axes (or any): x [N, C, *spatial].
 
-Positions of a window are visited row-major, one addition each from +0; padded positions are no
-terms.  One IEEE addition per element and step is what NumPy's ``+`` is, so the loop over positions
-is here and the one over outputs is NumPy's.
+Positions of a window are visited row-major, one addition each from +0; padded positions are not
+terms. NumPy's ``+`` is one IEEE addition per element and step, so the loop over positions is here
+and the loop over outputs is NumPy's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Pads = Sequence[tuple[int, int]]
 
 
 def window_sum(x, kernel, strides=None, pads=None, dilations=None) -> np.ndarray:
-    """Sums over windows, x's dtype; narrow floats add in f32 and round once."""
+    """Return sums over windows in x's dtype; narrow floats add in f32 and round once."""
     geometry = _Geometry(x, kernel, strides, pads, dilations)
     return cast(_sums(x, geometry), x.dtype)
 
@@ -43,10 +43,10 @@ def average_pool(
     extra: Sequence[int] | None = None,
     divisor: int | None = None,
 ) -> np.ndarray:
-    """Window sums divided once by the count of positions.
+    """Return window sums divided once by the count of positions.
 
-    ``count_include_pad`` counts positions in the padding too.  ``extra`` is further high padding
-    that is never counted (what ceil mode adds).  ``divisor`` replaces the count.
+    ``count_include_pad`` counts positions in the padding too. ``extra`` is further high padding
+    that is never counted (as in ceil mode). ``divisor`` replaces the count.
     """
     rank = len(kernel)
     pads = tuple(pads or ((0, 0),) * rank)
@@ -70,7 +70,7 @@ def average_pool(
 def max_pool(
     x: np.ndarray, kernel: Sequence[int], strides=None, pads: Pads | None = None, dilations=None
 ) -> np.ndarray:
-    """Window maxima (-0 < +0, NaN wins); a window of padding only gives the lowest value."""
+    """Return window maxima (-0 < +0, NaN wins); a window of only padding has the lowest value."""
     geometry = _Geometry(x, kernel, strides, pads, dilations)
     keys = order_keys(x)
     best = np.full((*geometry.lead, *geometry.out), lowest_key(x), keys.dtype)
@@ -82,11 +82,11 @@ def max_pool(
 def max_pool_indices(
     x: np.ndarray, kernel: Sequence[int], strides=None, pads: Pads | None = None, dilations=None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(``max_pool``, i64 row-major spatial positions of the largest).
+    """Return (``max_pool``, i64 row-major spatial positions of the largest).
 
-    Zeros of both signs are equal, of equals the first is taken; the last NaN is, as torch has it;
-    -1 where a window has no position inside.  A position is always one of x's own elements, so the
-    value there may be the -0 before a +0 that ``max_pool`` gives.
+    Zeros of both signs are equal, and the first of equals is chosen; of NaNs the last one, as in
+    torch; -1 if a window has no position inside. A position is always one of x's own elements, so
+    the value there may be the -0 before a +0 that ``max_pool`` returns.
     """
     where = _positions(x, _Geometry(x, kernel, strides, pads, dilations))
     return max_pool(x, kernel, strides, pads, dilations), where
@@ -95,15 +95,20 @@ def max_pool_indices(
 def max_pool_gradient(
     x: np.ndarray, dy: np.ndarray, kernel: Sequence[int], strides=None, pads=None, dilations=None
 ) -> np.ndarray:
-    """dx: each output's gradient goes to the position of ``max_pool_indices``.  Contributions of an
-    input element in ascending linear index of the output, from +0, chunks of 256."""
+    """Return dx: each output's gradient is added at the position of ``max_pool_indices``.
+
+    Contributions to an input element are added in ascending linear index of the output, from +0,
+    chunks of 256.
+    """
     where = _positions(x, _Geometry(x, kernel, strides, pads, dilations))
     return positions_gradient(where, dy, x.shape)
 
 
 def positions_gradient(where: np.ndarray, dy: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """dx [*shape]: each element of dy added at its row-major spatial position ``where`` (-1:
-    nowhere), in ascending order of dy, from +0, chunks of 256."""
+    """Return dx [*shape]: each element of dy added at its row-major spatial position ``where``.
+
+    -1 means no position. The order is that of dy, from +0, in chunks of 256.
+    """
     planes, size = math.prod(shape[:2]), math.prod(shape[2:])
     rows = where.reshape(planes, math.prod(where.shape[2:])) + size * np.arange(planes)[:, None]
     valid = where.reshape(-1) >= 0
@@ -122,7 +127,7 @@ def average_pool_gradient(
     extra=None,
     divisor: int | None = None,
 ) -> np.ndarray:
-    """dx [*shape] of ``average_pool``: round(dy / count) spread over each window's positions."""
+    """Return dx [*shape] of ``average_pool``: round(dy / count) at each window's positions."""
     rank = len(kernel)
     pads = tuple(pads or ((0, 0),) * rank)
     extra = tuple(extra or (0,) * rank)
@@ -146,7 +151,7 @@ def average_pool_gradient(
     for out_box, in_box in geometry.positions():
         owners.append(outputs[out_box].reshape(-1))
         hits.append(places[in_box].reshape(-1))
-    if not owners:  # no window meets an element
+    if not owners:  # no window covers an element
         return np.zeros(shape, dy.dtype)
     owner, hit = np.concatenate(owners), np.concatenate(hits)
     order = np.argsort(owner, kind="stable")
@@ -162,7 +167,7 @@ def _from_zero(size: int, rows: np.ndarray, updates: np.ndarray) -> np.ndarray:
 
 
 class _Geometry:
-    """Which outputs see an input element at each position of the window."""
+    """The outputs that see an input element at each position of the window."""
 
     def __init__(self, x, kernel, strides, pads, dilations):
         rank = len(kernel)
@@ -180,7 +185,7 @@ class _Geometry:
         )
 
     def positions(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """(box of outputs, strided box of inputs they see) per window position, row-major."""
+        """Yield (box of outputs, strided box of their inputs) per window position, row-major."""
         for tap in itertools.product(*(range(k) for k in self.kernel)):
             outs, ins = [], []
             for t, s, d, (low, _), n, m in zip(

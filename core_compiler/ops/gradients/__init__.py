@@ -1,7 +1,7 @@
-"""Gradient rules, one file a family of ops: each declaration names its own.
+"""Gradient rules, one file per family of ops: each declaration names its own.
 
-An op without a rule is differentiated through its declared decomposition; one with ``CONSTANT``
-passes nothing on; every other op is refused by name (``training.graph.autodiff``).
+An op without a rule is differentiated through its declared decomposition. An op with ``CONSTANT``
+propagates nothing. Any other op is rejected by name (``training.graph.autodiff``).
 """
 
 from core_compiler.ops.gradients import (  # noqa: F401

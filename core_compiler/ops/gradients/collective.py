@@ -1,4 +1,4 @@
-"""Gradients of what shards have in common: each of the two ops is the other's."""
+"""Gradients of collectives: each of the two ops is the gradient of the other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from core_compiler.ops.gradients.table import of_one
 
 @of_one("all_reduce")
 def _all_reduce(b, op, dy):
-    """Every shard's part counts once; the cotangent of a common value is the same for all."""
+    """Return the gradient: each shard contributes once, and its cotangent is the same for all."""
     return b.distribute(dy, shards=op["shards"])
 
 

@@ -1,6 +1,6 @@
-"""Gradients of composites that have a shorter one than that of their decomposition.
+"""Gradients of composites that are shorter than those of their decompositions.
 
-What is saved is the composite's operands and result; the forward op keeps its name.
+Only the composite's operands and result are saved; the forward op keeps its name.
 """
 
 from __future__ import annotations
@@ -86,15 +86,17 @@ def _leaky_relu(b, op, dy):
 
 @of_one("hard_sigmoid")
 def _hard_sigmoid(b, op, dy):
-    """alpha strictly between the bounds."""
+    """Return alpha strictly between the bounds."""
     (x,), y, slope = op.operands, Term(b, op.result), Term(b, widened(b, dy))
     inside = (y > 0).call("and", y < 1)
     return rounded(b, (slope * op["alpha"]).where(inside).value, x)
 
 
 def _grown(b, op, dy, alpha: float, sharpness: float = 1.0):
-    """1 above 0, else alpha * exp(sharpness * x): of no more than 0, or the slope of that branch
-    would be infinite where it does not count."""
+    """Return 1 above 0, else alpha * exp(sharpness * min(x, 0)).
+
+    Without the minimum, the slope of that branch could be infinite where it is not selected.
+    """
     (x,) = op.operands
     inner, slope = Term(b, widened(b, x)), Term(b, widened(b, dy))
     below = inner.call("min", 0)
@@ -121,7 +123,7 @@ def _selu(b, op, dy):
 
 
 def _total(b: Builder, x: Value, axis: int) -> Value:
-    """The sums of ``x`` along ``axis``, repeated along it."""
+    """Return the sums of ``x`` along ``axis``, broadcast along it."""
     return over(b, b.reduce_sum(x, axes=(axis,)), x, (axis,))
 
 
@@ -142,7 +144,7 @@ def _log_softmax(b, op, dy):
 
 @of_one("logsumexp")
 def _logsumexp(b, op, dy):
-    """exp(x - y): the shares of the softmax."""
+    """Return the gradient by exp(x - y), the softmax."""
     (x,), axes = op.operands, op["axes"]
     wide = widened(b, x)
     shares = b.exp(b.sub(wide, over(b, widened(b, op.result), wide, axes)))
@@ -154,8 +156,11 @@ def _logsumexp(b, op, dy):
 
 @gradient("layer_norm", "rms_norm")
 def _norm(b, op, cotangents, wanted):
-    """With n = (x - mean) / deviation and g = dy * scale:
-    (g - mean(g) - n * mean(g * n)) / deviation; rms_norm: without the two means of x and g."""
+    """Return the gradient of a normalisation.
+
+    With n = (x - mean) / deviation and g = dy * scale it is (g - mean(g) - n * mean(g * n)) /
+    deviation; rms_norm is without the two means of x and g.
+    """
     x, *parameters = op.operands
     centred = op.kind.endswith("layer_norm")
     rank, axes = x.type.rank, tuple(range(op["axis"], x.type.rank))
@@ -192,8 +197,11 @@ def _norm(b, op, cotangents, wanted):
 
 
 def _class_slopes(b: Builder, op: Op, like: Value, dy: Value) -> tuple[Value, Value | None]:
-    """The cotangent of the log shares [N, C, ..] of ``nll_loss`` and ``cross_entropy``, and its
-    sums over the classes [N, ..] where no addition is needed for them: all but one are 0."""
+    """Return the cotangent of the log probabilities [N, C, ..] of a class loss.
+
+    The losses are ``nll_loss`` and ``cross_entropy``. The second result are its sums over the
+    classes [N, ..] if they need no addition, because all but one are 0.
+    """
     _x, targets, *weight = op.operands
     targets = as_dtype(b, targets, I64)
     classes, kept = like.type.shape[1], others(like.type.rank, (1,))
@@ -254,7 +262,7 @@ def _only_first(op: Op, wanted) -> None:
 
 @gradient("binary_cross_entropy")
 def _binary_cross_entropy(b, op, cotangents, wanted):
-    """Of x as torch has it: no more than 1e12 where x is 0 or 1."""
+    """Return the gradient with respect to x as torch does: at most 1e12 where x is 0 or 1."""
     x, y, dy = (Term(b, widened(b, v)) for v in (*op.operands, cotangents[0]))
     of_x = of_y = None
     if wanted[0]:

@@ -1,6 +1,6 @@
-"""Gradients of products and convolutions: products and convolutions again.
+"""Gradients of products and convolutions, which are products and convolutions again.
 
-Axes that a gradient sums over come first in K, the last fastest (numerics contract).
+Axes that a gradient sums over come first in K, the last one fastest (numerics contract).
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from core_compiler.ops.gradients.table import of_each, rounded
 
 
 def _product(b: Builder, x: Value, y: Value, batch, summed, like: Value) -> Value:
-    """``contract`` of two values, one of them a cotangent, as wide as the wider one; the result in
-    the dtype of ``like``."""
+    """Return ``contract`` of two values, one of them a cotangent, in the wider dtype.
+
+    The result has the dtype of ``like``.
+    """
     if x.type.dtype is not y.type.dtype:
         wide = max((x.type.dtype, y.type.dtype), key=lambda d: d.bits)
         x, y = as_dtype(b, x, wide), as_dtype(b, y, wide)
@@ -47,7 +49,7 @@ def _contract(b, op, dy):
     last = tuple(range(len(lead) + len(free_a), dy.type.rank))
 
     def placed(made: Value, axes: list[int]) -> Value:
-        """Axis i of ``made`` belongs at ``axes[i]``."""
+        """Transpose ``made`` so that its axis i becomes ``axes[i]``."""
         there = [axes.index(i) for i in range(len(axes))]
         return made if there == sorted(there) else b.transpose(made, permutation=there)
 
@@ -74,7 +76,7 @@ def _conv(b, op, dy):
     settings = _settings(op)
 
     def of_x() -> Value:
-        """What the windows do not reach at the end is put back as padding of the result."""
+        """Return the gradient; the end that no window reaches becomes padding of the result."""
         reached = [
             (m - 1) * s + d * (k - 1) + 1 - low - high
             for m, s, d, k, low, high in zip(
@@ -96,11 +98,14 @@ def _conv(b, op, dy):
 
 @of_each("conv_transpose")
 def _conv_transpose(b, op, dy):
-    """It is the input gradient of a convolution, so its own gradients are that convolution, and
-    its weight gradient with the roles of image and result exchanged."""
+    """Return the gradient of a transposed convolution.
+
+    It is the input gradient of a convolution, so its own gradients are that convolution, and the
+    weight gradient with image and result exchanged.
+    """
     x, w = op.operands
     settings = _settings(op)
-    # What was added at the end lies under no window.
+    # No window covers the elements added at the end.
     settings["high"] = tuple(h - e for h, e in zip(op["high"], op["output_padding"], strict=True))
 
     def of_x() -> Value:
@@ -116,14 +121,14 @@ def _conv_transpose(b, op, dy):
 
 
 def _alike(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
-    """Both in the wider of their dtypes."""
+    """Return both values in the wider of their dtypes."""
     wide = max((x.type.dtype, y.type.dtype), key=lambda d: d.bits)
     return as_dtype(b, x, wide), as_dtype(b, y, wide)
 
 
 @of_each("conv_weight_gradient")
 def _conv_weight_gradient(b, op, dy):
-    """It is linear in the image and in what it is given (``dy`` is the weights' cotangent)."""
+    """Return the gradient; the op is linear in the image and in ``dy``, the weights' cotangent."""
     x, given = op.operands
     convolution = op.with_(kind="core.conv", operands=(x, dy), results=(given,))
     of_x, _ = _conv(b, convolution, given)

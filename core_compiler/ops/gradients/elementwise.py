@@ -1,7 +1,7 @@
 """Gradients of elementwise ops: formulas in x (or a, b), the result y and its cotangent dy.
 
-Where the function has a kink the convention is that of torch.autograd: |x| has slope 0 at 0, equal
-operands of max and min share the gradient.
+If a function is not differentiable at a point, the subgradient is that of torch.autograd: |x| has
+slope 0 at 0, equal operands of max and min share the gradient.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import log, pi, sqrt
 
 from core_compiler.ops.gradients.table import Term, gradient, in_terms, of_each, of_one, rounded
 
-#: Of one operand: (x, y, dy) -> dx.
+#: Unary ops: (x, y, dy) -> dx.
 UNARY: dict[str, Callable[[Term, Term, Term], Term]] = {
     "neg": lambda x, y, dy: -dy,
     "abs": lambda x, y, dy: dy * x.call("sign"),
@@ -40,34 +40,34 @@ UNARY: dict[str, Callable[[Term, Term, Term], Term]] = {
     "erf": lambda x, y, dy: dy * (-(x * x)).call("exp") * (2 / sqrt(pi)),
     "erfc": lambda x, y, dy: dy * (-(x * x)).call("exp") * (-2 / sqrt(pi)),
     "sigmoid": lambda x, y, dy: dy * (1 - y) * y,
-    # -- composites of one operand
+    # Composites with one operand.
     "relu": lambda x, y, dy: dy.where(y > 0),
 }  # fmt: skip
 
 
 def _of_extreme(a: Term, c: Term, y: Term, dy: Term) -> Term:
-    """Of the ``a`` of max(a, c) or min(a, c): equals share."""
+    """Return the gradient of ``a`` in max(a, c) or min(a, c): equal operands share it."""
     shared = (dy / 2).where(a.same(c))
     return dy.where(a.same(y).call("and", a.call("ne", c)), shared)
 
 
 def _of_base(a: Term, c: Term, y: Term, dy: Term) -> Term:
-    """c * a^(c - 1), and 0 for c = 0."""
+    """Return c * a^(c - 1), and 0 for c = 0."""
     return (dy * (c * a.call("pow", c - 1))).unless(c.same(0))
 
 
 def _of_exponent(a: Term, c: Term, y: Term, dy: Term) -> Term:
-    """y * log(a), and 0 for a = 0 and an exponent that is not negative."""
+    """Return y * log(a), and 0 for a = 0 and an exponent that is not negative."""
     nothing = a.same(0).call("and", c >= 0)
     return (dy * (y * a.call("log"))).unless(nothing)
 
 
 def _over(x: Term, square: Term) -> Term:
-    """x / square, and 0 at the origin."""
+    """Return x / square, and 0 at the origin."""
     return (x / square).unless(square.same(0))
 
 
-#: Of two operands: (a, c, y, dy) -> da, and -> dc.
+#: Binary ops: (a, c, y, dy) -> da, and -> dc.
 BINARY: dict[str, tuple[Callable[..., Term], Callable[..., Term]]] = {
     "add": (lambda a, c, y, dy: dy, lambda a, c, y, dy: dy),
     "sub": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy),
@@ -77,7 +77,7 @@ BINARY: dict[str, tuple[Callable[..., Term], Callable[..., Term]]] = {
     "min": (_of_extreme, lambda a, c, y, dy: _of_extreme(c, a, y, dy)),
     "pow": (_of_base, _of_exponent),
     "rem": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy * (a / c).call("trunc")),
-    # The quotient's floor, also where a / c rounds up to the next integer.
+    # The quotient's floor, even if a / c rounds up to the next integer.
     "mod": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy * ((a - y) / c).call("round")),
     "atan2": (lambda a, c, y, dy: dy * _over(c, a * a + c * c),
               lambda a, c, y, dy: dy * -_over(a, a * a + c * c)),
@@ -122,7 +122,7 @@ def _cast(b, op, dy):
 
 @gradient("clamp")
 def _clamp(b, op, cotangents, wanted):
-    """1 inside the bounds and, where they are not ``open``, on them; 0 outside."""
+    """Return dy inside the bounds and, unless they are ``open``, on them; 0 outside."""
     (x,), (dy,) = op.operands, cotangents
     above, below = (b.gt, b.lt) if op["open"] else (b.ge, b.le)
     for bound, test in ((op.get("low"), above), (op.get("high"), below)):

@@ -1,6 +1,6 @@
-"""Gradients of data movement: every element's cotangent goes back to where the element came from.
+"""Gradients of data movement: every element's cotangent goes back to the element's source.
 
-Gathers give back by scatters that add; the contract fixes the order of the additions.
+The gradient of a gather is a scatter that adds; the contract fixes the order of the additions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _position(b: Builder, x: Value) -> Value:
 
 
 def _clamped(b: Builder, indices: Value, size: int) -> Value:
-    """Positions as a gather reads them: out of range means the nearest."""
+    """Return positions as a gather reads them, clamped to the range."""
     if indices.type.dtype.name == "ui64":  # as an i64 it may be negative
         indices = b.min(indices, b.scalar_like(max(size - 1, 0), indices))
     indices = _position(b, indices)
@@ -36,7 +36,7 @@ def _clamped(b: Builder, indices: Value, size: int) -> Value:
 
 @of_one("broadcast")
 def _broadcast(b, op, dy):
-    """What was repeated is summed."""
+    """Return the sum over the broadcast axes."""
     (x,), made = op.operands, op.result.type.shape
     repeated = [a for i, a in enumerate(op["dims"]) if x.type.shape[i] != made[a]]
     axes = tuple(a for a in range(len(made)) if a not in op["dims"] or a in repeated)
@@ -76,7 +76,7 @@ def _pad(b, op, dy):
         return _unpadded(b, op, dy, x)
 
     def of_value() -> Value:
-        """The sum over the positions that hold no element of x."""
+        """Return the sum over the positions without an element of x."""
         kept = b.pad(
             b.scalar_like(False, b.eq(x, x)), b.constant(True, "i1"),
             low=op["low"], high=op["high"], interior=op["interior"],
@@ -88,7 +88,7 @@ def _pad(b, op, dy):
 
 def _unpadded(b: Builder, op: Op, dy: Value, x: Value) -> Value:
     low, high, interior = op["low"], op["high"], op["interior"]
-    if any(v < 0 for v in (*low, *high)):  # cropped elements: zeros are put back first
+    if any(v < 0 for v in (*low, *high)):  # cropped elements: restore them as zeros first
         dy = b.pad(dy, b.constant(0, dy.type.dtype), low=[max(-v, 0) for v in low],
                    high=[max(-v, 0) for v in high], interior=[0] * len(low))  # fmt: skip
     steps = [i + 1 for i in interior]
@@ -117,7 +117,7 @@ def _dynamic_slice(b, op, dy):
 
 @gradient("dynamic_update_slice")
 def _dynamic_update_slice(b, op, cotangents, wanted):
-    """The part is read before it is set to 0, so that this may be done where it lies."""
+    """Return the gradient; the part is read before it is set to 0, so that this can be in place."""
     (_, update, *starts), (dy,) = op.operands, cotangents
     of_x = of_update = None
     if wanted[1]:
@@ -132,7 +132,7 @@ def _dynamic_update_slice(b, op, cotangents, wanted):
 
 @of_each("take")
 def _take(b, op, dy):
-    """Rows of a table: each row's cotangents added up (the embedding gradient)."""
+    """Return the cotangents of a table's rows, each summed (the embedding gradient)."""
     x, indices = op.operands
     axis, size = op["axis"], x.type.shape[op["axis"]]
     count, rank = indices.type.rank, x.type.rank
@@ -176,7 +176,7 @@ def _gather_nd(b, op, dy):
 
 
 def _full_places(b: Builder, op: Op) -> Value:
-    """The positions of a ``gather_nd``, clamped, those of the batch axes in front."""
+    """Return the positions of a ``gather_nd``, clamped, preceded by those of the batch axes."""
     x, indices = op.operands
     batch, shape = op["batch_dims"], indices.type.shape
     columns = [b.iota(shape=(*shape[:-1], 1), dtype=I64, axis=i) for i in range(batch)]
@@ -193,8 +193,11 @@ def _full_places(b: Builder, op: Op) -> Value:
 
 @gradient("scatter_along", "scatter_nd")
 def _scatter(b, op, cotangents, wanted):
-    """``set``: what was replaced has no part in the result (of several updates of one element each
-    gets its cotangent, though one counts, as in torch)."""
+    """Return the gradient of a scatter.
+
+    With ``set``, replaced elements do not contribute to the result. If several updates set one
+    element, each gets its cotangent although only one counts, as in torch.
+    """
     (_x, _, updates), (dy,), mode = op.operands, cotangents, op["mode"]
     of_x = of_updates = None
     if mode in ("max", "min"):
@@ -209,12 +212,14 @@ def _scatter(b, op, cotangents, wanted):
 
 
 def _of_scattered_products(b, op: Op, dy: Value, wanted: Sequence[bool]):
-    """The product of all other factors: of those that are not 0 by a division; 0 where another
-    factor is 0."""
+    """Return the product of all other factors, by division by those that are not 0.
+
+    It is 0 if another factor is 0.
+    """
     x, _, updates = op.operands
 
     def parted(v: Value) -> tuple[Value, Value]:
-        """Where it is 0, as ones; and itself with ones there."""
+        """Return a mask of zeros as ones, and ``v`` with ones in these positions."""
         one, none = b.scalar_like(1, v), zeros(b, v)
         is_zero = b.eq(v, none)
         return b.select(is_zero, one, none), b.select(is_zero, one, v)
@@ -234,13 +239,13 @@ def _of_scattered_products(b, op: Op, dy: Value, wanted: Sequence[bool]):
 
 
 def _put(b: Builder, op: Op, x: Value, updates: Value, mode: str) -> Value:
-    """``updates`` put into ``x`` where ``op`` puts its own."""
+    """Scatter ``updates`` into ``x`` at the positions of ``op``."""
     options = {"axis": op["axis"]} if op.kind.endswith("along") else {}
     return b.op(op.kind, (x, op.operands[1], updates), mode=mode, **options)
 
 
 def _read(b: Builder, op: Op, x: Value) -> Value:
-    """The elements of ``x`` at the places of the updates of ``op``; 0 out of range."""
+    """Return the elements of ``x`` at the positions of the updates of ``op``; 0 out of range."""
     shape = op.operands[0].type.shape
     indices = _position(b, op.operands[1])
     if op.kind.endswith("along"):
@@ -266,7 +271,7 @@ def _inside(b: Builder, indices: Value, size: int) -> Value:
 
 
 def _of_scattered_extremes(b, op: Op, dy: Value, wanted: Sequence[bool]):
-    """All that equal the result share its cotangent."""
+    """Distribute the cotangent of the result over all elements equal to it."""
     x, _, updates = op.operands
     y = op.result
     one, none = b.scalar_like(1, x), zeros(b, x)

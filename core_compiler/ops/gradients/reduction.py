@@ -11,7 +11,7 @@ from core_compiler.ops.rules import I64
 
 
 def over(b: Builder, x: Value, like: Value, axes) -> Value:
-    """What a reduction of ``like`` over ``axes`` gave, repeated along them."""
+    """Broadcast the result of a reduction of ``like`` over ``axes`` along them."""
     return spread(b, x, like, others(like.type.rank, axes))
 
 
@@ -30,7 +30,7 @@ def _mean(b, op, dy):
 
 @of_one("centre")
 def _centre(b, op, dy):
-    """Taking the mean away is its own transpose."""
+    """Return the gradient: subtracting the mean is its own transpose."""
     return rounded(b, b.centre(widened(b, dy), axes=op["axes"]), op.operands[0])
 
 
@@ -40,7 +40,7 @@ def _count(op) -> float:
 
 @of_one("variance")
 def _variance(b, op, dy):
-    """2 (x - mean) / (n - correction), for each element."""
+    """Return 2 (x - mean) / (n - correction) for each element."""
     (x,), axes = op.operands, op["axes"]
     wide, slope = widened(b, x), widened(b, dy)
     if op["plain"]:
@@ -53,8 +53,10 @@ def _variance(b, op, dy):
 
 @of_one("standard_deviation")
 def _standard_deviation(b, op, dy):
-    """(x - mean) / deviation / (n - correction), for each element; 0 where the deviation is 0, as
-    torch has it."""
+    """Return (x - mean) / deviation / (n - correction) for each element.
+
+    It is 0 where the deviation is 0, as in torch.
+    """
     (x,), axes = op.operands, op["axes"]
     wide, slope = widened(b, x), widened(b, dy)
     deviation = op.result if wide is x else b.op(op.kind, (wide,), **op.attributes)
@@ -67,7 +69,7 @@ def _standard_deviation(b, op, dy):
 
 @of_one("reduce_prod")
 def _prod(b, op, dy):
-    """The product of all others, from the left and from the right, so zeros need no care."""
+    """Return the product of all others, from the left and from the right, so zeros need no care."""
     (x,), axes = op.operands, op["axes"]
     kept = others(x.type.rank, axes)
     last = len(kept)
@@ -86,7 +88,7 @@ def _prod(b, op, dy):
 
 @of_one("reduce_max", "reduce_min")
 def _extreme(b, op, dy):
-    """Elements that equal the result share its cotangent."""
+    """Distribute the cotangent over the elements equal to the result."""
     (x,), axes = op.operands, op["axes"]
     wide = widened(b, dy)
     hits = b.eq(x, over(b, op.result, x, axes))
@@ -105,8 +107,11 @@ def _cumsum(b, op, dy):
 
 @of_one("cumprod")
 def _cumprod(b, op, dy):
-    """Up to the first zero z of a row: (sum of dy * y from here on) / x.  At z: the same with 1 in
-    its place.  After it every result is 0 whatever x is."""
+    """Return the gradient of a cumulative product.
+
+    Up to the first zero z of a row it is (sum of dy * y from here on) / x; at z the same with 1 in
+    its place; after it every result is 0 for any x.
+    """
     (x,), axis, backwards = op.operands, op["axis"], op["reverse"]
     wide, slope = widened(b, x), widened(b, dy)
     none, one = zeros(b, wide), b.scalar_like(1, wide)
@@ -129,7 +134,10 @@ def _cumprod(b, op, dy):
 
 @gradient("cummax", "cummin")
 def _running_extreme(b, op, cotangents, wanted):
-    """The result is the last element that reached it; an exclusive one that of the place before."""
+    """Return the gradient: the result is the last element that reached it.
+
+    For an exclusive scan it is that of the previous position.
+    """
     (x,), (dy,), axis, backwards = op.operands, cotangents, op["axis"], op["reverse"]
     size = x.type.shape[axis]
     if size == 0:

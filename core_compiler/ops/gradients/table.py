@@ -1,9 +1,9 @@
-"""The table of gradient rules, and what the rules are written in.
+"""The table of gradient rules, and the notation of the rules.
 
-A rule says for every operand of an op how the gradient of the loss with respect to it (its
-*cotangent*) follows from the cotangents of the results.  It is given the op itself, so that it may
-read operands and results: those values are saved for the backward pass.  Only operands whose
-gradient is asked for are computed.
+A rule returns for every operand of an op the gradient of the loss with respect to it (its
+*cotangent*), given the cotangents of the results. It receives the op itself, so that it may read
+operands and results: those values are saved for the backward pass. Only requested gradients are
+computed.
 """
 
 from __future__ import annotations
@@ -20,42 +20,43 @@ from core_compiler.ops.composite import as_dtype, widened
 
 @dataclass(frozen=True)
 class Box:
-    """A cotangent that is 0 but for ``update`` at ``starts``: a part is added to what is known."""
+    """A cotangent that is 0 except for ``update`` at ``starts``: a box to add to the known one."""
 
     update: Value
     starts: tuple[Value, ...]
 
     def added(self, b: Builder, known: Value) -> Value:
-        """``known`` plus this."""
+        """Return ``known`` plus this box."""
         there = b.dynamic_slice(known, *self.starts, sizes=self.update.type.shape)
         return b.dynamic_update_slice(known, b.add(there, self.update), *self.starts)
 
     def alone(self, b: Builder, like: Value) -> Value:
-        """This as a tensor of the shape of ``like``."""
+        """Return this box as a tensor of the shape of ``like``."""
         return b.dynamic_update_slice(b.scalar_like(0, like), self.update, *self.starts)
 
 
-#: What a rule says of one operand; None stands for zero, and for operands that nobody asked for.
+#: The cotangent of one operand; None is zero, and stands for operands that were not requested.
 Cotangent = Value | Box | None
-#: ``(builder, op, cotangents of the results, which operands are asked for) -> cotangents of the
-#: operands``.
+#: ``(builder, op, cotangents of the results, requested operands) -> cotangents of the operands``.
 Rule = Callable[[Builder, Op, Sequence[Value | None], Sequence[bool]], Sequence[Cotangent]]
 
 RULES: dict[str, Rule] = {}
 
 
 class NoGradient(Exception):
-    """An op, in this form of it, has no gradient; the message says why."""
+    """Raised if this form of an op has no gradient; the message is the reason."""
 
 
 def CONSTANT(b, op, cotangents, wanted):
-    """The rule of an op whose results do not depend on its operands in any way that a gradient
-    sees: a piecewise constant one, or one that gives integers."""
+    """Propagate nothing: the rule of ops whose results have no gradient.
+
+    They are piecewise constant, or integers.
+    """
     return (None,) * len(op.operands)
 
 
 def gradient(*names: str) -> Callable[[Rule], Rule]:
-    """Enter the rule of ``core.<name>``."""
+    """Register the rule of ``core.<name>``."""
 
     def enter(rule: Rule) -> Rule:
         for name in names:
@@ -67,7 +68,7 @@ def gradient(*names: str) -> Callable[[Rule], Rule]:
 
 
 def of_one(*names: str) -> Callable:
-    """Enter ``rule(b, op, dy) -> dx`` of an op with one operand and one result."""
+    """Register ``rule(b, op, dy) -> dx`` of an op with one operand and one result."""
 
     def enter(rule: Callable[[Builder, Op, Value], Value | None]):
         def each(b, op, cotangents, wanted):
@@ -80,8 +81,11 @@ def of_one(*names: str) -> Callable:
 
 
 def of_each(*names: str) -> Callable:
-    """Enter ``rule(b, op, dy) -> functions``: one function without arguments for each operand that
-    can be asked for (None: its gradient is zero), called where it is."""
+    """Register ``rule(b, op, dy) -> functions``.
+
+    There is one function without arguments for each differentiable operand (None: its gradient is
+    zero), called if that gradient is requested.
+    """
 
     def enter(rule: Callable[[Builder, Op, Value], Sequence[Callable[[], Cotangent] | None]]):
         def each(b, op, cotangents, wanted):
@@ -100,7 +104,7 @@ def of_each(*names: str) -> Callable:
 
 @dataclass(frozen=True)
 class Term:
-    """A value that formulas are written with: ``dy * 2 / x`` appends the ops.
+    """A value with operators for formulas: ``dy * 2 / x`` appends the ops.
 
     Python numbers are constants of the other side's dtype and shape; every op rounds.
     """
@@ -114,7 +118,7 @@ class Term:
         return self.b.scalar_like(other, self.value)
 
     def call(self, name: str, *others: Any) -> Term:
-        """``core.<name>`` of this value and ``others``."""
+        """Return ``core.<name>`` of this value and ``others``."""
         return Term(self.b, self.b.op(f"core.{name}", (self.value, *map(self._of, others))))
 
     def __add__(self, other: Any) -> Term:
@@ -155,23 +159,25 @@ class Term:
         return self.call("ge", other)
 
     def same(self, other: Any) -> Term:
-        """Where it equals ``other``."""
+        """Return whether it equals ``other``."""
         return self.call("eq", other)
 
     def where(self, condition: Term, otherwise: Any = 0) -> Term:
-        """This value where ``condition`` holds."""
+        """Return this value where ``condition`` holds, else ``otherwise``."""
         chosen = (condition.value, self.value, self._of(otherwise))
         return Term(self.b, self.b.op("core.select", chosen))
 
     def unless(self, condition: Term) -> Term:
-        """0 where ``condition`` holds, else this value."""
+        """Return 0 where ``condition`` holds, else this value."""
         chosen = (condition.value, self._of(0), self.value)
         return Term(self.b, self.b.op("core.select", chosen))
 
 
 def in_terms(formula: Callable[..., Term]) -> Callable[..., Value]:
-    """``formula(*terms)`` as a function of a builder and values; floats narrower than f32 are
-    widened at the start, the caller rounds once at the end."""
+    """Return ``formula(*terms)`` as a function of a builder and values.
+
+    Floats narrower than f32 are widened at the start; the caller rounds once at the end.
+    """
 
     @wraps(formula)
     def made(b: Builder, *values: Value) -> Value:
@@ -181,5 +187,5 @@ def in_terms(formula: Callable[..., Term]) -> Callable[..., Value]:
 
 
 def rounded(b: Builder, made: Value, like: Value) -> Value:
-    """``made`` in the dtype of ``like``."""
+    """Return ``made`` in the dtype of ``like``."""
     return as_dtype(b, made, like.type.dtype)

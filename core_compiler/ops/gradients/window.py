@@ -1,4 +1,4 @@
-"""Gradients of pooling: gather-form, so no two outputs meet in memory."""
+"""Gradients of pooling in gather form, so that no two outputs share memory."""
 
 from __future__ import annotations
 

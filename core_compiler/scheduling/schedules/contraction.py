@@ -2,8 +2,8 @@
 
 The blocking is that of BLIS (Van Zee, van de Geijn: "BLIS: A Framework for Rapidly Instantiating
 BLAS Functionality", 2015), except that rows of A are packed as rows (``[row][k]``, a plain copy
-with vector loads whatever the source) and not as columns: elements of A are broadcast from
-memory, at offsets known at compile time because a packed row has a fixed length.
+with vector loads for any source) and not as columns: elements of A are broadcast from memory, at
+offsets known at compile time because a packed row has a fixed length.
 
 The same steps serve convolutions, whose rows are copied through the taps (implicit im2col).
 """
@@ -57,14 +57,14 @@ from core_compiler.scheduling.transforms.edit import buffer_argument, find_loop
 
 @dataclass(frozen=True)
 class Tiles:
-    """What is compiled in; none of it changes a bit.
+    """The compile-time parameters of a product on a CPU, which do not affect the bits.
 
     rows         rows of a register tile
-    vectors      vectors in a row of it
+    vectors      vectors per row of the tile
     width        lanes of a vector
-    row_length   elements a packed row takes: at least the longest chunk (an odd number of cache
+    row_length   elements of a packed row: at least the longest chunk (an odd number of cache
                  lines keeps the rows of a tile in different sets of the first-level cache)
-    unroll       steps of the sum written out in the inner loop (LLVM orders the loads of more than
+    unroll       unrolled steps of the sum in the inner loop (LLVM orders the loads of more than
                  one so that it runs out of registers: 1.2 to 1.8 times slower)
     partial      smaller tiles, for the last rows
     """
@@ -81,7 +81,7 @@ class Tiles:
         return self.vectors * self.width
 
     def holding(self, terms: int) -> Tiles:
-        """These tiles with packed rows that hold a chunk of ``terms`` terms."""
+        """Return these tiles with packed rows that hold a chunk of ``terms`` terms."""
         if terms <= self.row_length:
             return self
         return replace(self, row_length=16 * (-(-terms // 16) | 1))
@@ -108,17 +108,17 @@ def schedule(
 ) -> Scheduled:  # fmt: skip
     """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``.
 
-    ``packed``: operand ``b`` is a constant, laid out beforehand by the kernel in ``launch.pack``
-    (new index arguments ``b_panels``, ``b_terms``, ``b_panel``); else its panels are copied for
-    each work item.  New index arguments ``mc`` and ``nc``: rows and columns of a work item, in
-    register tiles.  ``launches``: the size arguments of the launches that will use it.
-    :class:`Refused` where the kernel is no such product.
+    ``packed``: operand ``b`` is a constant, packed beforehand by the kernel in ``launch.pack`` (new
+    index arguments ``b_panels``, ``b_terms``, ``b_panel``); otherwise each work item copies its
+    panels. New index arguments ``mc`` and ``nc``: rows and columns of a work item, in register
+    tiles. ``launches``: the size arguments of the launches that will use it. Raise :class:`Refused`
+    if the kernel is not such a product.
     """
     product = read_product(kernel)
     last = side_by_side(kernel, product)
     taps = tuple(r for r in product.rows if r != last)
-    # Runs shorter than a vector (the colours of a picture) are copied one by one; as a batch each
-    # tap would copy all of b again, for those few rows.
+    # Runs shorter than a vector (the colours of a picture) are copied element by element; as a
+    # batch, each tap would copy all of b again for those few rows.
     short = beside = False
     if last is not None:
         short = bool(taps) and in_short_runs(kernel, product, last, tiles, launches)
@@ -170,8 +170,11 @@ def schedule(
 
 
 def side_by_side(kernel: Function, product: Product) -> str | None:
-    """The one row loop whose elements of ``a`` stand next to each other in memory, which are then
-    copied as the columns of ``b`` are; None where ``a`` has its terms there, or neither."""
+    """Return the only row loop whose elements of ``a`` are adjacent in memory.
+
+    These elements are then copied like the columns of ``b``. Return None if the terms of ``a`` are
+    adjacent, or neither are.
+    """
     if len(product.terms) != 1 or not product.rows:
         return None
     buffer_ = buffer_argument(kernel, product.a)
@@ -187,15 +190,20 @@ def side_by_side(kernel: Function, product: Product) -> str | None:
 def in_short_runs(
     kernel: Function, product: Product, last: str, tiles: Tiles, launches: Sequence[Sequence[int]]
 ) -> bool:
-    """Whether most of the work of the launches is in rows with runs along the loop ``last`` that do
-    not fill a vector.  (One kernel serves layers of three channels and of many.)"""
+    """Return whether most rows of the launches have runs along ``last`` shorter than a vector.
+
+    Rows are weighted by their work. (One kernel serves layers of three channels and of many.)
+    """
     work = [(extent(kernel, [last], n), prod(extents(kernel, product, n))) for n in launches]
     return 2 * sum(w for run, w in work if run < tiles.width) > sum(w for _, w in work)
 
 
 def copy_by_vectors(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
-    """The copy of a row: long vectors; between taps in runs of a whole channel block, of the three
-    colours of a picture (one by one: that is faster than a masked gather), or of any length."""
+    """Schedule the copy of a row with long vectors.
+
+    Between taps it copies runs of a whole channel block, of the three colours of a picture (element
+    by element, which is faster than a masked gather), or of any length.
+    """
     last = f"{terms[-1]}_rows"
     if len(terms) == 1:
         return s.apply(vectorise, last, tiles.width, rest=True)
@@ -206,8 +214,7 @@ def copy_by_vectors(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Sched
 
 
 def count_rows(s: Scheduled, copied: str) -> Scheduled:
-    """Rows that were merged of several loops are counted, not divided, in the copy (its loop
-    ``copied``) and after."""
+    """Replace divisions by counting in the copy of merged rows (loop ``copied``) and after it."""
     s = s.each(carry_division, ("ii_out_full", "ii_out"))
     (pack,) = (name for name, core in s.cores.items() if has_loop(core, copied))
     s = s.refine(pack, mark, copied, "sequential")
@@ -215,12 +222,12 @@ def count_rows(s: Scheduled, copied: str) -> Scheduled:
 
 
 def contiguous_terms(function: Function, product: Product) -> bool:
-    """Whether ``b`` is laid out with its terms, and not its columns, next to each other."""
+    """Return whether the terms of ``b``, and not its columns, are adjacent in memory."""
     return buffer_argument(function, "b").type.strides[product.axis] != 1
 
 
 def tile(s: Scheduled, tiles: Tiles, single_row: bool) -> Scheduled:
-    """Register tiles inside work items; chunks of the sum outside the tiles of an item."""
+    """Tile work items into register tiles; chunks of the sum are outside an item's tiles."""
     s = s.apply(split, "i", tiles.rows, "ip", "ii").apply(split, "j", tiles.columns, "jp", "jj")
     if not single_row:
         s = s.apply(split, "ip", "mc", "ib", "ip")
@@ -233,7 +240,7 @@ def tile(s: Scheduled, tiles: Tiles, single_row: bool) -> Scheduled:
 
 
 def register_tiles(s: Scheduled, tiles: Tiles) -> Scheduled:
-    """Variants of the outlined register tile for full and for partial tiles."""
+    """Create variants of the outlined register tile for full and for partial tiles."""
     (core,) = (c for name, c in s.cores.items() if name.startswith("register_tile"))
     named = []
     for rows in tiles.variants:
@@ -244,13 +251,13 @@ def register_tiles(s: Scheduled, tiles: Tiles) -> Scheduled:
     return s.without_core(core.name)
 
 
-#: Tiles made before, by the core's name (which ends in the digest of its structure): the products
-#: of a network share them.
+#: Cached tiles, by the core's name (which ends in the digest of its structure), because the
+#: products of a network share them.
 _MADE: dict[tuple[str, Tiles, int], Scheduled] = {}
 
 
 def _variant(core: Function, tiles: Tiles, rows: int) -> Scheduled:
-    """The register tile for exactly ``rows`` rows, written out."""
+    """Return the register tile for exactly ``rows`` rows, unrolled."""
     key = core.name, tiles, rows
     if key in _MADE:
         return _MADE[key]
@@ -271,6 +278,6 @@ def _variant(core: Function, tiles: Tiles, rows: int) -> Scheduled:
 
 
 def _row_count(core: Function) -> int:
-    """Which argument of the outlined tile says how many of its rows are real."""
+    """Return the position of the outlined tile's argument that is its number of valid rows."""
     loop = next(o for o in core.body.walk() if o.get("name") == "ii")
     return core.arguments.index(loop.operands[1])

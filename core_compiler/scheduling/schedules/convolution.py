@@ -1,8 +1,8 @@
-"""Convolutions on a CPU: a product whose rows are pixels and whose terms are channels and taps.
+"""Convolutions on a CPU: products whose rows are pixels and whose terms are channels and taps.
 
-Dense and grouped ones are scheduled as any product (:mod:`contraction`): the copy of a tile's rows
-walks the taps, so no im2col matrix is ever in memory.  A depthwise convolution has no columns to
-share its input among; its channels are the lanes.
+Dense and grouped convolutions are scheduled like any product (:mod:`contraction`): the copy of a
+tile's rows visits the taps, so no im2col matrix is ever in memory. A depthwise convolution has no
+columns that share an input; its channels are the lanes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ def schedule(
     kernel: Function, tiles: Tiles = AVX512, packed: bool = True,
     launches: Sequence[Sequence[int]] = (),
 ) -> Scheduled:  # fmt: skip
-    """Schedule a lowered convolution or product (see :func:`contraction.schedule`); ``packed``: the
-    weights are a constant."""
+    """Schedule a lowered convolution or product (see :func:`contraction.schedule`).
+
+    ``packed``: the weights are a constant.
+    """
     product = read_product(kernel)
     if product.columns:
         return contraction.schedule(kernel, tiles, packed, launches)
@@ -45,7 +47,7 @@ def schedule(
 
 
 def depthwise(kernel: Function, product: Product, tiles: Tiles, packed: bool) -> Scheduled:
-    """Lanes are channels: the last loop that both operands vary with."""
+    """Schedule a depthwise convolution with channels as lanes: the last loop of both operands."""
     lanes = product.batch[-1]
     s = reorder(Scheduled.of(kernel), [*product.batch[:-1], *product.rows, lanes])
     s = s.apply(rename, **{lanes: "channel"})

@@ -1,8 +1,8 @@
 """Elementwise and data-movement kernels, and windows: blocks of the last axis, in vectors.
 
-The last axis is contiguous in the output.  A work item is one block of it; where an input is
-contiguous along another axis (a transpose) a work item is a tile of both, so that each cache line
-that a gather touches is used up while it is near.
+The last axis is contiguous in the output. A work item is one block of it. If an input is contiguous
+along another axis (a transpose), a work item is a tile of both, so that each cache line that a
+gather touches is used completely while it is cached.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _tiled(s: Scheduled, row: str, column: str, width: int) -> Scheduled:
 
 
 def _transposed(kernel: Function, last: str) -> str | None:
-    """The loop along which some input is contiguous although it moves along ``last`` too."""
+    """Return the loop along which an input is contiguous although ``last`` indexes it too."""
     ivs = {loop.regions[0].arguments[0]: loop["name"] for loop in parallel_nest(kernel)}
     for op in kernel.body.walk():
         if op.kind != "kernel.load":

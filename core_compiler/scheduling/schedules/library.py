@@ -1,4 +1,4 @@
-"""Which schedule a kernel gets: one row a family."""
+"""The choice of a schedule for a kernel: one table row per family."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from core_compiler.scheduling.transforms.edit import need
 
 @dataclass(frozen=True)
 class Tiling:
-    """How much a tile and a work item take; bits do not depend on it.
+    """The sizes of tiles and work items, which do not affect the bits.
 
     ``products``: register tiles by vector width; ``block``: elements of an elementwise work item;
-    ``rows``: rows of a work item where rows run in vectors.
+    ``rows``: rows of a work item if rows run in vectors.
     """
 
     products: Mapping[int, Tiles]
@@ -30,14 +30,14 @@ class Tiling:
 
 TILINGS = {
     "default": Tiling({16: AVX512, 8: AVX2}, elementwise.BLOCK, rows.ROW_BLOCK),
-    # For tests of tile edges and of bits: everything cut finely.
+    # For tests of tile edges and of bits: fine tiles.
     "small": Tiling(
         {w: Tiles(rows=3, vectors=1, width=w, unroll=1, partial=(2, 1)) for w in (16, 8)}, 128, 8
     ),
 }
 WIDTHS = tuple(TILINGS["default"].products)
 
-#: The lowering writes the family into the kernel's attributes.
+#: The schedule of each family, which the lowering stores in the kernel's attributes.
 FAMILIES: Mapping[str, Callable[[Function, int, Tiling], Scheduled]] = {
     "elementwise": lambda kernel, width, t: elementwise.schedule(kernel, width, t.block),
     "window": lambda kernel, width, t: elementwise.schedule(kernel, width, t.block),
@@ -50,12 +50,12 @@ def schedule(
     kernel: Function, width: int = 16, launches: Sequence[Sequence[int]] = (),
     tiles: str = "default",
 ) -> Scheduled:  # fmt: skip
-    """The kernel's CPU schedule with vectors of ``width`` lanes (of f32; others take as many).
+    """Return the kernel's CPU schedule with vectors of ``width`` lanes (of any dtype).
 
-    ``launches`` are the size arguments of the launches that will use it (packed rows must hold the
-    longest chunk of their sums).  ``tiles`` names a row of :data:`TILINGS`.  The kernel's attribute
-    ``constants`` names the buffer arguments that are constants of the model, whose layout may be
-    chosen beforehand.
+    ``launches`` are the size arguments of its launches (packed rows must hold the longest chunk of
+    their sums). ``tiles`` names a row of :data:`TILINGS`. The kernel's attribute ``constants``
+    names the buffer arguments that are constants of the model, whose layout may be chosen
+    beforehand.
     """
     family, tiling = kernel.attributes.get("family", ""), TILINGS[tiles]
     if family in PRODUCTS:
@@ -67,7 +67,7 @@ def schedule(
 def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
     try:
         product = read_product(kernel)
-        # A dot product has no columns; columns behind a reshape or slice are no plain index.
+        # A dot product has no columns, and columns behind a reshape or slice are not a plain index.
         need(bool(product.batch) or bool(product.columns), "nothing to run along in vectors")
         need(not product.columns or product.axis is not None, "the columns are not an index of b")
         place = [v.name for v in buffer_arguments(kernel)].index(product.b)
@@ -75,5 +75,5 @@ def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
         terms = max((longest_chunk(kernel, sizes) for sizes in launches), default=0)
         return convolution.schedule(kernel, tiles.holding(terms), packed, launches)
     except Refused:
-        # A product without rows or columns to tile (a dot product): the plain loops run.
+        # A product without rows or columns to tile (a dot product) runs the plain loops.
         return Scheduled.of(kernel)

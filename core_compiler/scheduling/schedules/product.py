@@ -1,4 +1,4 @@
-"""What is common to matrix products and convolutions: reading the kernel, naming its loops."""
+"""The common part of matrix products and convolutions: the analysis of their loops."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from core_compiler.scheduling.transforms.outline import digest
 
 @dataclass(frozen=True)
 class Product:
-    """Which loops and buffers of an unscheduled kernel make the product ``sum of a * b``.
+    """The loops and buffers of an unscheduled kernel that form the product ``sum of a * b``.
 
-    ``batch``: parallel loops that neither or both operands vary with; ``rows``: only ``a``;
+    ``batch``: parallel loops that index both operands or neither; ``rows``: only ``a``;
     ``columns``: only ``b``; ``chunk``: the loop that carries the total; ``terms``: the loops inside
-    it, outermost first; ``a`` and ``b``: the buffers; ``axis``: the index of ``b`` that is the
-    (last) column loop's; ``shared``: ``b`` varies with no other parallel loop, so that it can be
-    packed.
+    it, outermost first; ``a`` and ``b``: the buffers; ``axis``: the position of the (last) column
+    loop among the indices of ``b``; ``shared``: no other parallel loop indexes ``b``, so that it
+    can be packed.
     """
 
     batch: tuple[str, ...]
@@ -63,7 +63,7 @@ class Product:
 
 
 def read_product(function: Function) -> Product:
-    """Find the product of a lowered kernel; :class:`Refused` where there is none."""
+    """Find the product of a lowered kernel; raise :class:`Refused` if there is none."""
     made = producers(function)
     path = _path_to_sum(function.body.ops, ())
     *loops, fma = given(path, f"{function.name} has no product")
@@ -87,7 +87,7 @@ def read_product(function: Function) -> Product:
     columns = groups.get((False, True), [])
     source_a, source_b = _source(a, made), _source(b, made)
     axis = None
-    if columns or both:  # a depthwise convolution has channels for columns
+    if columns or both:  # the channels of a depthwise convolution are columns
         last = next(op for op in parallel if op["name"] == (columns or both)[-1])
         iv = last.regions[0].arguments[0]
         where = access(source_b)[1]
@@ -106,7 +106,7 @@ def read_product(function: Function) -> Product:
 
 
 def _path_to_sum(ops, path: tuple[Op, ...]) -> tuple[Op, ...] | None:
-    """The loops around the innermost sum, and the op that adds a term."""
+    """Return the loops around the innermost sum, and the op that adds a term."""
     for op in ops:
         if op.kind == "kernel.for":
             found = _path_to_sum(op.regions[0].ops, (*path, op))
@@ -122,7 +122,7 @@ def _factors(fma: Op, made) -> tuple[Value, Value]:
 
 
 def _source(value: Value, made) -> Op:
-    """The load behind a factor (through the choice that pads it)."""
+    """Return the load of a factor (through the select that pads it)."""
     op = made[value]
     if op.kind == "kernel.select":
         loads = [made[v] for v in op.operands[1:] if made[v].kind == "kernel.load"]
@@ -133,8 +133,11 @@ def _source(value: Value, made) -> Op:
 
 
 def canonical(kernel: Function, product: Product) -> Scheduled:
-    """The kernel with its parallel loops in the order batch, ``i`` (rows merged), ``j`` (columns),
-    its chunk loop called ``c`` and its operands ``a`` and ``b``.  A vector is a one-row matrix."""
+    """Return the kernel with its loops and operands in canonical order and names.
+
+    The parallel loops are batch, ``i`` (rows merged), ``j`` (columns), the chunk loop is ``c``, and
+    the operands are ``a`` and ``b``. A vector is a one-row matrix.
+    """
     s = Scheduled.of(kernel)
     if not product.columns:
         raise Refused("no loop is left for the columns of a tile")
@@ -156,10 +159,10 @@ def canonical(kernel: Function, product: Product) -> Scheduled:
 
 @dataclass(frozen=True)
 class ProductPlan(LaunchPlan):
-    """Sizes of work items, and the packed layout of ``b`` where it is a constant.
+    """The sizes of work items, and the packed layout of a constant ``b``.
 
-    ``taken``: for each index argument of a packing kernel, which of the unscheduled kernel's sizes
-    or, after those, of the panels' sizes it is.
+    ``taken`` has for each index argument of a packing kernel its position among the unscheduled
+    kernel's sizes followed by the panels' sizes.
     """
 
     kernel: Function
@@ -186,7 +189,7 @@ class ProductPlan(LaunchPlan):
         return [known[number] for number in self.taken[place]]
 
     def _panels(self, sizes: Sequence[int]) -> list[int]:
-        """How many panels the packed operand has, the terms of one and its elements."""
+        """Return the number of panels of the packed operand, and the terms and elements of one."""
         _, _, n, terms = extents(self.kernel, self.product, sizes)
         return [-(-n // self.columns), terms, terms * self.columns]
 
@@ -197,7 +200,7 @@ class ProductPlan(LaunchPlan):
 
 
 def extents(kernel: Function, product: Product, sizes: Sequence[int]) -> tuple[int, int, int, int]:
-    """Batch, rows, columns and terms of the whole product at these sizes."""
+    """Return batch, rows, columns and terms of the whole product at these sizes."""
     taps = product.terms[1:-1] if len(product.terms) > 1 else ()
     batch = (*product.batch, *product.columns[:-1])
     groups = (batch, product.rows, product.columns[-1:], (product.chunk, *taps))
@@ -206,7 +209,7 @@ def extents(kernel: Function, product: Product, sizes: Sequence[int]) -> tuple[i
 
 
 def extent(kernel: Function, names: Sequence[str], sizes: Sequence[int]) -> int:
-    """How often the loops ``names`` run together at these sizes."""
+    """Return the trip count of the loops ``names`` together at these sizes."""
     worth = dict(zip(index_arguments(kernel), sizes, strict=True))
     made = producers(kernel)
     uppers = [find_loop(kernel, n).operands[1] for n in names]
@@ -214,7 +217,7 @@ def extent(kernel: Function, names: Sequence[str], sizes: Sequence[int]) -> int:
 
 
 def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:
-    """Terms of the longest chunk of a product with these sizes: what a packed row must hold."""
+    """Return the terms of the longest chunk at these sizes, which a packed row must hold."""
     product = read_product(kernel)
     worth = dict(zip(index_arguments(kernel), sizes, strict=True))
     made = producers(kernel)
@@ -227,16 +230,19 @@ def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:
     return min(length, worth[chunk.operands[1]]) * width
 
 
-#: Rows of a work item: each element of ``b`` that is copied meets so many, and their packed chunks
-#: fit the second-level cache beside a panel.
+#: Rows of a work item: each copied element of ``b`` is used for this many rows, and their packed
+#: chunks fit the second-level cache next to a panel.
 ITEM_ROWS = 140
 
 
 def work_item(
     batch: int, rows: int, columns: int, threads: int, most_rows: int
 ) -> tuple[int, int]:  # fmt: skip
-    """Rows and columns of a work item in register tiles (``most_rows`` of them at most): packed
-    rows and totals of an item fit the second-level cache, and the items share out evenly."""
+    """Return the rows and columns of a work item in register tiles.
+
+    There are at most ``most_rows`` rows. The packed rows and totals of an item fit the second-level
+    cache, and the threads get equal numbers of items.
+    """
     across = max(1, -(-rows // most_rows))
     rows_each = -(-rows // across) or 1
     most = max(1, 240 // max(rows_each, 1))
@@ -247,7 +253,7 @@ def work_item(
 
 
 def pack_plan(kernel: Function, product: Product, columns: int, packed: bool) -> dict:
-    """The fields ``pack`` and ``taken`` of a plan whose ``b`` is (not) ``packed``."""
+    """Return the fields ``pack`` and ``taken`` of a plan whose ``b`` is (not) ``packed``."""
     if not packed:
         return {"pack": {}, "taken": {}}
     place = [v.name for v in buffer_arguments(kernel)].index(product.b)
@@ -257,8 +263,10 @@ def pack_plan(kernel: Function, product: Product, columns: int, packed: bool) ->
 
 
 def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
-    """The kernel that lays the constant operand ``b`` out in panels ``[panel][term][lane]``; its
-    index arguments are those of ``kernel``, then the panels' sizes."""
+    """Return the kernel that packs the constant operand ``b`` into panels ``[panel][term][lane]``.
+
+    Its index arguments are those of ``kernel``, then the panels' sizes.
+    """
     made = producers(kernel)
     b, chunk = buffer_argument(kernel, product.b), find_loop(kernel, product.chunk)
     terms, column = [find_loop(kernel, t) for t in product.terms], product.columns[-1]
@@ -310,7 +318,7 @@ def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
 
 
 def reorder(s: Scheduled, order: list[str]) -> Scheduled:
-    """Bring perfectly nested parallel loops into an order, one exchange of neighbours at a time."""
+    """Reorder perfectly nested parallel loops, one exchange of neighbours at a time."""
     current = [
         op["name"] for op in s.function.body.walk()
         if op.kind == "kernel.for" and op["name"] in order
@@ -325,7 +333,7 @@ def reorder(s: Scheduled, order: list[str]) -> Scheduled:
 
 
 def settle(s: Scheduled) -> Scheduled:
-    """Loops that were left independent inside a work item run in order."""
+    """Make the remaining independent loops inside a work item sequential."""
     for op in list(s.function.body.walk()):
         if op.kind == "kernel.for" and op.get("loop") == "vector":
             s = s.apply(mark, op["name"], "sequential")

@@ -1,9 +1,8 @@
 """Row programs (softmax, normalisations, reductions): a work item is a row.
 
-The 32 lanes of a row's sums live in vectors and the sweeps over the row run in vectors.  Reductions
-along an axis that is not the last run over several rows at once instead: their rows lie next to one
-another in memory.  So do channels of a batch whose channels come last: there each row's 32 lanes
-lie beside those of its neighbours.
+The 32 lanes of a row's sums are in vectors, and the loops over the row run in vectors. Reductions
+along an axis other than the last run over several adjacent rows at once instead. So do channels of
+a batch with channels last: there the 32 lanes of each row are next to those of its neighbours.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import split, vectorise
 from core_compiler.scheduling.transforms.edit import loops
 
-#: Rows of a work item where rows run in vectors, and the vectors of them that run together where
+#: Rows of a work item if rows run in vectors, and the number of their vectors that run together if
 #: each row has lanes: two cache lines, and 32 of them for each sum.
 ROW_BLOCK, NEIGHBOURS = 64, 2
 
@@ -55,8 +54,7 @@ def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Schedu
 
 
 def _are_neighbours(kernel: Function, loop: str) -> bool:
-    """Whether what is read of one row lies next to that of the next one, in all buffers that are
-    read along a row."""
+    """Return whether adjacent rows are adjacent in all buffers that are read along a row."""
     (found,) = (op for op in parallel_nest(kernel) if op["name"] == loop)
     row = found.regions[0].arguments[0]
     given, along = set(buffer_arguments(kernel)), False

@@ -1,4 +1,4 @@
-"""Steps that the elementwise and row schedules share: full vectors first, lanes in registers."""
+"""Steps shared by the elementwise and row schedules: full vectors first, lanes in registers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from core_compiler.scheduling.transforms.vectorise import _Lanes, _strides, vect
 
 
 def full_and_rest(function: Function, loop: str, width: int) -> Function:
-    """``for i in [0, n)`` becomes the iterations below the last multiple of ``width``, then the
-    rest (loop ``<loop>_rest``)."""
+    """Split ``for i in [0, n)`` at the last multiple of ``width``.
+
+    The remainder is the loop ``<loop>_rest``.
+    """
     made, op = producers(function), find_loop(function, loop)
     need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
     need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
@@ -44,10 +46,10 @@ def full_and_rest(function: Function, loop: str, width: int) -> Function:
 
 
 def vectors(function: Function, loop: str, width: int, together: int = 1) -> Function:
-    """``together`` vectors of ``width`` lanes at a time, then single ones, the last with a count.
+    """Run ``together`` vectors of ``width`` lanes at a time, then single ones.
 
-    Several vectors side by side hide the latency of long chains of arithmetic.  The tail is loop
-    ``<loop>_rest``.
+    The last vector has a count. Several vectors at once hide the latency of long chains of
+    arithmetic. The remainder is loop ``<loop>_rest``.
     """
     op = find_loop(function, loop)
     count, lanes = constant_of(op.operands[1], producers(function)), width * together
@@ -58,7 +60,7 @@ def vectors(function: Function, loop: str, width: int, together: int = 1) -> Fun
 
 
 def side_by_side(function: Function, most: int = 4) -> int:
-    """How many vectors to run together: ``most`` of 32-bit lanes, fewer of wider ones."""
+    """Return how many vectors to run together: ``most`` of 32-bit lanes, fewer of wider ones."""
     bits = [
         getattr(value.type, "bits", 32)
         for op in function.body.walk()
@@ -69,7 +71,7 @@ def side_by_side(function: Function, most: int = 4) -> int:
 
 
 def reductions(function: Function) -> list[str]:
-    """The names of the 32-lane accumulators of a kernel, in program order."""
+    """Return the names of the 32-lane accumulators of a kernel, in program order."""
     return [
         str(op.result.name) for op in function.body.walk()
         if op.kind == "kernel.alloc" and op.result.type.space == "register"
@@ -78,11 +80,10 @@ def reductions(function: Function) -> list[str]:
 
 
 def lanes_in_vectors(function: Function, lanes: str, width: int) -> Function:
-    """Keep the 32 lanes of a reduction in ``32 / width`` vectors, which the loop carries; the tree
-    over the lanes becomes shuffles.
+    """Keep the 32 lanes of a reduction in ``32 / width`` vectors that the loop carries.
 
-    The loop over full groups of 32 comes first, then one group with a count: lanes beyond it keep
-    what they have.
+    The tree over the lanes becomes shuffles. The loop over full groups of 32 comes first, then one
+    group with a count: lanes beyond it keep their values.
     """
     return _LanesInVectors(function, lanes, width).made()
 
@@ -108,7 +109,7 @@ class _LanesInVectors:
         )
 
     def _find_loops(self) -> None:
-        """The loops that use the accumulator, by what they are for."""
+        """Find the loops that use the accumulator, by purpose."""
         using = [op for op in loops(self.function) if self._touches(op)]
         inner = [op for op in using if not any(o is not op and o in using for o in op.walk())]
         need(len(inner) >= 3, "an accumulator is filled, added to and combined")
@@ -135,7 +136,7 @@ class _LanesInVectors:
         return rebuild(self.function, hooks)
 
     def _start(self, copier: Copier, op: Op) -> None:
-        """All lanes start from the value that the loop stores."""
+        """Start all lanes from the value that the loop stores."""
         (store,) = (o for o in op.walk() if o.kind == "kernel.store")
         copier.ops(o for o in op.regions[0].ops if o is not store)
         value = copier.kb.broadcast(copier[store.operands[0]], self.width)
@@ -153,7 +154,7 @@ class _LanesInVectors:
         self.vectors = self._group(copier, region, list(kb.results), kb.sub(upper, main))
 
     def _group(self, copier: Copier, region, acc: list[Value], count: Value | None) -> list[Value]:
-        """One group of 32 terms added to the lanes; of the last group only ``count`` terms."""
+        """Add one group of 32 terms to the lanes; of the last group only ``count`` terms."""
         copier.ops(o for o in region.ops if o is not self.body)
         made = []
         for number, vector in enumerate(acc):
@@ -186,7 +187,7 @@ class _LanesInVectors:
         return kb.select(kb.lt(numbers, limit), total, acc)
 
     def _combine(self, copier: Copier, op: Op) -> None:
-        """The tree: lane l with lane l + half, for half = 16, 8, 4, 2, 1."""
+        """Emit the tree: lane l with lane l + half, for half = 16, 8, 4, 2, 1."""
         kb = copier.kb
         (store,) = (o for o in op.walk() if o.kind == "kernel.store")
         kind = self.made_by[store.operands[0]].kind.removeprefix("kernel.")
@@ -207,11 +208,11 @@ class _LanesInVectors:
 
 
 def _drop(copier: Copier, op: Op) -> None:
-    """Nothing takes this op's place."""
+    """Remove an op."""
 
 
 def attempt(step, function: Function, *args) -> bool:
-    """Whether a step would be legal: schedules choose by asking."""
+    """Return whether a step is legal, so that schedules can choose."""
     try:
         step(function, *args)
     except Refused:

@@ -1,4 +1,4 @@
-"""A schedule in progress: the kernel, the kernels outlined of it, and every step on the way."""
+"""A schedule in progress: the kernel, its outlined kernels, and every intermediate step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core_compiler.ir import Function
 
 @dataclass(frozen=True)
 class Step:
-    """A named transformation and the kernel after it; ``kernel`` names which function changed."""
+    """A named transformation and the kernel after it; ``kernel`` names the changed function."""
 
     name: str
     kernel: str
@@ -18,24 +18,25 @@ class Step:
 
 
 class LaunchPlan:
-    """What a schedule's launches need; families with added arguments subclass it.
+    """The requirements of a schedule's launches; families with added arguments subclass it.
 
-    ``pack``: for a buffer argument (by its place among the buffers) the kernel that lays its
-    constant data out: buffers (raw, packed), then the index arguments of :meth:`pack_arguments`.
+    ``pack`` maps a buffer argument (by its position among the buffers) to the kernel that packs its
+    constant data. That kernel's arguments are the buffers (raw, packed), then the index arguments
+    of :meth:`pack_arguments`.
     """
 
     pack: Mapping[int, Function]
 
     def more_sizes(self, sizes: Sequence[int], threads: int) -> list[int]:
-        """Values of the added index arguments, given the unscheduled kernel's."""
+        """Return the values of the added index arguments, given the unscheduled kernel's."""
         raise NotImplementedError
 
     def pack_arguments(self, place: int, sizes: Sequence[int]) -> list[int]:
-        """Values of the index arguments of the kernel ``pack[place]``."""
+        """Return the values of the index arguments of the kernel ``pack[place]``."""
         raise NotImplementedError
 
     def packed_elements(self, sizes: Sequence[int]) -> int:
-        """Elements of the packed buffer."""
+        """Return the number of elements of the packed buffer."""
         raise NotImplementedError
 
 
@@ -43,10 +44,10 @@ class LaunchPlan:
 class Scheduled:
     """A kernel with its schedule applied.
 
-    ``function`` invokes kernels of ``cores`` by name.  ``steps`` lists every intermediate function
-    in order, each equal in meaning to the one before (the first is the unscheduled kernel).
-    ``launch`` says what a launch must give beside the unscheduled kernel's arguments: buffers keep
-    their places, index arguments that the schedule added stand after all others.
+    ``function`` invokes kernels of ``cores`` by name. ``steps`` lists every intermediate function
+    in order, each equivalent to the previous one (the first is the unscheduled kernel). ``launch``
+    describes what a launch passes besides the unscheduled kernel's arguments: buffers keep their
+    positions, and index arguments that the schedule added come after all others.
     """
 
     function: Function
@@ -59,7 +60,7 @@ class Scheduled:
         return Scheduled(function, {}, (Step("unscheduled", function.name, function),))
 
     def apply(self, transformation: Callable[..., Function], *args, **options) -> Scheduled:
-        """Apply a transformation to the kernel; refusals pass through."""
+        """Apply a transformation to the kernel; refusals propagate."""
         made = transformation(self.function, *args, **options)
         return self._with(_title(transformation, args, options), made)
 
@@ -71,13 +72,13 @@ class Scheduled:
         return here
 
     def split_off(self, transformation, *args, **options) -> Scheduled:
-        """Apply a transformation that answers (kernel, outlined kernel)."""
+        """Apply a transformation that returns (kernel, outlined kernel)."""
         made, core = transformation(self.function, *args, **options)
         here = self.with_core(core, (Step(f"outlined from {self.function.name}", core.name, core),))
         return here._with(_title(transformation, args, options), made)
 
     def with_core(self, core: Function, steps: tuple[Step, ...]) -> Scheduled:
-        """With another invoked kernel, and the steps that made it."""
+        """Return this schedule with another invoked kernel, and the steps that created it."""
         return replace(self, cores={**self.cores, core.name: core}, steps=(*self.steps, *steps))
 
     def refine(self, core: str, transformation: Callable[..., Function], *args) -> Scheduled:
@@ -94,7 +95,7 @@ class Scheduled:
 
 
 def _title(transformation, args, options) -> str:
-    """``split(i, 14)``: the transformation with its main arguments, for people."""
+    """Return ``split(i, 14)``: the transformation with its main arguments, for display."""
 
     def show(value) -> str:
         if isinstance(value, tuple):

@@ -1,9 +1,10 @@
-"""Loop transformations on kernel IR: each a function from a kernel to an equal one.
+"""Loop transformations on kernel IR: functions from a kernel to an equivalent one.
 
-They know nothing of a target.  A target's schedule is a list of these steps with its parameters: a
-CPU splits to registers and caches, a GPU binds the same outer loops to blocks and threads and
-stages in shared memory, an accelerator stages in its scratchpad and outlines what its matrix unit
-computes.  A step that would change a bit or is not legal raises :class:`Refused` with the reason.
+They are independent of the target. A target's schedule is a list of these steps with its
+parameters: a CPU splits to registers and caches, a GPU binds the same outer loops to blocks and
+threads and stages in shared memory, an accelerator stages in its scratchpad and outlines the part
+for its matrix unit. A step that is illegal or would change a bit raises :class:`Refused` with the
+reason.
 """
 
 from core_compiler.scheduling.transforms.collapse import collapse

@@ -1,4 +1,4 @@
-"""One form for a kernel's arguments, so that equal kernels are structurally equal."""
+"""Canonicalisation of a kernel's arguments, so that equal kernels are structurally equal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from core_compiler.scheduling.transforms.edit import Copier
 
 
 def canonical_arguments(function: Function) -> tuple[Function, tuple[int, ...]]:
-    """``function`` with arguments named and ordered by their use; answers with it, for each of its
-    index arguments, the number of the old one that it takes the value of.
+    """Return ``function`` with arguments named and ordered by use, and the source of each index.
 
-    Buffers are ``b0``, ``b1``, ...  What buffer ``b1``'s type names is ``b1_0``, ``b1_1``, ...,
-    what the body uses is ``n0``, ``n1``, ... in the order of first use.  A number that both use is
-    passed twice, one that nothing uses is dropped: kernels do not differ by what a caller happens
-    to compute from one value.
+    The source is, for each new index argument, the number of the old one with its value. Buffers
+    are ``b0``, ``b1``, ... Sizes in buffer ``b1``'s type are ``b1_0``, ``b1_1``, ..., and those
+    that the body uses are ``n0``, ``n1``, ... in the order of first use. A size that both use is
+    passed twice, and an unused one is dropped: kernels do not differ by whether a caller computes
+    two sizes from one value.
     """
     old = [v for v in function.arguments if v.type is INDEX]
     place = {v.name: number for number, v in enumerate(old)}

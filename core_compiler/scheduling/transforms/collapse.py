@@ -1,6 +1,6 @@
-"""Numbering the iterations of a reduction, and running them by number alone.
+"""Numbering of a reduction's iterations, and a single loop over these numbers.
 
-A sum over several loops (channel blocks, taps, channels) becomes a sum over one once its operands
+A sum over several loops (channel blocks, taps, channels) becomes a sum over one when its operands
 are laid out by the number of the term: then only the number matters.
 """
 
@@ -27,12 +27,12 @@ from core_compiler.scheduling.transforms.reduction import same
 
 
 class Numbering:
-    """The number of an iteration of nested loops, in the order in which they run, from 0.
+    """The number of an iteration of nested loops, in execution order, from 0.
 
-    The loops: perhaps one over blocks ``for block in [lower, upper) step s``, then loops from 0
-    with invariant extents, then perhaps one over the elements of the block, ``for c in [block,
-    min(block + s, ...))``.  All blocks but the last are full, so the number is ``(block - lower) *
-    taps + tap * (length of the block) + (c - block)``.
+    The loops are: optionally one over blocks ``for block in [lower, upper) step s``, then loops
+    from 0 with invariant extents, then optionally one over the elements of the block, ``for c in
+    [block, min(block + s, ...))``. All blocks but the last are full, so the number is ``(block -
+    lower) * taps + tap * (length of the block) + (c - block)``.
     """
 
     def __init__(self, function: Function, loops: Sequence[str]):
@@ -53,7 +53,7 @@ class Numbering:
             need(constant_of(first.operands[2], made) == 1, f"{first['name']} does not step by 1")
 
     def _check_block(self, first: Op, last: Op) -> None:
-        """``last`` runs to min(block + step, ...): every block but the last is full."""
+        """Check that ``last`` runs to min(block + step, ...): every block but the last is full."""
         made, block = self.made, first.regions[0].arguments[0]
         end = given(made.get(last.operands[1]), f"{last['name']} ends elsewhere")
         need(end.kind == "kernel.min", f"{last['name']} ends elsewhere")
@@ -67,14 +67,14 @@ class Numbering:
         need(bool(full), f"a block of {first['name']} may be ragged before the last one")
 
     def taps(self, copier: Copier) -> Value:
-        """The product of the middle extents."""
+        """Return the product of the middle extents."""
         count = copier.kb.index(1)
         for op in self.middle:
             count = copier.kb.mul(count, copier[op.operands[1]])
         return count
 
     def number(self, copier: Copier) -> Value:
-        """The number of the iteration that ``copier`` is in."""
+        """Return the number of the iteration that ``copier`` is in."""
         kb = copier.kb
         first, last = self.loops[0], self.loops[-1]
         start = kb.sub(copier[first.regions[0].arguments[0]], copier[first.operands[0]])
@@ -91,7 +91,7 @@ class Numbering:
         return kb.add(kb.mul(start, self.taps(copier)), inside)
 
     def count(self, copier: Copier) -> Value:
-        """How many iterations there are."""
+        """Return the number of iterations."""
         first = self.loops[0]
         span = copier.kb.sub(copier[first.operands[1]], copier[first.operands[0]])
         return copier.kb.mul(span, self.taps(copier))
@@ -100,9 +100,9 @@ class Numbering:
 def collapse(function: Function, loops: Sequence[str], name: str) -> Function:
     """Run a nest of reduction loops as one loop over the numbers of their iterations.
 
-    Legal where the innermost body uses the loops' indices through that number only: its operands
-    were staged and packed by :class:`Numbering` before.  The order of the terms is the same.  A
-    single loop is only shifted to start at 0.
+    Legal if the innermost body uses the loops' indices only through that number: its operands were
+    staged and packed by :class:`Numbering` before. The order of the terms is the same. A single
+    loop is only shifted to start at 0.
     """
     numbering = Numbering(function, loops)
     chain, made = numbering.loops, numbering.made
@@ -117,7 +117,7 @@ def collapse(function: Function, loops: Sequence[str], name: str) -> Function:
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
-        for inner in chain[:-1]:  # extents of the loops inside, computed between the headers
+        for inner in chain[:-1]:  # the extents of the inner loops, computed between the headers
             pure = [o for o in inner.regions[0].ops if is_pure(o)]
             copier.ops(o for o in pure if not depends_on(o.operands, own, made))
         init = [copier[v] for v in op.operands[3:]]
@@ -141,7 +141,7 @@ def collapse(function: Function, loops: Sequence[str], name: str) -> Function:
 
 
 def _is_number(value: Value, numbering: Numbering) -> bool:
-    """Whether ``value`` is spelled exactly as :meth:`Numbering.number` spells it."""
+    """Return whether ``value`` has exactly the form that :meth:`Numbering.number` emits."""
     if value.type is not INDEX:
         return False
     kb = KernelBuilder()

@@ -1,4 +1,4 @@
-"""Division by counting: quotients and remainders of an advancing index, carried along."""
+"""Strength reduction of divisions: quotients and remainders of an advancing index are carried."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from core_compiler.scheduling.transforms.edit import (
 def carry_division(function: Function, loop: str) -> Function:
     """Carry ``e // d`` and ``e % d`` through a loop in which ``e`` grows by at most one.
 
-    Pixels numbered row-major are taken apart this way: a 64-bit division costs as much as the
-    products of a row.  ``e`` must be ``x + i`` or ``x + min(i, y)`` with the loop's index ``i``, or
-    a quotient that is carried itself (of the row of a pixel the image).  Returns the function
-    unchanged where the loop divides nothing.
+    Row-major pixel numbers are decomposed in this way, because a 64-bit division costs as much as
+    the products of a row. ``e`` must be ``x + i`` or ``x + min(i, y)`` with the loop's index ``i``,
+    or a carried quotient (the image, given the row of a pixel). Return the function unchanged if
+    the loop contains no division.
     """
     made, op = producers(function), find_loop(function, loop)
     (region,) = op.regions
@@ -38,7 +38,7 @@ def carry_division(function: Function, loop: str) -> Function:
     stop = {v for v in made if v not in inside}
 
     def at(copier: Copier, value: Value, index: Value) -> Value:
-        """``value`` in the iteration ``index``."""
+        """Return ``value`` in the iteration ``index``."""
         saved = dict(copier.env)
         copier.env[iv] = index
         copier.ops(expression(value, made, stop))
@@ -91,7 +91,7 @@ def _answer(value: Value):
 
 @dataclass(frozen=True)
 class _Pair:
-    """What is divided by what in ``ops``; ``of``: the dividend is the quotient of that pair."""
+    """A dividend and divisor in ``ops``; ``of``: the dividend is the quotient of that pair."""
 
     dividend: Value
     divisor: Value
@@ -100,7 +100,7 @@ class _Pair:
 
 
 def _divisions(ops, iv: Value, made) -> list[_Pair]:
-    """The divisions among a loop's own ops whose dividend grows with the index."""
+    """Return the divisions among a loop's own ops whose dividend grows with the index."""
     found: dict[tuple[Value, Value], _Pair] = {}
     quotients: dict[Value, int] = {}
     for op in ops:
@@ -117,7 +117,7 @@ def _divisions(ops, iv: Value, made) -> list[_Pair]:
 
 
 def _grows(value: Value, iv: Value, made) -> bool:
-    """Whether ``value`` is ``x + iv`` or ``x + min(iv, y)``, x and y the same in all iterations."""
+    """Return whether ``value`` is ``x + iv`` or ``x + min(iv, y)`` with invariant x and y."""
     if value is iv:
         return True
     op = made.get(value)

@@ -1,9 +1,9 @@
-"""Rebuilding a kernel with some of its ops replaced: what every transformation stands on.
+"""Rebuilding a kernel with some of its ops replaced: the basis of every transformation.
 
-A :class:`Copier` walks a function and emits an equal one through a :class:`KernelBuilder`, which
-folds index arithmetic and shares equal pure ops on the way.  A transformation gives it *hooks*: for
-an op of the old function, what to emit in its place.  Transformations are functions
-``Function -> Function``; where one would not be legal it raises :class:`Refused` with the reason.
+A :class:`Copier` visits a function and emits an equivalent one through a :class:`KernelBuilder`,
+which folds index arithmetic and shares equal pure ops. A transformation passes *hooks*, which emit
+the replacement of an op of the old function. Transformations are functions ``Function ->
+Function``; an illegal one raises :class:`Refused` with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Refused(InternalError):
-    """A transformation is not legal here; the message is the reason."""
+    """Raised for an illegal transformation; the message is the reason."""
 
 
 Hook = Callable[["Copier", Op], None]
@@ -34,10 +34,10 @@ class Copier:
     def __init__(self, kb: KernelBuilder, hooks: Mapping[Op, Hook] | None = None):
         self.kb, self.hooks = kb, dict(hooks or {})
         self.env: dict[Value, Value] = {}
-        self.truths: dict[Value, bool] = {}  # conditions known where we are
+        self.truths: dict[Value, bool] = {}  # conditions known at this point
 
     def truth(self, condition: Value) -> bool | None:
-        """What a condition of the old function is known to be here."""
+        """Return the known value of a condition of the old function at this point."""
         return self.truths.get(condition)
 
     def __getitem__(self, value: Value) -> Value:
@@ -52,7 +52,7 @@ class Copier:
                 hook(self, op)
 
     def block(self, block: Block) -> tuple[Value, ...]:
-        """Copy the ops; the new names of the block's outputs."""
+        """Copy the ops and return the new outputs of the block."""
         self.ops(block.ops)
         return tuple(self[v] for v in block.outputs)
 
@@ -112,7 +112,7 @@ def rebuild(
     function: Function, hooks: Mapping[Op, Hook], prologue: Callable[[Copier], None] | None = None,
     sizes: tuple[str, ...] = (),
 ) -> Function:  # fmt: skip
-    """``function`` with ``hooks`` applied and dead ops removed.
+    """Return ``function`` with ``hooks`` applied and dead ops removed.
 
     ``prologue`` emits ops at the top (allocations); ``sizes`` are new index arguments.
     """
@@ -131,7 +131,7 @@ def rebuild(
 
 
 def without_origins(function: Function) -> Function:
-    """The same function, telling of no op where it came from."""
+    """Return the function without the origins of its ops."""
 
     def strip(block: Block) -> Block:
         ops = (o.with_(origin=None, regions=tuple(map(strip, o.regions))) for o in block.ops)
@@ -141,7 +141,7 @@ def without_origins(function: Function) -> Function:
 
 
 def without_dead(block: Block) -> Block:
-    """The block without pure ops, loads, allocations and empty regions that nothing needs."""
+    """Return the block without unused pure ops, loads, allocations and empty regions."""
 
     def clean(block: Block, needed: set[Value]) -> Block:
         needed.update(block.outputs)
@@ -168,7 +168,7 @@ _EFFECTS = frozenset({"kernel.store", "kernel.invoke"})
 
 
 def replaced(block: Block, old: Op, new: Op) -> Block:
-    """``block`` with the op ``old``, at whatever depth, replaced by ``new`` with its results."""
+    """Return ``block`` with the op ``old``, at any depth, replaced by ``new`` and its results."""
     for place, op in enumerate(block.ops):
         made = new if op is old else op
         if op is not old and op.regions:
@@ -188,7 +188,7 @@ def loops(function: Function) -> Iterator[Op]:
 
 
 def find_loop(function: Function, name: str) -> Op:
-    """The one loop called ``name``; :class:`Refused` where there is none or more than one."""
+    """Return the only loop of this name; raise :class:`Refused` if there is none or several."""
     found = [op for op in loops(function) if op["name"] == name]
     if len(found) != 1:
         known = ", ".join(op["name"] for op in loops(function))
@@ -201,7 +201,7 @@ def has_loop(function: Function, name: str) -> bool:
 
 
 def producers(function: Function) -> dict[Value, Op]:
-    """Which op of the whole function makes each value (region arguments: the op of the region)."""
+    """Return the op of the whole function that defines each value (region arguments: its op)."""
     table: dict[Value, Op] = {}
     for op in function.body.walk():
         for value in op.results:
@@ -213,7 +213,7 @@ def producers(function: Function) -> dict[Value, Op]:
 
 
 def constant_of(value: Value, made: Mapping[Value, Op]) -> int | None:
-    """The number behind an index value, None where it is computed."""
+    """Return the constant of an index value, or None if it is computed."""
     op = made.get(value)
     return op["value"] if op is not None and op.kind == "kernel.constant" else None
 
@@ -233,7 +233,7 @@ def buffer_argument(function: Function, name: str) -> Value:
 
 
 def private_buffer(function: Function, name: str) -> Op:
-    """The one allocation of a private buffer; :class:`Refused` where there is none or several."""
+    """Return the only allocation of a private buffer; raise :class:`Refused` otherwise."""
     found = [
         op for op in function.body.walk()
         if op.kind == "kernel.alloc" and op.result.name == name
@@ -249,14 +249,14 @@ def need(condition: bool, reason: str) -> None:
 
 
 def given(found: T | None, reason: str) -> T:
-    """``found``; :class:`Refused` with ``reason`` where it is None."""
+    """Return ``found``; raise :class:`Refused` with ``reason`` if it is None."""
     if found is None:
         raise Refused(reason)
     return found
 
 
 def depends_on(values, sources: set[Value], made: Mapping[Value, Op]) -> bool:
-    """Whether any of ``values`` is computed from one of ``sources``."""
+    """Return whether any of ``values`` is computed from one of ``sources``."""
     seen: set[Value] = set()
     stack = list(values)
     while stack:
@@ -274,9 +274,9 @@ def depends_on(values, sources: set[Value], made: Mapping[Value, Op]) -> bool:
 
 
 def nest(function: Function, names) -> list[Op]:
-    """The loops called ``names``, each checked to be the only effect of the one before it.
+    """Return the loops ``names``, each checked to be the only effect of the one before it.
 
-    Between two levels only pure ops may stand, and none of the loops may carry values.
+    Only pure ops are allowed between two levels, and no loop may carry values.
     """
     chain = [find_loop(function, name) for name in names]
     for op in chain:
@@ -292,7 +292,7 @@ def nest(function: Function, names) -> list[Op]:
 
 
 def expression(value: Value, made: Mapping[Value, Op], stop: set[Value]) -> list[Op]:
-    """The ops that compute ``value`` from values in ``stop`` (or arguments), operands first."""
+    """Return the ops that compute ``value`` from ``stop`` or arguments, operands first."""
     order: list[Op] = []
     seen: set[Op] = set()
 
@@ -310,10 +310,10 @@ def expression(value: Value, made: Mapping[Value, Op], stop: set[Value]) -> list
 
 
 def bound_at_top(kb: KernelBuilder, value: Value, made: Mapping[Value, Op]) -> Value:
-    """An upper bound of an index expression, emitted from arguments and constants alone.
+    """Emit an upper bound of an index expression from arguments and constants only.
 
-    Loop indices count as their largest value; ``min(a, b)`` takes what can be bounded, so the
-    extent of a ragged tile is bounded by the tile's size.
+    Loop indices count as their largest value. ``min(a, b)`` uses the operands that can be bounded,
+    so the extent of a ragged tile is bounded by the tile's size.
     """
     made_by = made.get(value)
     if made_by is None:
@@ -329,7 +329,7 @@ def bound_at_top(kb: KernelBuilder, value: Value, made: Mapping[Value, Op]) -> V
         direct = [v for v in sides if made.get(v) is None]
         pick = (constants or direct or sides)[0]
         return bound_at_top(kb, pick, made)
-    if name == "sub":  # what is taken away is not negative
+    if name == "sub":  # the subtrahend is not negative
         upper, lower = made_by.operands
         length = span(upper, lower, made)
         return bound_at_top(kb, upper, made) if length is None else kb.index(length)
@@ -344,7 +344,7 @@ def bound_at_top(kb: KernelBuilder, value: Value, made: Mapping[Value, Op]) -> V
 
 
 def requires(function: Function, *notes: str) -> Function:
-    """``function`` with ``notes`` added to what its caller must hold (attribute ``requires``)."""
+    """Return ``function`` with ``notes`` added to its preconditions (attribute ``requires``)."""
     held = tuple(function.attributes.get("requires", ()))
     added = tuple(n for n in dict.fromkeys(notes) if n not in held)
     if not added:
@@ -353,7 +353,7 @@ def requires(function: Function, *notes: str) -> Function:
 
 
 def span(upper: Value, lower: Value, made: Mapping[Value, Op]) -> int | None:
-    """c where ``upper`` is ``min(lower + c, ...)``: the length of a block of at most c."""
+    """Return c if ``upper`` is ``min(lower + c, ...)``: the length of a block of at most c."""
     top = made.get(upper)
     if top is None or top.kind != "kernel.min":
         return None

@@ -1,4 +1,4 @@
-"""How a private buffer is laid out: dimensions split in two and put in another order."""
+"""Layouts of private buffers: split and permuted dimensions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from core_compiler.scheduling.transforms.stage import divided
 
 
 def split_dimension(function: Function, buffer: str, axis: int, size: int) -> Function:
-    """Take dimension ``axis`` of a private buffer as two, the second of ``size``.
+    """Split dimension ``axis`` of a private buffer in two, the second of extent ``size``.
 
-    Every access must use an index along it that shows its quotient and remainder: ``x * size + y``
+    Every access must use an index along it with a known quotient and remainder: ``x * size + y``
     with y below ``size``.
     """
     made, alloc = producers(function), private_buffer(function, buffer)
@@ -37,7 +37,7 @@ def split_dimension(function: Function, buffer: str, axis: int, size: int) -> Fu
 
 
 def permute_dimensions(function: Function, buffer: str, order: Sequence[int]) -> Function:
-    """Lay a private buffer out with its dimensions in this order, the slowest first."""
+    """Permute the dimensions of a private buffer, the slowest first."""
     alloc = _static(function, buffer)
     kind = alloc.result.type
     need(sorted(order) == list(range(kind.rank)), f"{buffer} has {kind.rank} dimensions")
@@ -56,7 +56,7 @@ def _static(function: Function, buffer: str) -> Op:
 
 
 def _laid_out(function: Function, alloc: Op, shape, moved) -> Function:
-    """``alloc`` with another shape, every access at the place that ``moved`` answers."""
+    """Return ``alloc`` with another shape, and every access at the indices from ``moved``."""
     old = alloc.result
 
     def allocate(copier: Copier, op: Op) -> None:

@@ -26,13 +26,15 @@ def split(
     function: Function, loop: str, factor: int | str, outer: str, inner: str,
     inner_loop: str | None = None,
 ) -> Function:  # fmt: skip
-    """``for i in [low, low + n)`` becomes ``for outer in [0, ceildiv(n, factor)): for inner in [0,
+    """Split a loop in two.
+
+    ``for i in [low, low + n)`` becomes ``for outer in [0, ceildiv(n, factor)): for inner in [0,
     min(factor, n - outer * factor))`` with ``i = low + outer * factor + inner``.
 
-    ``factor`` is a number, or the name of an index argument (made where there is none), so that a
-    tile's size can be chosen at run time.  The outer loop keeps its kind; the inner loop of
-    independent iterations becomes ``vector`` (independent, inside one thread).  Carried values pass
-    through both, so a reduction keeps its order.
+    ``factor`` is a number, or the name of an index argument (created if missing), so that a tile's
+    size can be chosen at run time. The outer loop keeps its kind; the inner loop of independent
+    iterations becomes ``vector`` (independent, inside one thread). Carried values pass through
+    both, so a reduction keeps its order.
     """
     op, made = find_loop(function, loop), producers(function)
     need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
@@ -97,7 +99,7 @@ def interchange(function: Function, outer: str, inner: str) -> Function:
 
 
 def mark(function: Function, loop: str, kind: str) -> Function:
-    """Say how a loop runs.  Independent iterations may be put in order, not the other way round."""
+    """Mark how a loop runs; independent iterations may become sequential, but not vice versa."""
     op = find_loop(function, loop)
     need(kind in LOOPS, f"{kind!r} is no kind of loop")
     need(
@@ -109,10 +111,10 @@ def mark(function: Function, loop: str, kind: str) -> Function:
 
 
 def lift(function: Function) -> Function:
-    """Move index arithmetic out of the loops that it does not depend on (and share equal results).
+    """Move index arithmetic out of the loops that it does not depend on, and share equal results.
 
-    Divisions move only where the divisor is a constant or an index argument (extents and tile
-    sizes, at least one), so that nothing new can fail.
+    Divisions move only if the divisor is a constant or an index argument (extents and tile sizes,
+    at least one), so that no new division by zero is possible.
     """
     made = producers(function)
 
@@ -149,10 +151,10 @@ def lift(function: Function) -> Function:
 
 
 def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
-    """Take a branch whose condition does not change in a nest outside of it.
+    """Move a branch with an invariant condition out of a nest.
 
-    ``for: if p: x else: y`` becomes ``if p: for: x else: for: y``; the loops of the first copy are
-    called with ``suffix``.
+    ``for: if p: x else: y`` becomes ``if p: for: x else: for: y``; the loops of the first copy get
+    ``suffix``.
     """
     op, made = find_loop(function, loop), producers(function)
     branches = [o for o in op.walk() if o.kind == "kernel.if"]
@@ -194,7 +196,7 @@ def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
 
 
 def rename(function: Function, **names: str) -> Function:
-    """Give loops other names: ``rename(f, m="i")``."""
+    """Rename loops: ``rename(f, m="i")``."""
     for new in names.values():
         need(new in names or not has_loop(function, new), f"there is a loop {new!r} already")
     hooks = {}
@@ -208,7 +210,7 @@ def _renamed(new: str):
 
 
 def rename_buffers(function: Function, **names: str) -> Function:
-    """Give buffer arguments other names."""
+    """Rename buffer arguments."""
     taken = {v.name for v in function.arguments} - set(names)
     need(taken.isdisjoint(names.values()), "two arguments would have one name")
     swapped = {
@@ -221,7 +223,7 @@ def rename_buffers(function: Function, **names: str) -> Function:
 
 
 def merge(function: Function, outer: str, inner: str, name: str) -> Function:
-    """Two perfectly nested loops of independent iterations as one, row-major.
+    """Merge two perfectly nested loops of independent iterations into one, row-major.
 
     The old indices are the quotient and the remainder by the inner extent, which must not depend on
     the outer loop.
@@ -269,8 +271,8 @@ def unit_loop(function: Function, inside: str, name: str) -> Function:
 def never_empty(function: Function, chunk: str) -> Function:
     """Run the loop over the chunks of a sum at least once: no terms are one empty chunk.
 
-    Legal where the first chunk's sum is taken as it is and an empty chunk gives what the loop
-    starts from.
+    Legal if the first chunk's sum is used directly and an empty chunk yields the initial value of
+    the loop.
     """
     op, made = find_loop(function, chunk), producers(function)
     (region,) = op.regions

@@ -1,6 +1,6 @@
-"""Outlining: a part of a kernel becomes a kernel of its own, compiled once and shared.
+"""Outlining: a part of a kernel becomes a separate kernel, compiled once and shared.
 
-The part is called with ``kernel.invoke``.  Its arguments are named canonically, so that equal parts
+The part is called with ``kernel.invoke``. Its arguments are named canonically, so that equal parts
 of different kernels are structurally equal functions.
 """
 
@@ -29,16 +29,16 @@ from core_compiler.scheduling.transforms.edit import (
 def outline(
     function: Function, loop: str, name: str, first: str | None = None, streams: Sequence[str] = ()
 ) -> tuple:
-    """Move a loop into a kernel of its own; answers (the caller, the new kernel).
+    """Move a loop into a separate kernel; return (the caller, the new kernel).
 
     The new kernel is called ``name`` and some digits of its structure.
 
-    With ``first`` everything from loop ``first`` to ``loop`` goes, both in one block.  Index
-    arithmetic is repeated on both sides rather than passed, except what the part's loops are made
-    of outside; what is passed are buffers and index values.  Of a buffer the part gets a view
-    without the axes along which it does not move.  ``streams`` names buffers that the part only
-    reads: it takes them from ordinary memory of any extent, from its first element on, so that
-    it is the same part whether its caller packed them or was given them packed.
+    With ``first``, everything from loop ``first`` to ``loop`` moves, both in one block. Index
+    arithmetic is repeated on both sides rather than passed, except for outer values that the part's
+    loops depend on; only buffers and index values are passed. The part gets a view of a buffer
+    without the axes along which it does not move. ``streams`` names buffers that the part only
+    reads: it takes them from ordinary memory of any extent, starting at its first element, so that
+    the part is the same whether its caller packed them or received them packed.
     """
     made = producers(function)
     last = find_loop(function, loop)
@@ -58,14 +58,14 @@ def outline(
     buffers = [v for v in free if isinstance(v.type, BufferType)]
     numbers = [v for v in free if v.type is INDEX]
     need(len(buffers) + len(numbers) == len(free), f"{loop} uses an element computed outside it")
-    # A number that is also compared is passed a second time for that, so that a kernel does not
-    # depend on whether its caller computes the two from one value.
+    # A size that is also compared is passed a second time for that, so that a kernel does not
+    # depend on whether its caller computes both from one value.
     tested = [v for v in numbers if _is_compared(part, v)]
     numbers = [v for v in numbers if _is_counted(part, v)]
     views = [_View.of(v, part, made, v.name in streams) for v in buffers]
     core, entries = _kernel(name, part, views, numbers, tested, constants, made)
     core, taken = canonical_arguments(core)
-    # A core serves every kernel that has an equal part: it names no op of the model.
+    # A core serves every kernel with an equal part, so it refers to no op of the model.
     core = without_origins(core)
     core = core.with_(name=f"{name}_{digest(core)}")
 
@@ -87,10 +87,10 @@ def outline(
 
 @dataclass(frozen=True)
 class _View:
-    """What an outlined part sees of a buffer.
+    """The view of a buffer in an outlined part.
 
-    ``starts``: for each axis where the view begins (None: at 0); ``dropped``: the axes that the
-    part does not move along; ``stream``: it only reads, from memory of any extent.
+    ``starts``: for each axis the start of the view (None: at 0); ``dropped``: the axes along which
+    the part does not move; ``stream``: it only reads, from memory of any extent.
     """
 
     memory: Value
@@ -126,7 +126,7 @@ class _View:
         return [axis for axis in range(self.memory.type.rank) if axis not in self.dropped]
 
     def passed(self, copier: Copier) -> Value:
-        """The view in the caller: the buffer itself where it is seen whole."""
+        """Return the view in the caller: the buffer itself if it is passed whole."""
         if not any(s is not None for s in self.starts):
             return copier[self.memory]
         kb = copier.kb
@@ -138,7 +138,7 @@ class _View:
         return view
 
     def argument(self, kb: KernelBuilder, number: int) -> tuple[Value, list[tuple]]:
-        """The part's own buffer argument, and what its type's names stand for."""
+        """Return the part's own buffer argument, and the values of the names in its type."""
         kind, entries = self.memory.type, []
         names: dict[Any, str] = {}
 
@@ -159,7 +159,7 @@ class _View:
         return argument, entries
 
     def access(self, made):
-        """The hook that copies an access of the buffer as one of the view."""
+        """Return the hook that copies an access of the buffer as one of the view."""
 
         def hook(copier: Copier, op: Op) -> None:
             at = op.operands.index(self.memory)
@@ -187,12 +187,12 @@ def _name(op: Op) -> str | None:
 
 
 def _is_still(value: Value, inside: set[Value], made) -> bool:
-    """Whether an index is the same throughout a part."""
+    """Return whether an index is constant throughout a part."""
     return value not in inside or (value in made and made[value].kind == "kernel.constant")
 
 
 def _offset(value: Value, inside: set[Value], made) -> Value | None:
-    """x where an index is spelled ``x + y`` and x is the same throughout the part."""
+    """Return x if an index has the form ``x + y`` and x is constant throughout the part."""
     op = made.get(value)
     if op is not None and op.kind == "kernel.add" and value in op.results and value in inside:
         still = [v for v in op.operands if v not in inside]
@@ -201,13 +201,13 @@ def _offset(value: Value, inside: set[Value], made) -> Value | None:
 
 
 def _beyond(value: Value, start: Value, made) -> Value:
-    """y where ``value`` is spelled ``start + y``."""
+    """Return y if ``value`` has the form ``start + y``."""
     (rest,) = [v for v in made[value].operands if v is not start]
     return rest
 
 
 def _only_here(function: Function, part: Sequence[Op]) -> list[Op]:
-    """Allocations of fixed size that only ``part`` uses: they go with it."""
+    """Return the allocations of fixed size that only ``part`` uses, which move with it."""
     own = {q for o in part for q in o.walk()}
     found = []
     for op in function.body.ops:
@@ -238,7 +238,7 @@ def _is_counted(part: Sequence[Op], value: Value) -> bool:
 
 
 def _kernel(name, part: Sequence[Op], views: Sequence[_View], numbers, tested, constants, made):
-    """The new kernel and the run-time sizes that its buffer types need, as (buffer, entry)."""
+    """Return the new kernel and the run-time sizes of its buffer types, as (buffer, entry)."""
     kb = KernelBuilder(name)
     copier = Copier(kb)
     passed: list[tuple[Value, str | int]] = []
@@ -281,14 +281,14 @@ def _comparing(compared):
 
 
 def digest(core: Function) -> str:
-    """Six digits of what the kernel is: equal kernels get equal names, others do not."""
+    """Return six digits that equal kernels, and only they, have in common."""
     from core_compiler.ir.core import Module, structure_key
 
     return structure_key(Module({"kernel": core.with_(name="kernel")}))[:6]
 
 
 def _size(copier: Copier, function: Function, made, memory: Value, entry: str | int) -> Value:
-    """The value of a size in a buffer's type: known, an index argument, or an allocation's size."""
+    """Return a size in a buffer's type: a constant, an argument, or an allocation's size."""
     if isinstance(entry, int):
         return copier.kb.index(entry)
     for value in function.arguments:
@@ -303,10 +303,10 @@ def _size(copier: Copier, function: Function, made, memory: Value, entry: str | 
 def dispatch(
     function: Function, callee: str, size: int, variants: Sequence[tuple[int, str]]
 ) -> Function:
-    """Call the smallest of ``variants`` that is large enough instead of ``callee``.
+    """Call the smallest sufficient kernel of ``variants`` instead of ``callee``.
 
-    ``size`` is the position of the index argument that says how many rows are real; ``variants``
-    are (rows, kernel), largest first, each right for any number of rows up to its own.
+    ``size`` is the position of the index argument that is the number of valid rows. ``variants``
+    are (rows, kernel), largest first, each correct for any number of rows up to its own.
     """
     calls = [o for o in function.body.walk() if o.kind == "kernel.invoke" and o["callee"] == callee]
     need(len(calls) == 1, f"{callee} is called {len(calls)} times")

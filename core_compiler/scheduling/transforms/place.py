@@ -1,4 +1,4 @@
-"""Where a private buffer lies."""
+"""The memory space of a private buffer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from core_compiler.scheduling.transforms.edit import Copier, need, private_buffe
 
 
 def place(function: Function, buffer: str, space: str) -> Function:
-    """Put a private buffer into another memory: what a block's threads do together on a GPU they
-    do in ``shared`` memory, what a thread of a CPU does alone in registers or scratch."""
+    """Move a private buffer into another memory space.
+
+    Data that a block's threads share on a GPU are in ``shared`` memory, those of a single CPU
+    thread in registers or scratch.
+    """
     alloc = private_buffer(function, buffer)
     need(space in SPACES, f"{space!r} is no memory: {', '.join(SPACES)}")
     kind = alloc.result.type
@@ -25,10 +28,10 @@ def place(function: Function, buffer: str, space: str) -> Function:
 
 
 def publish(function: Function, buffer: str) -> Function:
-    """Fill and add to a private buffer where it is, then go on in a copy in ``shared`` memory.
+    """Fill and add to a private buffer in its own memory, then continue in a ``shared`` copy.
 
-    The buffer is one dimension of a sum's lanes: a loop fills it, a second one adds to it, and what
-    follows combines the lanes.  On a GPU each thread then keeps its lane in a register while it
+    The buffer has one dimension, the lanes of a sum: a loop fills it, a second one adds to it, and
+    later ops combine the lanes. On a GPU each thread then keeps its lane in a register while it
     adds, and reads other threads' lanes only after that.
     """
     alloc = private_buffer(function, buffer)
@@ -60,7 +63,7 @@ def _touches(op: Op, memory: Value) -> bool:
 
 
 def _phases(block: Block, memory: Value) -> tuple[Block, list[Op]]:
-    """The block that directly holds most of the loops which use ``memory``, and these."""
+    """Return the block that directly contains most loops using ``memory``, and these loops."""
     mine = [
         op for op in block.ops
         if op.kind == "kernel.for" and any(_touches(o, memory) for o in op.walk())

@@ -1,4 +1,4 @@
-"""Ragged tiles: executing a full tile where only a part of it is asked for."""
+"""Ragged tiles: executing a full tile when only a part of it is valid."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from core_compiler.scheduling.transforms.edit import (
 def round_up(function: Function, loop: str, to: int | None = None) -> Function:
     """Run a loop of ``min(to, n)`` iterations ``to`` times; the extra ones repeat the last one.
 
-    An extra iteration reads what the last real one reads and stores into its own place of a private
-    tile, which nobody looks at.  So the iterations must be independent and may store to private
-    buffers only, at the loop's own index.  Needs n >= 1 (the loop is never entered for nothing).
-    ``to`` defaults to the constant in the bound.
+    An extra iteration reads the same elements as the last valid one and stores into its own
+    position of a private tile, which is never read. So the iterations must be independent and may
+    only store to private buffers, at the loop's own index. Requires n >= 1 (the loop is never
+    entered with zero iterations). ``to`` defaults to the constant in the bound.
     """
     made, op = producers(function), find_loop(function, loop)
     need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
@@ -42,7 +42,7 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
     stop = {v for v in made if v not in {r for o in op.walk() for r in o.results}}
 
     def at_own_place(copier: Copier, inner: Op) -> None:
-        """A tile that has room for every iteration is accessed at the iteration's own place."""
+        """Access a tile with room for every iteration at the iteration's own position."""
         clamped = dict(copier.env)
         copier.env[iv] = raw[0]
         for index in access(inner)[1]:
@@ -75,10 +75,10 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
 
 
 def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> Function:
-    """``split`` into whole tiles: all of them run ``size`` iterations of ``inner``.
+    """Split a loop into whole tiles, all of which run ``size`` iterations of ``inner``.
 
     Iterations beyond the end repeat the last one and store nothing to ordinary memory, so that the
-    bounds inside a tile are constants.  What only such a store needs is computed under its
+    bounds inside a tile are constants. Values needed only by such a store are computed under its
     condition too.
     """
     made, op = producers(function), find_loop(function, loop)
@@ -95,7 +95,7 @@ def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> F
     place: list[Value] = []
 
     def where_real(copier: Copier, store: Op) -> None:
-        """The store at its own index, under its condition."""
+        """Emit the store at its own index, under its condition."""
         kb = copier.kb
         with kb.branch(kb.lt(place[0], copier[op.operands[1]])):
             saved, copier.env = copier.env, {**copier.env, iv: place[0]}
@@ -122,7 +122,7 @@ def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> F
 
 
 def _stored_last(loop: Op, memories: set[Value]) -> None:
-    """What is stored to ``memories`` is not read in the loop: a load may move past a store."""
+    """Check that the loop does not read what it stores to ``memories``, so that loads may move."""
     for op in loop.walk():
         if op.kind == "kernel.load":
             need(access(op)[0] not in memories, f"{access(op)[0].name} is read and stored to")
@@ -131,8 +131,11 @@ def _stored_last(loop: Op, memories: set[Value]) -> None:
 def specialise(
     function: Function, loop: str, inner: str, size: int, suffix: str = "_full"
 ) -> Function:
-    """Two versions of a nest: where ``inner`` runs exactly ``size`` times, with that length written
-    as a constant (loops called by their name and ``suffix``), else as it was."""
+    """Version a nest: one copy for the case that ``inner`` runs exactly ``size`` times.
+
+    That copy has the trip count as a constant (its loops have their name and ``suffix``); the other
+    copy is unchanged.
+    """
     made, op, target = producers(function), find_loop(function, loop), find_loop(function, inner)
     need(target in list(op.walk()), f"{inner} is not inside {loop}")
     need(not op.operands[3:], f"{loop} carries values")
@@ -171,7 +174,7 @@ def specialise(
 
 
 def _has_room(op: Op, iv, size: int) -> bool:
-    """Whether ``op`` uses the loop's index as it is, along a dimension of at least ``size``."""
+    """Return whether ``op`` indexes a dimension of at least ``size`` by the loop's index."""
     buffer, where = access(op)
     extents = [d for d, index in zip(buffer.type.shape, where, strict=True) if index is iv]
     return len(extents) == 1 and isinstance(extents[0], int) and extents[0] >= size

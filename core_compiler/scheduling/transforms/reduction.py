@@ -1,8 +1,8 @@
-"""Moving reductions: distributing a nest, hoisting a reduction out of it, sinking what follows.
+"""Reduction motion: distributing a nest, hoisting a reduction out of it, sinking what follows.
 
 Together they turn "for each output element, sum" into "for each chunk of the sum, for each output
-tile", the shape in which operands are reused.  No order of accumulation changes: partial results
-are stored and loaded again, which is exact.
+tile", the form in which operands are reused. The order of accumulation never changes: partial
+results are stored and loaded again, which is exact.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def fission(
     function: Function, loops: Sequence[str], after: str, buffer: str, tile: int = 2,
     space: str = "scratch", suffix: str = "_out",
 ) -> Function:  # fmt: skip
-    """Distribute a nest: what stands up to loop ``after`` in one nest, the rest in a second one.
+    """Distribute a nest: the part up to loop ``after`` in one nest, the rest in a second one.
 
-    Values that cross are kept in a private buffer called ``buffer``: one dimension for each of the
-    last ``tile`` loops (their extents are bounded by constants) after one for all loops around
-    those.  The loops of the second nest are called as the first's with ``suffix``.
-    Legal because the iterations are independent.
+    Values used by both are kept in a private buffer ``buffer``: one dimension for each of the last
+    ``tile`` loops (their extents are bounded by constants) after one for all loops around those.
+    The loops of the second nest have the names of the first's with ``suffix``. Legal because the
+    iterations are independent.
     """
     chain, made = nest(function, loops), producers(function)
     for op in chain:
@@ -74,7 +74,7 @@ def fission(
     def place(copier: Copier) -> list[Value]:
         kb, ivs = copier.kb, [copier[op.regions[0].arguments[0]] for op in chain]
         extents = [copier[op.operands[1]] for op in chain]
-        lead: Any = 0  # an index, or the number before there is one
+        lead: Any = 0  # an index, or the initial number
         for iv, extent in zip(ivs[: len(chain) - tile], extents, strict=False):
             lead = kb.add(kb.mul(lead, extent), iv) if lead != 0 else iv
         outer = [lead] if len(chain) > tile else []
@@ -116,14 +116,14 @@ def emit_nest(copier: Copier, chain: Sequence[Op], inside, suffix: str = "") -> 
 def hoist(
     function: Function, reduction: str, loops: Sequence[str], start: str = "store"
 ) -> Function:
-    """Move a reduction loop outside a nest of independent loops; what it carries lives in memory.
+    """Move a reduction loop outside a nest of independent loops; its carried values go to memory.
 
-    The innermost body must be: the reduction, then a store of its result to a private buffer.
-    ``start`` says how that memory begins: ``store`` writes the initial values in a nest before the
-    reduction (also right for zero iterations), ``select`` picks them over what is loaded in the
-    first iteration, and needs at least one (recorded in the attribute ``requires``); ``there``
-    holds where the reduction goes on from what is there already (it was hoisted out of a part of
-    the nest before).
+    The innermost body must be the reduction followed by a store of its result to a private buffer.
+    ``start`` is how that memory is initialised: ``store`` writes the initial values in a nest
+    before the reduction (also correct for zero iterations); ``select`` chooses them over the loaded
+    values in the first iteration, and needs at least one (recorded in the attribute ``requires``);
+    ``there`` is for a reduction that continues from the existing contents (it was hoisted out of a
+    part of the nest before).
     """
     chain, made = nest(function, loops), producers(function)
     inner = find_loop(function, reduction)
@@ -170,7 +170,7 @@ def hoist(
             copier.ops(pure)
             ops = inner.regions[0].ops
             used = next((i for i, o in enumerate(ops) if carried in o.uses()), len(ops))
-            copier.ops(ops[:used])  # as late as possible: the rest can then be distributed
+            copier.ops(ops[:used])  # as late as possible, so that the rest can be distributed
             if start != "select":
                 copier.env[carried] = kb.load(copier[memory], *address(copier))
             else:
@@ -194,7 +194,7 @@ def hoist(
 
 
 def _runs(loop: Op, made) -> bool:
-    """Whether a loop is sure to run: from 0 to the larger of 1 and something."""
+    """Return whether a loop runs at least once: from 0 to the larger of 1 and something."""
     upper = made.get(loop.operands[1])
     return (
         constant_of(loop.operands[0], made) == 0 and upper is not None
@@ -203,7 +203,7 @@ def _runs(loop: Op, made) -> bool:
 
 
 def _outside(loop: Op, made) -> set[Value]:
-    """The values made outside ``loop`` (where an expression's copy may stop)."""
+    """Return the values defined outside ``loop`` (where an expression's copy may stop)."""
     within = {v for op in loop.walk() for v in op.results}
     within |= {v for op in loop.walk() for r in op.regions for v in r.arguments}
     return {v for v in made if v not in within}
@@ -214,8 +214,8 @@ def sink(
 ) -> Function:
     """Move the nest that follows a hoisted reduction into its last iteration, tile by tile.
 
-    ``reduction`` holds the nest ``loops``; right after it stands the nest ``loops`` + ``suffix``
-    that reads the finished tiles.  Each tile is then read while it is still in the cache.
+    ``reduction`` contains the nest ``loops``; directly after it comes the nest ``loops`` +
+    ``suffix`` that reads the finished tiles. Each tile is then read while it is still in the cache.
     """
     made = producers(function)
     outer = find_loop(function, reduction)
@@ -233,7 +233,7 @@ def sink(
     tail = after[-1].regions[0]
 
     def drop(copier: Copier, op: Op) -> None:
-        """The second nest is emitted inside the first."""
+        """Skip the second nest, which is emitted inside the first."""
 
     def at_tile(copier: Copier, op: Op) -> None:
         kb = copier.kb
@@ -256,7 +256,7 @@ def sink(
 
 
 def _same_tiles(first: Op, second: Op, made, rename) -> None:
-    """What ``second`` loads of the buffers ``first`` stores lies in the tile it is moved to."""
+    """Check that the loads of ``second`` from stored buffers are in the tile it moves to."""
     written: dict[Value, list] = {}
     for op in first.walk():
         if op.kind == "kernel.store":
@@ -275,7 +275,7 @@ def _same_tiles(first: Op, second: Op, made, rename) -> None:
 
 
 def same(a: Value, b: Value, made, rename) -> bool:
-    """Whether two index expressions are equal once ``rename`` maps values of ``b``."""
+    """Return whether two index expressions are equal once ``rename`` maps values of ``b``."""
     if a is b or rename.get(b) is a:
         return True
     x, y = made.get(a), made.get(b)

@@ -1,4 +1,4 @@
-"""Unrolling, and keeping a register buffer's elements in values."""
+"""Unrolling, and scalar replacement of register buffers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core_compiler.scheduling.transforms.edit import (
 
 
 def unroll(function: Function, loop: str) -> Function:
-    """Write out a loop whose bounds are constants."""
+    """Unroll a loop whose bounds are constants."""
     made, op = producers(function), find_loop(function, loop)
     bounds = [
         given(constant_of(v, made), f"the bounds of {loop} are not constants")
@@ -36,7 +36,7 @@ def unroll(function: Function, loop: str) -> Function:
 
 
 def unroll_by(function: Function, loop: str, factor: int) -> Function:
-    """``factor`` iterations at a time, then the rest one by one (loop ``<loop>_rest``).
+    """Unroll a loop by ``factor``, with the remainder in the loop ``<loop>_rest``.
 
     The order of the iterations, and so of a carried sum, is kept.
     """
@@ -68,10 +68,11 @@ def unroll_by(function: Function, loop: str, factor: int) -> Function:
 
 
 def promote(function: Function, buffer: str) -> Function:
-    """Replace a register buffer by values: each of its elements becomes a name in straight code and
-    a carried value of the loops that change it (scalar replacement, "mem2reg").
+    """Replace a register buffer by values (scalar replacement, "mem2reg").
 
-    All accesses must be at constant indices, each element always as a part of the same vector.
+    Each of its elements becomes a value in straight-line code and a carried value of the loops that
+    change it. All accesses must be at constant indices, each element always as a part of the same
+    vector.
     """
     made = producers(function)
     allocated = [o.result for o in function.body.walk() if o.kind == "kernel.alloc"]
@@ -131,10 +132,11 @@ def promote(function: Function, buffer: str) -> Function:
 
 
 def share_loads(function: Function) -> Function:
-    """Load an element once where a block loads it several times with no store in between.
+    """Load an element once if a block loads it several times without a store in between.
 
-    A store, and a nested loop or branch that stores, end the sharing of what they may change: of
-    the same private buffer, or of all buffers in ordinary memory; a called kernel ends all sharing.
+    A store, and a nested loop or branch that stores, invalidates the elements it may change: those
+    of the same private buffer, or of all buffers in ordinary memory. A called kernel invalidates
+    all.
     """
 
     def clean(block: Block, outer: dict) -> Block:
@@ -145,7 +147,7 @@ def share_loads(function: Function) -> Function:
             op = op.substitute(renamed)
             if op.regions:
                 _forget(known, op)
-                # A loop's body runs again after its own stores: those were forgotten just now.
+                # A loop's body runs again after its own stores, which were just invalidated.
                 op = op.with_(regions=tuple(clean(r, known) for r in op.regions))
             elif op.kind == "kernel.load":
                 key = (op.operands, op.result.type, attributes_key(op.attributes.items()))

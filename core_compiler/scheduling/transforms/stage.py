@@ -1,4 +1,4 @@
-"""Staging copies a tile of an operand to private memory; packing changes an argument's layout."""
+"""Staging of operand tiles in private memory, and packing of an argument's layout."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def stage(
     function: Function, operand: str, inside: str, dims: Sequence[str | Sequence[str]], name: str,
     shape: Sequence[int | None], space: str = "scratch", order: Sequence[str] = (),
 ) -> Function:  # fmt: skip
-    """Copy what loop ``inside`` reads of ``operand`` to the memory ``name`` first, then read that.
+    """Copy what loop ``inside`` reads of ``operand`` to the memory ``name`` first, and read that.
 
     ``dims`` are the dimensions of the layout and the loops of the copy, outermost first: loops
-    inside ``inside`` that the value depends on, and perhaps a tuple of reduction loops that make
-    one dimension, the number of their iteration.  ``shape`` gives the extent of each: a number (at
+    inside ``inside`` that the value depends on, and optionally a tuple of reduction loops that form
+    one dimension, the number of their iteration. ``shape`` has the extent of each: a number (at
     least the loop's extent: a larger one pads the rows), or None for the loop's own bound; leading
-    Nones are merged into one dimension.  A value that is chosen by a condition (padding) is staged
-    after the choice, so that the copy evaluates the condition and the reader never does.
-    ``order``: the loops of the copy where they do not follow the layout, outermost first.
+    Nones are merged into one dimension. A value that a condition selects (padding) is staged after
+    the selection, so that only the copy evaluates the condition. ``order``: the loops of the copy
+    if they do not follow the layout, outermost first.
     """
     made = producers(function)
     place = find_loop(function, inside)
@@ -83,7 +83,7 @@ def stage(
     def address(copier: Copier) -> list[Value]:
         kb = copier.kb
         indices = [axis.index(copier) for axis in axes]
-        lead: Any = 0  # an index, or the number before there is one
+        lead: Any = 0  # an index, or the initial number
         for index, axis in zip(indices[:merged], axes, strict=False):
             lead = kb.add(kb.mul(lead, copier[axis.loops[0].operands[1]]), index)
         return [lead, *indices[merged:]] if merged else indices
@@ -143,7 +143,7 @@ class _Axis:
         return copier.kb.sub(copier[op.regions[0].arguments[0]], copier[op.operands[0]])
 
     def bound(self, kb, made) -> int | None:
-        """The most iterations there can be, where that is known."""
+        """Return the maximum number of iterations if it is known."""
         first = self.loops[0]
         if len(self.loops) > 1:
             return None
@@ -153,7 +153,7 @@ class _Axis:
 
 
 def _read_value(place: Op, source: Value) -> Value:
-    """What ``place`` reads of ``source``: the load, or the choice that the load is a branch of."""
+    """Return the value that ``place`` reads of ``source``: the load, or the selection around it."""
     loads = [o for o in place.walk() if o.kind == "kernel.load" and access(o)[0] is source]
     need(len(loads) == 1, f"{source.name} is read at {len(loads)} places, not at one")
     value = loads[0].result
@@ -184,13 +184,14 @@ def _known_bound(kb, op: Op, made) -> int | None:
 def pack_argument(
     function: Function, operand: str, axis: int, tile: int, numbered: Sequence[str]
 ) -> Function:
-    """Read ``operand`` in panels ``[panel][term][lane]``: ``tile`` elements of axis ``axis`` stand
-    together, under each other in the order of the terms of the sum over the loops ``numbered``.
+    """Read ``operand`` in panels ``[panel][term][lane]``.
 
-    ``operand`` may vary with that axis and with those loops only.  The caller provides the packed
-    data, its last panel padded with zeros.  New index arguments: ``<operand>_panels``,
-    ``<operand>_terms`` (terms of the whole sum) and ``<operand>_panel`` (elements of a panel).
-    Every read must use an index that shows which panel it lies in.
+    ``tile`` elements of axis ``axis`` are adjacent, and rows of them are in the order of the terms
+    of the sum over the loops ``numbered``. ``operand`` may depend on that axis and on those loops
+    only. The caller provides the packed data, with the last panel padded by zeros. New index
+    arguments are ``<operand>_panels``, ``<operand>_terms`` (terms of the whole sum) and
+    ``<operand>_panel`` (elements of a panel). Every read must use an index from which the panel is
+    known.
     """
     made = producers(function)
     old = buffer_argument(function, operand)
@@ -221,7 +222,7 @@ def pack_argument(
 
 
 def divided(copier: Copier, value: Value, by: int, made) -> tuple[Value, Value]:
-    """``(value // by, value % by)`` where ``value`` is spelled as ``x * by + y`` with y < by."""
+    """Return ``(value // by, value % by)`` for a ``value`` spelled ``x * by + y``, y < by."""
     if by == 1:
         return copier[value], copier.kb.index(0)
     op = made.get(value)
@@ -236,14 +237,16 @@ def divided(copier: Copier, value: Value, by: int, made) -> tuple[Value, Value]:
 
 
 def _below(copier: Copier, value: Value, limit: int, made) -> bool:
-    """Whether an index of loops from 0 on is known to be below ``limit``."""
+    """Return whether an index of loops from 0 on is known to be below ``limit``."""
     most = largest(value, made)
     return most is not None and most < limit
 
 
 def largest(value: Value, made) -> int | None:
-    """The largest that a sum of loops' indices (from 0 on, times constants) gets; None where it is
-    not known or it is made otherwise."""
+    """Return the maximum of a sum of loop indices (from 0 on, times constants).
+
+    Return None if it is unknown or the value has another form.
+    """
     op = made.get(value)
     if op is None:
         return None

@@ -20,8 +20,8 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
     """Run the copy ``for k: for j: to[.., k, j] = from[.., j, .., k]`` by squares of ``width``.
 
     Vectors are loaded along ``k``, transposed by shuffles and stored along ``j``, where both
-    memories are contiguous.  ``pad`` is the extent that is written along ``j`` (a multiple of
-    ``width``): what lies beyond the loop's bound is +0.
+    memories are contiguous. ``pad`` is the extent written along ``j`` (a multiple of ``width``):
+    elements beyond the loop's bound are +0.
     """
     made = producers(function)
     op, nested = find_loop(function, outer), find_loop(function, inner)
@@ -87,7 +87,7 @@ def _plus(value: Value, k: Value, made) -> bool:
 
 
 def transposed(kb, rows: list[Value], width: int) -> list[Value]:
-    """The columns of a square of registers: log2(width) rounds of interleaving halves."""
+    """Return the columns of a square of registers: log2(width) rounds of interleaving halves."""
     half = width // 2
     low = tuple(lane for i in range(half) for lane in (i, width + i))
     high = tuple(lane for i in range(half, width) for lane in (i, width + i))

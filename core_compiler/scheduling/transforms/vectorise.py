@@ -1,4 +1,4 @@
-"""Scalar loops to vector ops, by stride analysis."""
+"""Vectorisation of scalar loops by stride analysis."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ def vectorise(
 ) -> Function:
     """Run ``width`` iterations of an independent loop at once.
 
-    Loads and stores whose index advances by one with the loop become vector accesses, those that do
-    not depend on it are spread over the lanes, arithmetic goes lane by lane; an index that becomes
-    a number counts up from lane to lane.  Where the trip count
-    is not a multiple of ``width`` the accesses carry a count.  Memory of an iteration's own becomes
-    that of all lanes, side by side.  With ``pad`` the loop runs ``pad``
-    iterations whatever its bound: what the extra lanes load is +0, and they store into a private
-    buffer that has room.  With ``rest`` only a last, partial vector carries a count (loop
-    ``<loop>_rest``).  Refused: other strides, conditions and loop bounds that differ from lane
-    to lane, values carried by the loop.
+    Loads and stores whose index advances by one with the loop become vector accesses, invariant
+    ones are broadcast to the lanes, and arithmetic is done per lane; an index used as a number
+    counts up from lane to lane. If the trip count is not a multiple of ``width``, the accesses
+    carry a count. Memory of a single iteration becomes that of all lanes, side by side. With
+    ``pad`` the loop runs ``pad`` iterations regardless of its bound: the extra lanes load +0, and
+    store into a private buffer with room for them. With ``rest`` only a last, partial vector
+    carries a count (loop ``<loop>_rest``). Refused are other strides, conditions and loop bounds
+    that differ between lanes, and values carried by the loop.
     """
     made, op = producers(function), find_loop(function, loop)
     need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
@@ -75,7 +74,7 @@ def vectorise(
 
 
 def _length(loop: Op, made) -> int | None:
-    """The trip count where the upper bound is the lower one plus a constant."""
+    """Return the trip count if the upper bound is the lower one plus a constant."""
     lower, end = loop.operands[0], made.get(loop.operands[1])
     if end is None or end.kind != "kernel.add" or lower not in end.operands:
         return None
@@ -83,8 +82,11 @@ def _length(loop: Op, made) -> int | None:
 
 
 def _limits(loop: Op, steps: Mapping[Value, int | None]) -> set[Value]:
-    """Conditions ``index < limit`` of branches without an else part, with an index that advances by
-    one from lane to lane: the lanes that take such a branch are the first ones."""
+    """Return conditions ``index < limit`` of branches without an else part.
+
+    The index advances by one from lane to lane, so the lanes that take such a branch are the first
+    ones.
+    """
     found = {
         op.result for op in loop.walk()
         if op.kind == "kernel.lt" and steps.get(op.operands[0]) == 1
@@ -109,7 +111,7 @@ def _check_room(loop: Op, iv: Value, pad: int) -> None:
 
 
 def _is_multiple(value: Value, width: int, made) -> bool:
-    """Whether a trip count is a multiple of ``width``: a constant, or a product with one."""
+    """Return whether a trip count is a multiple of ``width``: a constant, or a product with one."""
     count = constant_of(value, made)
     if count is not None:
         return count % width == 0
@@ -119,7 +121,7 @@ def _is_multiple(value: Value, width: int, made) -> bool:
 
 
 def _strides(loop: Op, iv: Value, made) -> dict[Value, int | None]:
-    """For each index value in ``loop``: by how much it advances with ``iv`` (None: not affine)."""
+    """Return the step of each index value in ``loop`` per step of ``iv`` (None: not affine)."""
     steps: dict[Value, int | None] = {iv: 1}
     for op in loop.walk():
         if op is loop or len(op.results) != 1 or op.result.type is not INDEX:
@@ -157,14 +159,14 @@ class _Lanes:
         self.varying: set[Value] = set()  # old values whose new ones are vectors
         self.moving, self.made = moving, made
         self.limits: set[Value] = set()  # conditions of branches that become counts
-        self.own: set[Value] = set()  # memory of which each lane has its own
+        self.own: set[Value] = set()  # memory that is separate for each lane
 
     def block(self, block) -> None:
         for op in block.ops:
             self.op(op)
 
     def vector(self, value: Value) -> Value:
-        """The vector of an old value: as it is, or spread over the lanes."""
+        """Return the vector of an old value: as it is, or broadcast to the lanes."""
         new = self.copier[value]
         if isinstance(new.type, VectorType):
             return new
@@ -184,7 +186,7 @@ class _Lanes:
         elif op.kind == "kernel.if":
             self._if(op)
         elif op.results and op.results[0] in self.limits:
-            return  # a branch's condition: it becomes a count
+            return  # a branch's condition, which becomes a count
         elif op.kind == "kernel.alloc":
             self._alloc(op)
         elif op.kind in ("kernel.invoke", "kernel.view"):
@@ -196,7 +198,7 @@ class _Lanes:
             need(not bad or op.result.type is INDEX, f"{op} differs from lane to lane")
             copier.copy(op)
         elif op.kind == "kernel.select" and self._picks_whole(op):
-            condition, *sides = op.operands  # one condition picks between whole vectors
+            condition, *sides = op.operands  # one condition selects between whole vectors
             need(not depends_on([condition], self.moving, self.made), "a condition varies")
             args = [copier[condition], *(self.vector(v) for v in sides)]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
@@ -208,7 +210,7 @@ class _Lanes:
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
 
     def _counts(self, op: Op) -> bool:
-        """An index that advances from lane to lane, as a number."""
+        """Emit an index that advances from lane to lane as a number."""
         kb, step = self.copier.kb, self.steps[op.operands[0]]
         if op.result.type is not I64 or step is None:
             return False
@@ -228,7 +230,7 @@ class _Lanes:
         self.varying.add(op.result)
 
     def _axis(self, op: Op) -> int | None:
-        """Which index advances with the lanes; None where none does."""
+        """Return the position of the index that advances with the lanes, or None."""
         buffer, indices = access(op)
         steps = [self.steps.get(v, 0) for v in indices]
         moving = [axis for axis, step in enumerate(steps) if step != 0]
@@ -251,7 +253,7 @@ class _Lanes:
         self.own.add(op.result)
 
     def _place(self, op: Op) -> list[Value]:
-        """Where the lanes' own elements lie, of which ``op`` reads or writes one a lane."""
+        """Return the indices of the lanes' own elements, of which ``op`` accesses one per lane."""
         buffer, indices = access(op)
         need(all(self.steps.get(v, 0) == 0 for v in indices),
              f"lanes use different places of {buffer.name}")  # fmt: skip
@@ -304,7 +306,7 @@ class _Lanes:
         self.varying.update(op.results)
 
     def _counted(self, op: Op) -> None:
-        """A branch taken by the lanes below a limit: its body with a count."""
+        """Emit a branch taken by the lanes below a limit as its body with a count."""
         index, limit = self.made[op.operands[0]].operands
         before = self.count
         left = self.copier.kb.sub(self.copier[limit], self.copier[index])

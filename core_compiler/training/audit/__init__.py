@@ -1,2 +1,1 @@
-"""What a run can be held to: receipts, replay, the first difference of two runs, injected
-faults."""
+"""Audits of a run: receipts, replay, the first difference of two runs, and injected faults."""

@@ -1,8 +1,8 @@
-"""The first difference of two runs: which iteration, op, value and element.
+"""The first difference of two runs: the iteration, the op, the value and the element.
 
-Receipts are compared from the roots down; nothing is computed again but the one iteration in which
-the runs part, from the last checkpoint before it.  Of a run that cannot be done again on this
-machine (its target is not here, or nothing says how) its receipts are what is known.
+Receipts are compared from the roots down. Only the iteration in which the runs diverge is computed
+again, from the last checkpoint before it. If a run cannot be repeated on this machine (its target
+is missing, or the recipe of the run is unknown), only its receipts are used.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from core_compiler.training.audit.replay import Run, first, mismatch
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two runs part.  ``value``: ``shard/number`` of the first value in program order that
-    differs; ``element``: its first element that does, with what the runs have there and how many
-    representable numbers lie between (``count`` 0: not known); ``lasting``: whether the state
-    differs afterwards; ``missing``: why the one or the other run cannot be done again here, so that
-    op or element are not known ("": it can); ``passing``: what the receipts of the one or the other
-    say and does not come again when the run is done again here ("": all comes): a fault of that
-    moment or machine, so that no element differs."""
+    """The first difference of two runs.
+
+    ``value`` is ``shard/number`` of the first differing value in program order. ``element`` is its
+    first differing element, with the values of both runs and the number of representable numbers
+    between them (``count`` 0: unknown). ``lasting`` is true if the state differs afterwards.
+    ``missing`` says why a run cannot be repeated here, so that the op or the element is unknown
+    ("": it can). ``passing`` names what the receipts of a run contain and a repeated run does not
+    reproduce ("": everything is reproduced): a transient fault of that moment or machine, so that
+    no element differs.
+    """
 
     iteration: int
     lasting: bool
@@ -53,10 +56,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Parting:
-    """Where two runs part, as far as their receipts say.  ``leaf``: the first hash that differs in
-    that iteration: ``state NAME``, ``gradient of NAME``, ``value SHARD/NUMBER`` or ``loss``;
-    ``until``: the last iteration after which the state differs (0: after none), of those to
-    ``last`` that both have receipts of."""
+    """The point at which two runs diverge, as far as their receipts show.
+
+    ``leaf`` is the first differing hash of that iteration: ``state NAME``, ``gradient of NAME``,
+    ``value SHARD/NUMBER`` or ``loss``. ``until`` is the last iteration after which the state
+    differs (0: none), among the iterations up to ``last`` for which both runs have receipts.
+    """
 
     iteration: int
     leaf: str
@@ -69,10 +74,12 @@ class Parting:
 
 
 def part(a: Book, b: Book) -> Parting | None:
-    """What the receipts of two runs say, without computing anything; None where they agree in all
-    that both speak of.  Runs of two pipelines (numerics identities) are compared by state,
-    gradients and loss: their ops have other numbers.  UserError where they train different
-    things."""
+    """Compare the receipts of two runs without computing anything.
+
+    Return None if they agree in everything that both contain. Runs of two pipelines (numerics
+    identities) are compared by state, gradients and loss, because their ops are numbered
+    differently. Raise UserError if the runs train different things.
+    """
     if a.identity != b.identity:
         a, b = a.without_ops(), b.without_ops()
     iteration = parted(a, b)
@@ -90,8 +97,11 @@ def part(a: Book, b: Book) -> Parting | None:
 def diverge(
     a: Run, b: Run, say: Callable[[str], None] = lambda text: None
 ) -> Difference | None:  # fmt: skip
-    """The first difference of two runs of one step; None where there is none in what both have
-    receipts of.  UserError where they compute different things."""
+    """Return the first difference of two runs of one step.
+
+    Return None if the receipts that both runs have do not differ. Raise UserError if the runs
+    compute different things.
+    """
     if a.book.identity != b.book.identity:
         raise UserError(
             f"the runs compute different things (numerics identities {a.book.identity[:12]} and "
@@ -135,7 +145,7 @@ def diverge(
 
 
 def _again(run: Run, iteration: int, folders: tuple[Path, ...]) -> Receipt | None:
-    """The receipt of an iteration done again; None where this machine cannot do that."""
+    """Return the receipt of a repeated iteration, or None if this machine cannot repeat it."""
     try:
         return run.receipt(iteration, folders)
     except UserError as error:
@@ -146,7 +156,7 @@ def _again(run: Run, iteration: int, folders: tuple[Path, ...]) -> Receipt | Non
 def _value(
     run: Run, iteration: int, key: str, folders: tuple[Path, ...]
 ) -> tuple[Probe, np.ndarray] | None:
-    """A value of an iteration done again; None where this machine cannot do that."""
+    """Return a value of a repeated iteration, or None if this machine cannot repeat it."""
     try:
         return run.value(iteration, key, folders)
     except UserError as error:
@@ -155,7 +165,7 @@ def _value(
 
 
 def _need_elsewhere(run: Run, error: UserError) -> None:
-    """Raises what is no limit of this machine."""
+    """Raise the error unless it is a limit of this machine."""
     if error.exit_code != CANNOT_HERE:
         raise error
     run.refused = error
@@ -167,14 +177,16 @@ def _missing(a: Run, b: Run) -> tuple[str, str]:
 
 
 def _passing(kept: Iterable[Receipt], again: Iterable[Receipt | None]) -> tuple[str, str]:
-    """What of two receipts is not in those of the iteration done again."""
+    """Return the parts of two receipts that the repeated iterations do not reproduce."""
     x, y = ((r and mismatch(k, r)) or "" for k, r in zip(kept, again, strict=True))
     return x, y
 
 
 def parted(a: Book, b: Book) -> int | None:
-    """The first iteration whose receipts differ in what both speak of, by bisection where they
-    speak of the same things: each root covers all before it."""
+    """Return the first iteration whose receipts differ in what both contain.
+
+    If both contain the same entries, bisect: each root covers all earlier receipts.
+    """
     shared = sorted(a.receipts.keys() & b.receipts.keys())
     if a.leaves != b.leaves:
         raise UserError(f"the runs hash their receipts differently: {a.leaves} and {b.leaves}",
@@ -215,7 +227,7 @@ def parted(a: Book, b: Book) -> int | None:
 
 
 def history(run: Run, probe: Probe) -> tuple[str, ...]:
-    """What passes did until the op of a value was there, the last first."""
+    """Return the effects of the passes on the op of a value, latest first."""
     ops = [op for op in meaning_of(run.step.compilation).main.body.ops for _ in op.results]
     origin = ops[probe.number].origin
     return () if origin is None else origin.rules()

@@ -1,7 +1,7 @@
-"""Fault injection: one rounding of a run goes the other way, as part of its configuration.
+"""Fault injection: flip the rounding of one value of a run, as part of its configuration.
 
-The last bit of one element of one op's result is flipped once, when the op's launch has ended.  So
-the tools that look for a first difference can be tried on one that is known.
+The last bit of one element of one op's result is flipped once, when the op's launch has ended. The
+tools that look for a first difference can thus be tested on a known one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from core_compiler.training.audit.probes import Named, Probe, Probes, Watch
 
 @dataclass(frozen=True)
 class Injection:
-    """``op`` as :class:`~core_compiler.training.audit.probes.Named` calls it (``core.conv#2``), in
-    iteration ``iteration`` (from 1 on); ``element``: the first one, in row-major order, that may be
-    changed.  Of an op that each shard does with its own examples, the first shard's is changed."""
+    """The op, iteration and element whose last bit is flipped.
+
+    ``op`` is the name in :class:`~core_compiler.training.audit.probes.Named` (``core.conv#2``),
+    ``iteration`` counts from 1, and ``element`` is the first element, in row-major order, that may
+    be changed. If every shard runs the op on its own examples, the first shard's result is changed.
+    """
 
     op: str
     iteration: int
@@ -30,7 +33,7 @@ class Injection:
 
     @staticmethod
     def of(text: str) -> Injection:
-        """``OP:ITERATION`` or ``OP:ITERATION:ELEMENT``."""
+        """Parse ``OP:ITERATION`` or ``OP:ITERATION:ELEMENT``."""
         op, *numbers = text.split(":")
         if not op or len(numbers) not in (1, 2) or not all(n.isdigit() for n in numbers):
             raise UserError(f"cannot parse {text!r} as an op and an iteration", "inject",
@@ -46,8 +49,11 @@ class Injection:
         return f"{self.op}:{self.iteration}" + (f":{self.element}" if self.element else "")
 
     def probe(self, names: Sequence[Named], probes: Probes) -> Probe:
-        """Where the op's result lies; UserError where there is no such op, or where some of its
-        readers would not see the change, being in its kernel."""
+        """Return the probe of the op's result.
+
+        Raise UserError if the op is unknown, or if some of its readers are in the same kernel and
+        would not see the change.
+        """
         wanted = self.op if "#" in self.op else f"{self.op}#1"
         numbers = [n.number for n in names if n.op == wanted]
         if not numbers:
@@ -67,7 +73,7 @@ class Injection:
         return found
 
     def watch(self, probe: Probe, iteration: int) -> Watch | None:
-        """What flips the bit, in its iteration."""
+        """Return the watch that flips the bit in its iteration."""
         return Watch([probe], self._flip, writes=True) if iteration == self.iteration else None
 
     def _flip(self, shard: int, probe: Probe, array: np.ndarray) -> None:

@@ -1,8 +1,9 @@
-"""Where a compiled step's values lie while it runs: what receipts read and injections change.
+"""Locations of a compiled step's values at run time, read by receipts and changed by injections.
 
 The values are those of the module after the meaning half, which is the same for every target and
-tiling; a value is numbered by its place among the results of that module's ops.  Some of them lie
-in memory when a launch has ended; the others live inside kernels and are seen by what they feed.
+tiling. A value is numbered by its position among the results of that module's ops. Some values are
+in memory when a launch has ended; the others live inside kernels and are observed only through
+their consumers.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from core_compiler.training.graph.roles import Roles
 
 @dataclass(frozen=True)
 class Named:
-    """A value of the meaning module as a person finds it: the op (``core.conv#2`` is the second
-    convolution), its name, where it comes from."""
+    """A value of the meaning module by its user-visible names.
+
+    These are the op (``core.conv#2`` is the second convolution), the name of the value, and its
+    source.
+    """
 
     number: int
     op: str
@@ -37,10 +41,12 @@ class Named:
 
 @dataclass(frozen=True)
 class Probe:
-    """Value ``number`` lies at ``ref`` once launch ``launch`` has ended: ``shape``, and strides in
-    elements.  ``own``: it differs from shard to shard; ``inside``: the launch itself went on with
-    it, so that not all of its readers see what lies there (what the next iteration begins with is
-    read there at least)."""
+    """The location ``ref`` of value ``number`` after launch ``launch``.
+
+    ``shape`` and strides are in elements. ``own`` is true if the value differs between shards.
+    ``inside`` is true if the launch itself used the value, so that not all of its readers see the
+    memory (at least the next iteration reads its initial state from there).
+    """
 
     launch: int
     number: int
@@ -54,22 +60,25 @@ class Probe:
 
     @property
     def bytes(self) -> int:
-        """How many it spans, from ``ref`` on."""
+        """Return the number of bytes that the value spans from ``ref`` on."""
         last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         return 0 if 0 in self.shape else (last + 1) * dtype(self.dtype).numpy.itemsize
 
     def view(self, memory: np.ndarray) -> np.ndarray:
-        """The value in its bytes."""
+        """Return the value as a view of its bytes."""
         kind = dtype(self.dtype).numpy
         return strided(memory.view(kind), self.shape, self.strides)
 
 
 @dataclass(frozen=True)
 class Probes:
-    """All probes of a program in the order of their launches; ``gradients``: of each parameter, by
-    its name, the number of the gradient that the optimiser is given, where it lies in memory;
-    ``unseen``: the parameters whose gradient lives inside a kernel; ``results``: those whose
-    gradient is a result of the program, which nothing overwrites before the step has ended."""
+    """All probes of a program in launch order.
+
+    ``gradients`` maps each parameter name to the number of the gradient that the optimiser
+    receives, if it is in memory. ``unseen`` are the parameters whose gradient lives inside a
+    kernel. ``results`` are the parameters whose gradient is a result of the program, which nothing
+    overwrites before the step has ended.
+    """
 
     probes: tuple[Probe, ...]
     gradients: Mapping[str, int]
@@ -78,12 +87,12 @@ class Probes:
 
 
 def meaning_of(compilation: Any) -> Module:
-    """The module after the meaning half."""
+    """Return the module after the meaning half."""
     return [s for s in compilation.stages if s.step is None or s.step.half == "meaning"][-1].module
 
 
 def names(module: Module) -> list[Named]:
-    """The values of a meaning module's ops, numbered in program order."""
+    """Return the values of a meaning module's ops, numbered in program order."""
     counts: Counter[str] = Counter()
     made: list[Named] = []
     for op in module.main.body.ops:
@@ -95,7 +104,7 @@ def names(module: Module) -> list[Named]:
 
 
 def source(origin: Origin | None) -> str:
-    """Where an op comes from: its line in the model, else the model's node, else the rule."""
+    """Return the source of an op: its line in the model, else the model's node, else the rule."""
     nodes = origin.nodes() if origin is not None else ()
     lines = dict.fromkeys(f"{n.file}:{n.line}" for n in nodes if n.file)
     return ", ".join(lines) or ", ".join(dict.fromkeys(n.name for n in nodes if n.name)) or (
@@ -103,7 +112,7 @@ def source(origin: Origin | None) -> str:
 
 
 def differing(ops: Iterable[Op], arguments: Iterable[Value]) -> set[Value]:
-    """The values that differ from shard to shard, where ``arguments`` do."""
+    """Return the values that differ between shards if ``arguments`` do."""
     found = set(arguments)
     for op in ops:
         if op.kind != "core.all_reduce" and not found.isdisjoint(op.uses()):
@@ -112,7 +121,7 @@ def differing(ops: Iterable[Op], arguments: Iterable[Value]) -> set[Value]:
 
 
 def find(compilation: Any) -> Probes:
-    """The probes of a finished training compile."""
+    """Return the probes of a finished training compile."""
     module = meaning_of(compilation)
     main = module.main
     numbers = {v: i for i, v in enumerate(v for op in main.body.ops for v in op.results)}
@@ -150,7 +159,7 @@ def find(compilation: Any) -> Probes:
 
 
 def _read_inside(module: Module) -> Iterator[Value]:
-    """The results of groups that ops of the same group read."""
+    """Yield the results of groups that ops of the same group read."""
     for op in module.main.body.walk():
         if op.kind == GROUP:
             region = op.regions[0]
@@ -159,7 +168,7 @@ def _read_inside(module: Module) -> Iterator[Value]:
 
 
 def _follow(rewrites: Sequence[Rewrite], stands: dict[Value, Value]) -> None:
-    """What new values stand for, as the implementation half makes them of others."""
+    """Track which value each new value of the implementation half replaces."""
     for rewrite in rewrites:
         for old, new in rewrite.values.items():
             if old in stands and new not in stands:
@@ -167,7 +176,7 @@ def _follow(rewrites: Sequence[Rewrite], stands: dict[Value, Value]) -> None:
 
 
 def _written(op: Op, refs: Sequence[Ref]) -> list[tuple[Value, Ref]]:
-    """The buffers that a launch writes and where they lie."""
+    """Return the buffers that a launch writes, with their locations."""
     if op.kind != LAUNCH:
         return []
     buffers = [a for a in op["arguments"] if a[0] != "size"]
@@ -179,10 +188,10 @@ def _written(op: Op, refs: Sequence[Ref]) -> list[tuple[Value, Ref]]:
 
 
 class Watch:
-    """What an executable calls after launches: ``seen`` for the probes whose launches have ended;
-    ``writes``: it may change what it sees.
+    """A callback that an executable calls after launches.
 
-    ``shard`` is set by who runs the shards.
+    ``seen`` is called for the probes whose launches have ended. ``writes`` is true if it may change
+    the values. ``shard`` is set by the caller that runs the shards.
     """
 
     def __init__(self, probes: Iterable[Probe], seen: Any, writes: bool = False):
@@ -194,17 +203,17 @@ class Watch:
         self.shard = 0
 
     def stops(self, first: int, last: int) -> list[int]:
-        """The launches from ``first`` up to ``last`` after which it is called."""
+        """Return the launches from ``first`` up to ``last`` after which the watch is called."""
         return sorted(n for n in self.by_launch if first <= n < last)
 
     def ended(self, launch: int, memory: Any) -> None:
-        """``memory(ref, size)`` gives so many bytes from a reference on."""
+        """Report the values of a finished launch; ``memory(ref, size)`` returns its bytes."""
         for probe in self.by_launch.get(launch, ()):
             self.seen(self.shard, probe, probe.view(memory(probe.ref, probe.bytes)))
 
 
 class Both:
-    """Several watches of one program, told in their order."""
+    """Several watches of one program, called in order."""
 
     def __init__(self, watches: Sequence[ShardWatcher]):
         self.watches = watches
@@ -231,6 +240,6 @@ class Both:
 
 
 def watch_of(watches: Iterable[ShardWatcher | None]) -> Both | None:
-    """One watch of those that there are, None where there is none."""
+    """Combine the given watches into one; return None if there are none."""
     found = [w for w in watches if w is not None]
     return Both(found) if found else None

@@ -1,9 +1,10 @@
-"""Receipts: what every iteration came to, as hashes that anybody can compute again.
+"""Receipts: reproducible hashes of the results of every iteration.
 
-A receipt has the loss, a hash of every array of the state after the iteration, of every gradient as
-the optimiser was given it and, in iterations that are asked for, of every value of the step that
-lies in memory.  Hashes are leaves of a Merkle tree (Merkle, 1987) whose nodes are SHA-256; an
-iteration's root also covers the receipt before it, so that two runs with one root agree in all.
+A receipt contains the loss, a hash of every array of the state after the iteration, of every
+gradient as the optimiser received it and, in selected iterations, of every value of the step that
+is in memory. Hashes are leaves of a Merkle tree (Merkle, 1987) whose nodes are SHA-256. The root of
+an iteration also covers the previous receipt, so that two runs with equal roots agree in
+everything.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ FILE = "receipts.jsonl"
 
 @dataclass(frozen=True)
 class Receipt:
-    """Of one iteration: leaves by name.  ``ops`` by ``shard/number`` of the values that lie in
-    memory, empty where nobody asked."""
+    """The receipt of an iteration: leaves by name.
+
+    ``ops`` has the leaves of the values that are in memory by ``shard/number``; it is empty unless
+    requested.
+    """
 
     iteration: int
     loss: float
@@ -45,7 +49,7 @@ class Receipt:
 
     @property
     def root(self) -> str:
-        """SHA-256 over everything in it and the root of the receipt before."""
+        """Return the SHA-256 of the whole receipt and of the previous root."""
         parts = [
             tree(self.iteration, leaves)[-1][0]
             for leaves in (self.state, self.gradients, self.ops)
@@ -58,8 +62,10 @@ class Receipt:
 
 
 def tree(iteration: int, leaves: Mapping[str, str]) -> list[list[str]]:
-    """The levels of a Merkle tree over named leaves, in their order, the root last; a node without
-    a partner goes up as it is."""
+    """Return the levels of a Merkle tree over named leaves, in order, with the root last.
+
+    A node without a partner moves up unchanged.
+    """
     level = [_node(iteration, name, value) for name, value in leaves.items()] or [_node(iteration)]
     levels = [level]
     while len(level) > 1:
@@ -72,9 +78,9 @@ def tree(iteration: int, leaves: Mapping[str, str]) -> list[list[str]]:
 def first_difference(
     iteration: int, a: Mapping[str, str], b: Mapping[str, str]
 ) -> str | None:  # fmt: skip
-    """The first name, in order, whose leaves differ, found from the roots down; None if none does.
+    """Return the first name, in order, whose leaves differ, or None if all are equal.
 
-    Both have the same names.
+    The trees are compared from the roots down. Both have the same names.
     """
     one, other = tree(iteration, a), tree(iteration, b)
     if one[-1] == other[-1]:
@@ -106,14 +112,14 @@ _LEAVES: Mapping[str, Callable[[np.ndarray], str]] = dict(
 
 
 def leaf_of(name: str) -> Callable[[np.ndarray], str]:
-    """What hashes a tensor; UserError for a name that is none of ``LEAVES``."""
+    """Return the hash function of a name in ``LEAVES``; raise UserError for any other name."""
     if name not in _LEAVES:
         raise UserError(f"unknown hash {name!r}", "leaves", f"choose {', '.join(LEAVES)}")
     return _LEAVES[name]
 
 
 def need_gradients(probes: Probes) -> None:
-    """UserError where receipts could not have the gradient of every parameter."""
+    """Raise UserError if receipts cannot contain the gradient of every parameter."""
     if probes.unseen:
         raise UserError(
             f"the gradients of {len(probes.unseen)} parameters are not kept in memory, such as "
@@ -123,18 +129,19 @@ def need_gradients(probes: Probes) -> None:
 
 
 class Step(Protocol):
-    """What a receipt is made of: arrays by name, as they lie in memory."""
+    """The source of a receipt: arrays by name, as they are in memory."""
 
     def named_state(self) -> dict[str, np.ndarray]: ...
     def named_gradients(self) -> dict[str, np.ndarray]: ...
 
 
 class Recorder:
-    """Makes the receipts of a step as it runs; ``level`` of ``RECEIPTS``, and all values in every
-    ``ops_every``-th iteration (0: in none).
+    """Record the receipts of a running step.
 
-    Of several processes that run the shards of one step, one ``leads``; the others look only at the
-    values that each shard has for itself, and give it what they saw (:meth:`add`).
+    ``level`` is one of ``RECEIPTS``. All values are hashed in every ``ops_every``-th iteration (0:
+    never). If several processes run the shards of one step, the process with ``leads`` collects the
+    receipts; the others hash only the values that differ between shards and pass their hashes on
+    (:meth:`add`).
     """
 
     def __init__(
@@ -153,22 +160,23 @@ class Recorder:
         self.ops: dict[tuple[int, int], str] = {}
         self.before = ""
         self._threads = default_threads()
-        self._pool = ThreadPoolExecutor(max(1, self._threads - 1))  # and the one that calls
+        # The calling thread is the remaining one.
+        self._pool = ThreadPoolExecutor(max(1, self._threads - 1))
         self._hashed = leaf_of(leaves)
         self._names = {n: name for name, n in probes.gradients.items()}
-        # Those that the step gives back are hashed with the state, by all threads at once.
+        # Values that the step returns are hashed with the state, by all threads at once.
         self._few = [p for p in self.probes
                      if self._names.get(p.number, "") not in {"", *probes.results}]  # fmt: skip
 
     def watch(self, iteration: int) -> Watch | None:
-        """What to look at in an iteration (from 1 on)."""
+        """Return the watch of an iteration (counted from 1)."""
         self.gradients, self.ops = {}, {}
         if self.whole(iteration):
             return Watch(self.probes, self._seen)
         return Watch(self._few, self._seen) if self.level == "gradients" else None
 
     def whole(self, iteration: int) -> bool:
-        """Whether all values are looked at in an iteration."""
+        """Return whether all values of an iteration are hashed."""
         return self.ops_every > 0 and iteration % self.ops_every == 0
 
     def _seen(self, shard: int, probe: Any, array: np.ndarray) -> None:
@@ -178,12 +186,12 @@ class Recorder:
         self.ops[probe.number, shard if probe.own else 0] = found
 
     def add(self, seen: Iterable[Mapping[tuple[int, int], str]]) -> None:
-        """What the other processes saw (:attr:`ops`)."""
+        """Add the hashes that the other processes recorded (:attr:`ops`)."""
         for ops in seen:
             self.ops |= ops
 
     def receipt(self, iteration: int, loss: float, step: Step) -> Receipt:
-        """The receipt of the iteration that ``step`` has just ended."""
+        """Return the receipt of the iteration that ``step`` has just finished."""
         state, given = step.named_state(), step.named_gradients()
         kept = self.level == "gradients"
         rest = {n: a for n, a in given.items() if n not in self.gradients} if kept else {}
@@ -198,9 +206,9 @@ class Recorder:
         return made
 
     def _leaves(self, arrays: Sequence[np.ndarray]) -> list[str]:
-        """Of every array.
+        """Return the hash of every array.
 
-        A thread is given its share as one list: hashing holds no lock of Python's, but handing an
+        Each thread receives its share as one list: hashing releases Python's lock, but handing an
         array over costs as much as hashing 0.5 MB of it.
         """
         shares: list[list[int]] = [[] for _ in range(self._threads)]
@@ -222,8 +230,11 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Book:
-    """The receipts of a run: what was computed (``identity``, the values' names), a receipt an
-    iteration, and how its tensors were hashed (one of ``LEAVES``)."""
+    """The receipts of a run.
+
+    ``identity`` and the names of the values identify the computation, ``receipts`` has one receipt
+    per iteration, and ``leaves`` is the hash of its tensors (one of ``LEAVES``).
+    """
 
     identity: str
     names: tuple[Named, ...]
@@ -231,14 +242,17 @@ class Book:
     leaves: str = "fast"
 
     def without_ops(self) -> Book:
-        """The same but for values of ops; roots are then others than those that were kept."""
+        """Return this book without the values of ops; its roots differ from the recorded ones."""
         rows = {i: replace(r, ops={}) for i, r in self.receipts.items()}
         return replace(self, receipts=rows)
 
     @staticmethod
     def read(path: Path) -> Book:
-        """UserError where the file is none of ours, a root is not that of its receipt, or a receipt
-        does not go on from the one before it."""
+        """Read the receipts of a run.
+
+        Raise UserError if the file is not a receipts file, if a root does not match its receipt, or
+        if a receipt does not continue the previous one.
+        """
         where = str(path)
         try:
             first, *rows = _rows(path.read_text())
@@ -277,7 +291,7 @@ class Book:
 
 
 def _rows(text: str) -> list[dict[str, Any]]:
-    """The lines of a file; one that its writer did not finish is none."""
+    """Return the lines of a file, without a last line that was not completely written."""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
@@ -289,8 +303,8 @@ def begin(path: Path, identity: str, names: Sequence[Named], leaves: str = "fast
 
 
 def check_head(path: Path, identity: str, leaves: str) -> None:
-    """UserError where a run that goes on could not add to the receipts that are there."""
-    with suppress(OSError, ValueError, AttributeError):  # what is damaged is said by who reads it
+    """Raise UserError if a resumed run could not append to the existing receipts."""
+    with suppress(OSError, ValueError, AttributeError):  # the reader reports a damaged file
         with open(path) as file:
             head = json.loads(file.readline())
         need_current(head.get("contract", CONTRACT_VERSION), "the existing receipts were",
@@ -305,20 +319,22 @@ def check_head(path: Path, identity: str, leaves: str) -> None:
 
 
 def keep(path: Path, last: int) -> str:
-    """Drop the receipts after iteration ``last`` (a run goes on from there); the last root."""
+    """Drop the receipts after iteration ``last``, where a run resumes, and return the last root."""
     book = Book.read(path)
     text = path.read_text()
     kept = [r for r in book.receipts.values() if r.iteration <= last]
     wanted = "\n".join([text.partition("\n")[0], *(r.to_json() for r in kept)]) + "\n"
     if wanted != text:
-        # The one time that the history is written again, once a resume: iterations only append.
+        # Only resuming rewrites the history; iterations append to it.
         files.write(path, wanted.encode(), "the receipts")
     return kept[-1].root if kept else ""
 
 
 def add(path: Path, receipts: Iterable[Receipt]) -> None:
-    """Append receipts: what an iteration costs does not grow with those before it.  A line that a
-    full disk cut off is none for readers, and dropped when the run goes on."""
+    """Append receipts; the cost of an iteration does not grow with the number of earlier ones.
+
+    Readers ignore a line that a full disk cut off, and resuming drops it.
+    """
     try:
         with open(path, "a") as out:
             out.writelines(r.to_json() + "\n" for r in receipts)

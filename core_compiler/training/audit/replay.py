@@ -1,4 +1,4 @@
-"""A run done again, as far as it takes: one iteration, from the checkpoint before it."""
+"""Replay of a single iteration of a run, from the checkpoint before it."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ from core_compiler.training.run.stream import Stream
 
 @dataclass
 class Run:
-    """A run in its folder: receipts, checkpoints, and how its step and data are made again, with
-    any edit of the pipeline (``opened`` is called when something has to be computed).
+    """A run in its folder: its receipts, its checkpoints, and the way to rebuild its step and data.
 
-    ``edit``: the one that the run was made with (None: none); ``what``: what else decides what it
-    computes; ``progress``: told of iterations that are done again, as an observer's ``progress``.
+    ``opened(edit)`` is called when something has to be computed, with any edit of the pipeline.
+    ``edit`` is the edit that the run was made with (None: none). ``what`` contains everything else
+    that determines the computation. ``progress`` is called for repeated iterations, like an
+    observer's ``progress``.
     """
 
     folder: Path
     plan: Plan
     opened: Callable[[Any], tuple[TrainingStep, Any]]
-    edit: Any = None  # a PipelineEdit: pipelines are above training
+    edit: Any = None  # a PipelineEdit; pipelines are a layer above training
     what: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[str, int, int], None] = lambda what, done, total: None
 
     def __post_init__(self) -> None:
         self.book = Book.read(self.folder / receipts.FILE)
         self._made: tuple[TrainingStep, Data | Stream] | None = None
-        #: Why it cannot be done again on this machine, once that is known.
+        #: The reason why this machine cannot repeat the run, once it is known.
         self.refused: UserError | None = None
         self._first: dict[str, np.ndarray] = {}
 
@@ -48,9 +49,12 @@ class Run:
     def of(
         folder: str | Path, make: Callable[..., tuple[TrainingStep, Any]], edit: Any = None
     ) -> Run:
-        """The run that ``fit`` left in a folder, with its plan.  ``make(edit)`` compiles its step,
-        with an edit of the pipeline, and gives it and the data; without an argument where ``edit``
-        is None.  UserError where the folder has no run."""
+        """Return the run that ``fit`` left in a folder, with its plan.
+
+        ``make(edit)`` compiles the step with an edit of the pipeline and returns it with the data;
+        it is called without an argument if ``edit`` is None. Raise UserError if the folder contains
+        no run.
+        """
         folder = Path(folder)
         held = run_file.read(folder)
 
@@ -91,8 +95,10 @@ class Run:
         return self._made
 
     def before(self, iteration: int, also: Iterable[Path] = ()) -> None:
-        """Bring the step to the state that ``iteration`` begins with, from the last checkpoint
-        before it, here or in the folders ``also``."""
+        """Bring the step to the state at the start of ``iteration``.
+
+        It starts from the last checkpoint before it, here or in the folders ``also``.
+        """
         step, data = self._open()
         found = [
             (number, path) for folder in (self.folder, *also)
@@ -109,7 +115,7 @@ class Run:
             self.run(number, [])
 
     def run(self, iteration: int, watches: list[Watch | None]) -> float:
-        """One iteration, with what the run's configuration injects; the loss."""
+        """Run one iteration, with the fault of the run's configuration, and return the loss."""
         step, data = self._open()
         plan = self.plan
         given = data.batch(iteration - 1, plan.batch, plan.seed)
@@ -124,7 +130,7 @@ class Run:
             step.watch = None
 
     def receipt(self, iteration: int, also: Iterable[Path] = ()) -> Receipt:
-        """The receipt of an iteration done again, with all values that lie in memory."""
+        """Return the receipt of a repeated iteration, with all values that are in memory."""
         self.before(iteration, also)
         recorder = Recorder(self.step.probes, "gradients", 1, leaves=self.book.leaves)
         watch = recorder.watch(iteration)
@@ -132,8 +138,11 @@ class Run:
         return recorder.receipt(iteration, loss, self.step)
 
     def kept(self, iteration: int) -> Receipt:
-        """The receipt of an iteration by the checkpoint after it, as far as that says something:
-        the state, and nothing where there is no such checkpoint.  UserError where it is damaged."""
+        """Return the receipt of an iteration as far as the checkpoint after it determines it.
+
+        This is the state, or nothing if there is no such checkpoint. Raise UserError if the
+        checkpoint is damaged.
+        """
         wanted = self.book.receipts[iteration]
         path = self.folder / checkpoint.name_of(iteration)
         state = checkpoint.read(path)[0] if path.exists() else {}
@@ -144,7 +153,7 @@ class Run:
     def value(
         self, iteration: int, key: str, also: Iterable[Path] = ()
     ) -> tuple[Probe, np.ndarray]:
-        """The array of a value (``shard/number``) as an iteration makes it."""
+        """Return the array of a value (``shard/number``) in an iteration."""
         shard, number = map(int, key.split("/"))
         held: list[tuple[Probe, np.ndarray]] = []
 
@@ -160,8 +169,11 @@ class Run:
 
 
 def mismatch(wanted: Receipt, found: Receipt) -> str | None:
-    """What is the first thing in which a receipt differs from one that was made again: of all that
-    both speak of, values in program order, then gradients, the state, the loss."""
+    """Return the first mismatch between a receipt and the repeated one.
+
+    Entries that both contain are compared in this order: values in program order, gradients, the
+    state, the loss.
+    """
     for what, a, b in (
         ("value", wanted.ops, found.ops), ("gradient of", wanted.gradients, found.gradients),
         ("state", wanted.state, found.state),
@@ -174,7 +186,7 @@ def mismatch(wanted: Receipt, found: Receipt) -> str | None:
 
 
 def first(iteration: int, a: Mapping[str, str], b: Mapping[str, str]) -> str | None:
-    """The first of the names that both have whose leaves differ."""
+    """Return the first shared name whose leaves differ."""
     shared = [n for n in a if n in b]
     return receipts.first_difference(
         iteration, {n: a[n] for n in shared}, {n: b[n] for n in shared}

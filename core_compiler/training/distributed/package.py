@@ -1,4 +1,4 @@
-"""A training step as plain data: what a worker in another process, or on another machine, runs."""
+"""A training step as plain data, for workers in other processes or on other machines."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from core_compiler.training.run.step import LossNotFinite, TrainingStep
 
 @dataclass(frozen=True)
 class Package:
-    """``program`` as JSON, its constants by digest, the source of its kernels (name, text, symbol):
-    machine code is made where it runs, or comes from the cache there."""
+    """A serialised program for workers.
+
+    It contains ``program`` as JSON, its constants by digest, and the source of its kernels (name,
+    text, symbol). The worker compiles machine code itself or takes it from its cache.
+    """
 
     program: str
     constants: Mapping[str, np.ndarray]
@@ -40,7 +43,7 @@ class Package:
 
     @staticmethod
     def of(step: TrainingStep) -> Package:
-        """UserError for a target whose programs no worker runs."""
+        """Package a step; raise UserError for a target that workers cannot run."""
         compilation = step.compilation.finish()
         if compilation.target.name != "cpu":
             raise UserError(f"workers do not support the target {compilation.target.name}",
@@ -57,7 +60,7 @@ class Package:
 
     @property
     def rounds(self) -> list[list[int]]:
-        """Of each round of exchanges the bytes of its arrays."""
+        """Return the sizes in bytes of the arrays of each round of exchanges."""
         from core_compiler.ir.types import dtype
 
         return [
@@ -67,7 +70,7 @@ class Package:
 
 
 class PackedStep(TrainingStep):
-    """The step of a package.  Without a compilation it cannot explain itself."""
+    """The step of a package; without a compilation it cannot be explained."""
 
     def __init__(self, package: Package, state: Sequence[np.ndarray], threads: int = 0):
         super().__init__(package.roles, state, package.shards)

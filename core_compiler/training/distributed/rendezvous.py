@@ -1,8 +1,9 @@
-"""Where the workers of a training run meet: a hub that lets all go on when all have arrived.
+"""The rendezvous of the workers of a training run.
 
-On one machine what shards bring lies in memory that all workers share (a mapped file), and each
-worker adds up a part of it; a worker on another machine sends its shards' part through the hub and
-gets the sums back.  A worker that is gone is noticed by its connection: all others are sent home.
+The hub coordinates: all workers continue when all have arrived. On one machine the shards'
+contributions are in memory that all workers share (a mapped file), and each worker reduces a part
+of it. A worker on another machine sends the contributions of its shards through the hub and
+receives the sums. A lost worker is noticed by its connection, and all others are stopped.
 """
 
 from __future__ import annotations
@@ -28,22 +29,25 @@ from core_compiler.numerics.reference.collective import tree_sum
 from core_compiler.numerics.reference.dtypes import DTYPES, dtype_name
 
 _ALIGN, _TOKEN = 64, 16
-#: Files here are memory; where it is too small, the temporary folder's files are mapped.
+#: Files here are in memory; if it is too small, files of the temporary folder are mapped.
 _MEMORY = Path("/dev/shm")
 
 
 class Apart(Exception):
-    """A worker is gone; nobody goes on."""
+    """Raised if a worker is lost and no other one continues."""
 
 
 class Unreached(Exception):
-    """A worker does not reach the hub: it has been given up, or its address leads elsewhere."""
+    """Raised if a worker cannot reach the hub, because it was given up or the address is wrong."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a worker needs to find the others: the hub's address, the shared file with its token,
-    and of each array of the largest round how many bytes it has room for."""
+    """The information that a worker needs to join the rendezvous.
+
+    It contains the hub's address, the shared file with its token, and the capacity in bytes for
+    each array of the largest round.
+    """
 
     address: tuple[str, int]
     key: bytes
@@ -53,20 +57,20 @@ class Place:
     stride: int
 
     def part(self, block: np.ndarray, shard: int) -> np.ndarray:
-        """What a shard brings, as bytes; ``shards`` itself is where the sums are."""
+        """Return the contribution of a shard as bytes; index ``shards`` holds the sums."""
         start = _ALIGN + shard * self.stride
         return block[start : start + self.stride]
 
 
 def stride_of(rounds: Iterable[Iterable[int]]) -> int:
-    """The bytes that a shard brings to the largest round, of arrays of so many bytes each."""
+    """Return the bytes that a shard contributes to the largest round of arrays of these sizes."""
     return max((sum(-(-n // _ALIGN) * _ALIGN for n in sizes) for sizes in rounds), default=0)
 
 
 class Hub:
-    """``with Hub(...) as hub``: workers that hold ``hub.place`` meet here.
+    """The coordinator of a rendezvous: workers that hold ``hub.place`` meet in its context.
 
-    ``hear(what)`` is called, on the hub's thread, with what a worker tells.
+    ``hear(what)`` is called on the hub's thread with each report of a worker.
     """
 
     def __init__(
@@ -93,11 +97,11 @@ class Hub:
         return self
 
     def stop(self) -> None:
-        """Send all home, also those that are still to come: one of them will not."""
+        """Stop all workers, also those that have yet to arrive."""
         if self._stop:
             return
         self._stop = True
-        with _quiet():  # the thread may wait for a worker that never came
+        with _quiet():  # the thread may wait for a worker that never arrived
             socket.create_connection(self._listener.address, timeout=1).close()
         self._thread.join(10)
         self._listener.close()
@@ -115,7 +119,8 @@ class Hub:
                     seats[seat] = seat.recv()
             if self._stop:
                 return
-            Path(self.place.path).unlink(missing_ok=True)  # all have it mapped: none is left over
+            # Every worker has mapped it, so no file is left behind.
+            Path(self.place.path).unlink(missing_ok=True)
             near = [seat for seat, is_near in seats.items() if is_near]
             for seat in seats:
                 seat.send((near.index(seat) if seat in near else -1, len(near)))
@@ -128,9 +133,9 @@ class Hub:
 
     def _meet(self, seats: list, near: list) -> None:
         arrived: dict[Any, Any] = {}
-        given: list[Any] = []  # by all seats, for the one that asks
+        given: list[Any] = []  # contributions of all ranks, for the leading one
         asking: Any = None
-        adding = True  # all have brought; next all have added up
+        adding = True  # all have arrived; next all have added up
         while seats and not self._stop:
             ready: Any = wait(seats, 0.5)
             for seat in ready:
@@ -166,7 +171,10 @@ class Hub:
             arrived, adding = {}, not adding
 
     def _sums(self, layout: Sequence[tuple[int, str]], added: bool) -> bytes:
-        """The sums for workers on other machines; where there are only such, they are made here."""
+        """Return the sums for workers on other machines.
+
+        If all workers are remote, the sums are computed here.
+        """
         if not added:
             add_up(self.place, self._block, layout, 0, 1)
         total = self.place.part(self._block, self.place.shards)
@@ -174,9 +182,10 @@ class Hub:
 
 
 class Seat:
-    """A worker's place: ``join`` is what :class:`~core_compiler.runtime.shards.Shards` meets by.
+    """The rank of a worker.
 
-    ``own``: the numbers of the worker's shards.
+    ``join`` is the exchange of :class:`~core_compiler.runtime.shards.Shards`; ``own`` are the
+    numbers of the worker's shards.
     """
 
     def __init__(self, place: Place, own: Sequence[int], shared: bool = True):
@@ -191,11 +200,11 @@ class Seat:
         self.index, self.near = self._receive()
 
     def tell(self, what: Any) -> None:
-        """Let the hub hear something."""
+        """Send a report to the hub."""
         self._send("tell", what)
 
     def gather(self, what: Any) -> list[Any]:
-        """What all workers give, in any order; only the one that leads waits for it."""
+        """Gather the contributions of all workers, in any order; only the leading one waits."""
         if self.leads:
             self._send("gather", what)
             return self._receive()
@@ -204,18 +213,18 @@ class Seat:
 
     @property
     def leads(self) -> bool:
-        """Whether it is this worker that tells, and writes checkpoints and receipts."""
+        """Return whether this worker reports progress and writes checkpoints and receipts."""
         return self.own[0] == 0
 
     def leave(self) -> None:
-        """All is done: the others may go on to their own ends."""
+        """Leave the rendezvous after the last iteration; the others may finish on their own."""
         self._send("leave", None)
 
     def close(self) -> None:
         self._hub.close()
 
     def join(self, given: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
-        """The sums over all shards; :class:`Apart` where a worker is gone."""
+        """Return the sums over all shards; raise :class:`Apart` if a worker is lost."""
         layout: list[tuple[int, str]] = []
         parts = []
         for shard, arrays in zip(self.own, given, strict=True):
@@ -255,7 +264,7 @@ class Seat:
 def add_up(
     place: Place, block: np.ndarray, layout: Sequence[tuple[int, str]], index: int, count: int
 ) -> None:
-    """Part ``index`` of ``count`` of the sums over all shards."""
+    """Compute part ``index`` of ``count`` of the sums over all shards."""
     held = [list(_arrays(place.part(block, shard), layout)) for shard in range(place.shards + 1)]
     for arrays in zip(*held, strict=True):
         *given, to = arrays
@@ -282,7 +291,7 @@ def _arrays(block: np.ndarray, layout: Sequence[tuple[int, str]]):
 
 
 def _near(place: Place) -> np.ndarray | None:
-    """The shared memory, or None on another machine."""
+    """Return the shared memory, or None on another machine."""
     size = _ALIGN + (place.shards + 1) * place.stride
     try:
         block = _mapped(place.path, size)

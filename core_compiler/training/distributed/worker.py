@@ -1,4 +1,4 @@
-"""What runs in a worker's process: its shards of every batch, until all iterations are done."""
+"""The worker process: it runs its shards of every batch until all iterations are done."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from core_compiler.training.run.stream import Stream
 
 @dataclass(frozen=True)
 class Job:
-    """A run as its workers know it, the same for all."""
+    """The description of a run that all workers share."""
 
     run: str
     plan: Plan
     threads: int
 
 
-#: The steps of this process by run: a worker that goes on after another's end keeps its own.
+#: The steps of this process by run: after another worker is lost, a worker keeps its own step.
 _STEPS: dict[str, PackedStep] = {}
 
 
@@ -35,10 +35,10 @@ def train(
     job: Job, package: Package, data: Data | Stream, place: Place, own: Sequence[int],
     state: bytes | None, shared: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """Run until the job is done, a loss is not finite, or another worker is gone.
+    """Train until the job is done, a loss is not finite, or another worker is lost.
 
-    ``own``: the numbers of this worker's shards, the first worker's from 0 on; ``state``: a
-    checkpoint to begin with, or None to go on from this process's own.
+    ``own`` are the numbers of this worker's shards, counted from 0 for the first worker. ``state``
+    is the initial checkpoint, or None to continue from the state of this process.
     """
     try:
         seat = Seat(place, own, shared)
@@ -88,13 +88,13 @@ def _step(job: Job, package: Package, seat: Seat, state: bytes | None) -> Packed
 
 
 def iteration_of(run: str) -> int | None:
-    """How far this process's step has come; None where it has none yet."""
+    """Return the number of iterations done by this process's step, or None if it has no step."""
     step = _STEPS.get(run)
     return None if step is None else step.iteration
 
 
 def state_of(run: str) -> bytes | None:
-    """The state of this process's step, as a checkpoint; None where it has none yet."""
+    """Return the state of this process's step as a checkpoint, or None if it has no step."""
     step = _STEPS.get(run)
     if step is None:
         return None
@@ -102,11 +102,14 @@ def state_of(run: str) -> bytes | None:
 
 
 def dask_setup(_: Any) -> None:
-    """Called in a worker of our own: it is in the terminal's process group, but what Ctrl-C ends is
-    told to it by the process that began the run, which wants its state first."""
+    """Ignore Ctrl-C in a worker that this process started.
+
+    The worker belongs to the terminal's process group, but the process that began the run stops it
+    after fetching its state.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def forget(run: str) -> None:
-    """Let go of a run that is over."""
+    """Release the state of a finished run."""
     _STEPS.pop(run, None)

@@ -1,7 +1,7 @@
-"""Data parallelism in several processes: dask starts them and watches over them, they meet alone.
+"""Data parallelism in several processes: dask starts and supervises them, they exchange directly.
 
-A worker that is killed takes nothing with it but time: the others stop before the iteration that
-it was needed for, a new one begins with the state of the one that got furthest, and all go on.
+A killed worker costs only time: the others stop before the iteration that needs it, a new worker
+starts from the state of the most advanced one, and all continue.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from core_compiler.training.run.plan import History, Plan, Watch, share_out
 from core_compiler.training.run.step import TrainingStep
 from core_compiler.training.run.stream import Stream
 
-#: Seconds to wait for workers to be there, and between two looks at them.
+#: Seconds to wait for workers to arrive, and seconds between two polls.
 PATIENCE, LOOK = 120.0, 0.1
-#: Seconds that a scheduler may take to answer.
+#: Seconds within which a scheduler must answer.
 CONNECT = 10.0
-#: How often an iteration is tried in which a worker is lost.
+#: Number of attempts at an iteration in which workers are lost.
 ATTEMPTS = 5
 
 
@@ -37,8 +37,10 @@ def run(
     step: TrainingStep, data: Data | Stream, history: History, plan: Plan, watch: Watch, *,
     workers: int, scheduler: str | None,
 ) -> None:  # fmt: skip
-    """The iterations of :func:`~core_compiler.training.fit.fit` that are still to do, by workers;
-    in the end ``step`` has their state."""
+    """Run the remaining iterations of :func:`~core_compiler.training.fit.fit` on workers.
+
+    Afterwards ``step`` has their state.
+    """
     share_out(step.shards, workers)
     try:
         import distributed  # noqa: F401
@@ -53,7 +55,7 @@ def run(
 
 
 def _check_sent(data: Data | Stream) -> None:
-    """UserError where workers could not read the data themselves."""
+    """Raise UserError if workers cannot read the data themselves."""
     if not isinstance(data, Stream):
         return
     from distributed.protocol.pickle import dumps
@@ -67,7 +69,7 @@ def _check_sent(data: Data | Stream) -> None:
 
 
 class _Crew:
-    """A dask cluster: our own processes, or those that a scheduler knows."""
+    """A dask cluster: local processes, or the workers of a scheduler."""
 
     def __init__(self, workers: int, scheduler: str | None):
         from distributed import Client, LocalCluster
@@ -85,7 +87,7 @@ class _Crew:
         except (OSError, ValueError) as error:
             raise UserError(f"cannot reach a dask scheduler ({error})", str(scheduler),
                             "start one with: dask scheduler") from None  # fmt: skip
-        #: Where workers find this process.
+        #: The address at which workers reach this process.
         comm: Any = self.client.scheduler_comm
         self.host = get_address_host(comm.comm.local_address)
 
@@ -101,7 +103,7 @@ class _Crew:
         return sorted(self.client.nthreads())
 
     def wait(self) -> list[str]:
-        """The workers' addresses, once as many as are wanted are there."""
+        """Return the workers' addresses once enough of them are there."""
         until = time.monotonic() + PATIENCE
         while len(found := self.addresses()) < self.wanted:
             if time.monotonic() > until:
@@ -111,7 +113,7 @@ class _Crew:
         return found
 
     def send(self, what: Any) -> Any:
-        """Something for the workers to read, as a future."""
+        """Scatter an object to the workers and return its future."""
         return self.client.scatter(what, hash=False)
 
     def submit(self, address: str, function: Callable, *arguments: Any) -> Any:
@@ -124,9 +126,11 @@ class _Crew:
         self, tasks: Mapping[str, Any], look: Callable[[], None] = lambda: None,
         well: Callable[[Any], bool] = lambda made: True, lost: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:  # fmt: skip
-        """What the tasks return, by address, once each has ended or its worker is gone; ``look``
-        is called in between, ``lost`` when one did not end ``well``: others may wait for it.
-        Raises what the first of them failed with."""
+        """Return the results of the tasks by address, once each has ended or lost its worker.
+
+        ``look`` is called in between. ``lost`` is called when a task does not end ``well``, because
+        others may wait for it. Raise the error of the first failed task.
+        """
         found: dict[str, Any] = {}
         failed: BaseException | None = None
         left = dict(tasks)
@@ -156,7 +160,7 @@ class _Crew:
 
 
 def _well(end: Mapping[str, Any]) -> bool:
-    """Whether a worker has done all that it was to do."""
+    """Return whether a worker has finished its job."""
     return end["ended"] != "apart"
 
 
@@ -178,7 +182,7 @@ class _Run:
     heard: SimpleQueue = field(default_factory=SimpleQueue)
 
     def finish(self) -> None:
-        """Run until the job is done, anew whenever a worker is lost."""
+        """Run until the job is done, restarting whenever a worker is lost."""
         package = Package.of(self.step)
         stride = stride_of(package.rounds)
         state = self._encoded()
@@ -198,7 +202,7 @@ class _Run:
             if kept and any(kept.get(a) != newest for a in chosen):
                 giver = next(a for a, i in kept.items() if i == newest)
                 state = self._state_of(giver) or state
-            # What is sent lies with some worker: it may be lost with it.
+            # Scattered data are stored on a worker and may be lost with it.
             sent = [self.crew.send(part) for part in (package, self.data, state)]
             try:
                 ends = self._iterate(chosen, kept, newest, sent, stride)
@@ -240,14 +244,14 @@ class _Run:
                     address, worker.train, self.job, package, data, hub.place, own, given
                 )
             ends = self.crew.ends(tasks, self._look, _well, hub.stop)
-        for end in ends.values():  # what was told when nobody heard it any more
+        for end in ends.values():  # reports that arrived after the last poll
             for row in end["told"]:
                 self.heard.put(row)
         self._look()
         return ends
 
     def _look(self) -> None:
-        """Tell what the workers have told; iterations that are done again are known."""
+        """Forward the reports of the workers, except those of repeated iterations."""
         while not self.heard.empty():
             row: IterationRecord = self.heard.get()
             if row.number > self.history.first + len(self.history.rows):
@@ -255,7 +259,7 @@ class _Run:
                 self.watch(self.history.progress(self.job.plan.iterations, self.job.plan.batch))
 
     def _last(self) -> bytes | None:
-        """The newest checkpoint of this step that is sound, when no worker has kept anything."""
+        """Return the newest valid checkpoint of this step, for when no worker has a state."""
         folder = self.job.plan.folder
         found = None if folder is None else checkpoint.newest(folder)
         if found is None:
@@ -272,15 +276,16 @@ class _Run:
         return self._each([address], worker.state_of).get(address)
 
     def _take(self, addresses: Sequence[str]) -> None:
-        """The step gets the state that the workers have; they let go of it."""
+        """Load the state of the workers into the step and release it there."""
         self._look()
         reached = {a: i for a, i in self._each(addresses, worker.iteration_of).items() if i}
-        for address in sorted(reached, key=reached.__getitem__, reverse=True):  # it may end now
+        # This worker may be lost now as well.
+        for address in sorted(reached, key=reached.__getitem__, reverse=True):
             if (held := self._state_of(address)) is not None:
                 self.step.load_state_dict(checkpoint.decoded(held, "a worker's state")[0])
                 break
         self._each(addresses, worker.forget)
 
     def _each(self, addresses: Sequence[str], function: Callable[[str], Any]) -> dict[str, Any]:
-        """What a function of the run returns in each worker that is still there."""
+        """Call a function of the run in each remaining worker and return the results by address."""
         return self.crew.ends({a: self.crew.submit(a, function, self.job.run) for a in addresses})

@@ -1,1 +1,1 @@
-"""The training step as IR: gradients, losses, precision, phases, what arguments and results are."""
+"""The training step as IR: gradients, losses, precision, phases, roles of arguments and results."""

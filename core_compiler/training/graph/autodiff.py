@@ -1,11 +1,11 @@
-"""Reverse-mode differentiation of tensor IR: the walk; the rules lie beside the ops.
+"""Reverse-mode differentiation of tensor IR: the traversal; the rules are next to the ops.
 
 Baydin et al., "Automatic differentiation in machine learning: a survey" (JMLR 2018), section 3.2.
-The forward ops are walked from the last to the first.  Each op that lies between what is varied and
-what is differentiated adds, by its gradient rule, to the cotangents of its operands; a value read
-several times gets their sum in the order in which they come up, so the bits are fixed by the graph.
-Nothing is taken from a tape: a rule reads the operands and results of its op, and these values are
-thereby saved for the backward pass.  Loops that say their ``trips`` are ``training.loops``'.
+The forward ops are visited from the last to the first. Each op between the varied and the
+differentiated values adds, by its gradient rule, to the cotangents of its operands. A value with
+several uses gets the sum in the order of the visit, so the graph determines the bits. There is no
+tape: a rule reads the operands and results of its op, and these values are thereby saved for the
+backward pass. ``training.loops`` handles loops with a trip count (``trips``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from core_compiler.support.errors import UserError
 from core_compiler.training.graph.loops import reverse
 from core_compiler.training.graph.program import BRANCH, KEEPS, LOOP, Listed, Program, active
 
-#: Why a loop that does not say its trips is refused, and what helps.
+#: The reason why a loop without a trip count is rejected, and the fix.
 UNCOUNTED = (
     "its trip count is not known at compile time; let it run a fixed number of times, "
     "with a body that leaves finished values as they are"
@@ -31,7 +31,7 @@ UNCOUNTED = (
 
 
 class Refused(UserError):
-    """Ops without a gradient: ``found`` has each with its reason."""
+    """Raised for ops without a gradient; ``found`` pairs each op with its reason."""
 
     found: Sequence[tuple[Op, str]] = ()
 
@@ -40,11 +40,11 @@ def differentiate(
     program: Program, cotangents: Mapping[Value, Value], varied: Iterable[Value],
     weights: WeightStore | None = None, where: str = "training",
 ) -> dict[Value, Value]:  # fmt: skip
-    """Append to ``program`` what gives the cotangents of ``varied`` from those of later values.
+    """Append the ops that compute the cotangents of ``varied`` to ``program``.
 
-    ``cotangents``: differentiated value -> its cotangent (of its shape and dtype).  The answer maps
-    each of ``varied`` that reaches one of them.  UserError names all ops on the way that have no
-    gradient at once, with their source lines.
+    ``cotangents`` maps each differentiated value to its cotangent (of the same shape and dtype).
+    The result maps each value of ``varied`` that reaches one of them to its cotangent. Raise a
+    UserError that names all ops on the way without a gradient, with their source lines.
     """
     varied = tuple(varied)
     walk = _Walk(program, dict(cotangents), weights, where)
@@ -62,7 +62,7 @@ class _Walk:
     active: set[Value] = field(default_factory=set)
 
     def prepare(self, varied: Sequence[Value]) -> None:
-        """Expand the composites on the way that have no rule of their own; refuse the rest."""
+        """Expand the composites on the way that have no rule of their own, and reject other ops."""
         wanted = tuple(self.found)
         while True:
             self.active = active(self.program.ops, varied, wanted)
@@ -131,7 +131,7 @@ class _Walk:
     # -- control flow -----------------------------------------------------------------------------
 
     def _loop(self, b: Builder, op: Op) -> Sequence[Op]:
-        """The loop keeps what a second one reads, whose iterations run in reverse order."""
+        """Let the loop keep the values that the backward loop reads in reverse order."""
         made = reverse(
             op, self.program.ops, self.found, self.active, self.weights, self.where, differentiate
         )
@@ -143,7 +143,7 @@ class _Walk:
         return made.keeping or (op,)
 
     def _branch(self, b: Builder, op: Op) -> Sequence[Op]:
-        """A branch on the same condition whose regions run theirs again, forward and back."""
+        """Add a branch on the same condition whose regions recompute and differentiate theirs."""
         condition, *captures = op.operands
         free = dict.fromkeys(v for region in op.regions for v in region.free_values())
         outer = [v for v in free if v in self.active]
@@ -165,8 +165,11 @@ def _gradient_block(
     block: Block, given: Sequence[int], asked: Sequence[int], outer: Sequence[Value],
     weights: WeightStore | None, where: str,
 ) -> Block:  # fmt: skip
-    """A block from the arguments of ``block`` and the cotangents of its outputs ``given`` to those
-    of its arguments ``asked`` and of the outer values ``outer``."""
+    """Return the gradient of a block as a block.
+
+    Its arguments are those of ``block`` and the cotangents of the outputs ``given``. Its outputs
+    are the cotangents of the arguments ``asked`` and of the outer values ``outer``.
+    """
     block = clone_block(block)
     arrived = tuple(Value(block.outputs[i].type) for i in given)
     listed = Listed(list(block.ops), weights)
@@ -174,7 +177,7 @@ def _gradient_block(
     cotangents: dict[Value, Value] = {}
     b = Builder(weights)
     for i, value in zip(given, arrived, strict=True):
-        out = block.outputs[i]  # one value may be given twice
+        out = block.outputs[i]  # one value may occur twice
         cotangents[out] = b.add(cotangents[out], value) if out in cotangents else value
     listed.made += b.ops
     found = differentiate(listed, cotangents, varied, weights, where)
@@ -185,8 +188,12 @@ def _gradient_block(
 
 
 def pullback(module: Module, where: str = "training") -> Module:
-    """From main's arguments and a cotangent for each of its float results, in order, to the
-    cotangents of its float arguments, in order; zeros where nothing depends on one."""
+    """Return the vector-Jacobian product of a module's main function.
+
+    Its arguments are main's arguments and a cotangent for each float result, in order. Its results
+    are the cotangents of the float arguments, in order; zeros for an argument that no result
+    depends on.
+    """
     body = module.main.body
     varied = [v for v in body.arguments if v.type.dtype.is_float]
     given = [Value(v.type, f"d_{v.name}") for v in body.outputs if v.type.dtype.is_float]
@@ -201,14 +208,14 @@ def pullback(module: Module, where: str = "training") -> Module:
 
 
 def place_of(op: Op) -> str:
-    """Where an op stands in the model: ``file:line``, else the name of the framework's node."""
+    """Return the position of an op in the model: ``file:line``, else the framework's node name."""
     nodes = op.origin.nodes() if op.origin is not None else ()
     place = next((f"{n.file}:{n.line}" for n in nodes if n.file), "")
     return place or next((n.name for n in nodes), "made by a pass")
 
 
 def refuse(found: Sequence[tuple[Op, str]], where: str) -> Refused:
-    """One error that names all ops without a gradient, with their reasons and source lines."""
+    """Return one error that names all ops without a gradient, with reasons and source lines."""
     parts: dict[tuple[str, str], dict[str, None]] = {}
     for op, reason in found:
         parts.setdefault((op.kind, reason), {})[place_of(op)] = None

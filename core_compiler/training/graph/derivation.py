@@ -1,9 +1,8 @@
-"""Which op of the backward pass is the gradient of which op, and which ops update which parameter,
-in every stage after ``differentiate``.
+"""The gradient ops of each forward op, and the ops that update each parameter.
 
-``differentiate`` says of each op of the forward pass which ops give its gradient (the rewrite's
-values are those of the forward op).  Later stages are led back to that one by what each op was made
-from (:class:`core_compiler.training.graph.phases.Phases`).
+Both are known in every stage after ``differentiate``, whose rewrites name the gradient ops of each
+forward op (the values of such a rewrite are those of the forward op). Ops of later stages are
+traced back to that stage by their source ops (:class:`core_compiler.training.graph.phases.Phases`).
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ Lead = tuple[frozenset[Op], frozenset[int]]
 
 @dataclass
 class Derivation:
-    """Call :meth:`advance` with each stage after ``phases`` has taken it.
+    """Traces ops back to gradients; call :meth:`advance` with each stage after ``phases`` has it.
 
-    ``gradients``: op of the forward pass, as it stood after ``differentiate`` -> the ops of its
-    gradient there; ``gradient_of``: the way back.  ``makes``: of these the ones that make the
-    whole gradient of a parameter, with its number among main's arguments.
+    ``gradients`` maps an op of the forward pass, as of the stage after ``differentiate``, to the
+    ops of its gradient there; ``gradient_of`` is the inverse. ``makes`` maps the ops among them
+    that compute the whole gradient of a parameter to its number among main's arguments.
     """
 
     phases: Phases
@@ -42,17 +41,17 @@ class Derivation:
     makes: dict[Op, int] = field(default_factory=dict)
     #: The ops of the stage after ``differentiate``.
     _roots: set[Op] = field(default_factory=set)
-    #: Of ops that a pass made for one parameter: its number.
+    #: The parameter number of each op that a pass created for one parameter.
     _updates: dict[Op, int] = field(default_factory=dict)
     _known: dict[Op, Lead] = field(default_factory=dict)
 
     @property
     def begun(self) -> bool:
-        """Whether there is a backward pass."""
+        """Return whether there is a backward pass."""
         return bool(self._roots)
 
     def advance(self, pass_name: str, rewrites: Sequence[Rewrite], module: Module) -> None:
-        """The stage that a pass made."""
+        """Take the stage that a pass created."""
         self._known.clear()
         if pass_of(pass_name) == Differentiate.name():
             self._differentiated(rewrites, module)
@@ -74,8 +73,7 @@ class Derivation:
         }  # fmt: skip
 
     def _updated(self, rewrites: Sequence[Rewrite], module: Module) -> None:
-        """Ops made from nothing for the gradient, or for the next value, of one parameter (or of a
-        slot of the optimiser's)."""
+        """Find the ops created for the gradient or next value of a parameter or slot."""
         arguments = Roles.of(module.main).arguments
         whose: dict[Value, int] = {}
         for (role, of), value in _results(module):
@@ -91,19 +89,22 @@ class Derivation:
     # -- reading ---------------------------------------------------------------------------------
 
     def roots(self, op: Op, stage: int | None = None) -> frozenset[Op]:
-        """The ops of the stage after ``differentiate`` whose work ``op`` does in ``stage``
-        (default: the last), members included.
+        """Return the ops of the stage after ``differentiate`` whose work ``op`` does in ``stage``.
 
-        Copies of the forward pass in a kernel of the backward pass are none of it, nor is a
-        gradient that the forward pass makes too, being equal to a value of it."""
+        The default stage is the last; the members of a group or launch are included. Copies of the
+        forward pass in a kernel of the backward pass do not count, nor does a gradient that the
+        forward pass computes too because it equals one of its values.
+        """
         return frozenset(
             root for member in members(op) if self.phases.computes(member)
             for root in self._read(member, stage)[0] if self._same_side(root, member)
         )  # fmt: skip
 
     def updates(self, op: Op, stage: int | None = None) -> tuple[int, ...]:
-        """The parameters (places among main's arguments) whose next value or whose gradient, as the
-        optimiser takes it, ``op`` helps to make."""
+        """Return the parameters to whose next value or gradient ``op`` contributes.
+
+        They are positions among main's arguments; gradients are those that the optimiser receives.
+        """
         own = (m for m in members(op) if self.phases.when(m) == OPTIMIZER)
         return tuple(sorted({p for m in own for p in self._read(m, stage)[1]}))
 
@@ -112,8 +113,7 @@ class Derivation:
         return (when(root) in BEFORE) == (when(op) in BEFORE or when(op) == RECOMPUTED)
 
     def _read(self, op: Op, stage: int | None) -> Lead:
-        """Roots and parameters of an op as it stands in ``stage``: what is merged into it only
-        later is none of them."""
+        """Return the roots and parameters of an op in ``stage``, without later merges."""
         merged = self.phases.merged.get(op)
         if stage is None or merged is None or all(at <= stage for at, _ in merged):
             return self._lead(op)
@@ -126,8 +126,10 @@ class Derivation:
         return () if op in self._roots else self.phases.parents.get(op, ())
 
     def _lead(self, op: Op) -> Lead:
-        """Roots and parameters of one op, by what it was made from and what was merged into it (a
-        second copy may be merged into what it is a copy of: each op is gone through once)."""
+        """Return the roots and parameters of one op, from its sources and from merged ops.
+
+        A second copy may be merged into its original, so each op is visited once.
+        """
         work, begun = [op], {op}
         while work:
             at = work[-1]
@@ -159,8 +161,10 @@ def _results(module: Module) -> Iterable[tuple[tuple[str, int], Value]]:
 def carriers(
     derivation: Derivation, ops: Iterable[Op], stage: int | None = None
 ) -> Mapping[Op, tuple[Op, ...]]:
-    """Of each op after ``differentiate``: which of ``ops`` (of one stage) do its work now; what is
-    recomputed does it a second time and is not among them."""
+    """Return, for each op after ``differentiate``, which of ``ops`` (of one stage) do its work.
+
+    Recomputed ops do the work a second time and are not included.
+    """
     found: dict[Op, list[Op]] = {}
     for op in ops:
         if derivation.phases.when(op) != RECOMPUTED:

@@ -1,6 +1,6 @@
-"""What parameters are at first, where not what the model brings: the families of ``torch.nn.init``.
+"""Initial values of parameters, as in ``torch.nn.init``, if not those of the model.
 
-Numbers are drawn by the contract's generator from the training seed, a stream for each parameter,
+Values are drawn by the contract's generator from the training seed, with one stream per parameter,
 computed in f64 and rounded once to the parameter's dtype: the same bits on every machine.
 """
 
@@ -25,14 +25,14 @@ dtypes = lazy_module.module("core_compiler.numerics.reference.dtypes")
 elementwise = lazy_module.module("core_compiler.numerics.reference.elementwise")
 random = lazy_module.module("core_compiler.numerics.reference.random")
 
-#: The stream of the first parameter's numbers: above those of a model's random ops.
+#: The random stream of the first parameter, above the streams of a model's random ops.
 STREAM = 0xFFFE_0000
 F64 = np.dtype(np.float64)
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of one parameter: of its shape, in f64."""
+    """The random numbers of one parameter: f64 of its shape."""
 
     shape: tuple[int, ...]
     seed: int
@@ -48,18 +48,18 @@ class Numbers:
 
 
 class Initializer:
-    """Base of all; ``rank`` is how many axes a parameter has at least."""
+    """The base class of initialisers; ``rank`` is the minimum number of axes of a parameter."""
 
     rank: ClassVar[int] = 0
 
     def draw(self, numbers: Numbers) -> np.ndarray:
-        """f64 of the shape of ``numbers``; UserError for a shape that it has no meaning for."""
+        """Return f64 of the shape of ``numbers``; raise UserError for an unsupported shape."""
         raise NotImplementedError
 
     def values(
         self, shape: Sequence[int], dtype: np.dtype, seed: int = 0, ordinal: int = 0
     ) -> np.ndarray:
-        """``dtype[*shape]`` of the parameter with this ``ordinal`` among those of its model."""
+        """Return ``dtype[*shape]`` for the parameter with this ``ordinal`` in its model."""
         if 0 in shape:
             return np.zeros(shape, dtype)
         made = self.draw(Numbers(tuple(shape), seed, STREAM + ordinal))
@@ -68,7 +68,7 @@ class Initializer:
 
 @dataclass(frozen=True)
 class Constant(Initializer):
-    """``value`` everywhere."""
+    """The same ``value`` for all elements."""
 
     value: float = 0.0
 
@@ -79,7 +79,7 @@ class Constant(Initializer):
 
 @dataclass(frozen=True)
 class Uniform(Initializer):
-    """Between ``low`` and ``high``."""
+    """A uniform distribution between ``low`` and ``high``."""
 
     low: float = 0.0
     high: float = 1.0
@@ -101,8 +101,7 @@ class Normal(Initializer):
 
 @dataclass(frozen=True)
 class TruncatedNormal(Initializer):
-    """A normal distribution's part between ``low`` and ``high``: the inverse of its distribution
-    function at uniform numbers."""
+    """A normal distribution truncated to ``low`` and ``high``, by the inverse of its CDF."""
 
     mean: float = 0.0
     std: float = 1.0
@@ -121,15 +120,18 @@ class TruncatedNormal(Initializer):
 
 
 class _Scaled(Initializer):
-    """By the number of a weight's inputs and outputs; their axes are those of torch's layers (those
-    of Keras are ``input_axis=-2, output_axis=-1``), all other axes are positions."""
+    """The base class of initialisers that scale by the fan-in and fan-out of a weight.
+
+    The axes are those of torch's layers (for Keras use ``input_axis=-2, output_axis=-1``); all
+    other axes are positions.
+    """
 
     rank = 2
     input_axis: int
     output_axis: int
 
     def fans(self, shape: Sequence[int]) -> tuple[int, int]:
-        """(inputs of an output, outputs of an input)."""
+        """Return (fan-in, fan-out)."""
         rank, elements = len(shape), prod(shape)
         if not all(-rank <= a < rank for a in (self.input_axis, self.output_axis)):
             raise UserError(f"the axes of {self} are out of range for a parameter {list(shape)}",
@@ -174,16 +176,16 @@ class XavierNormal(_Xavier, _AsNormal):
     pass
 
 
-#: What a nonlinearity multiplies a deviation by, so that the next layer's is kept.
+#: The gain of each nonlinearity, which preserves the standard deviation in the next layer.
 GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
 LEAKY = "leaky_relu"
 
 
 @dataclass(frozen=True)
 class _Kaiming(_Scaled):
-    """He et al. (2015): the deviation is gain / sqrt(inputs), or of the outputs (``mode``).
+    """He et al. (2015): the standard deviation is gain / sqrt(fan), with the fan of ``mode``.
 
-    ``nonlinearity`` is what follows the layer, ``a`` the slope of a leaky ReLU.
+    ``nonlinearity`` is the function after the layer, ``a`` the slope of a leaky ReLU.
     """
 
     a: float = 0.0
@@ -217,8 +219,10 @@ class KaimingNormal(_Kaiming, _AsNormal):
 
 @dataclass(frozen=True)
 class Orthogonal(Initializer):
-    """Saxe et al. (2013): rows, or columns where there are fewer, of length ``gain`` and orthogonal
-    to each other; axes behind the first count as columns."""
+    """Saxe et al. (2013): orthogonal rows of length ``gain``, or columns if there are fewer.
+
+    All axes after the first count as columns.
+    """
 
     rank = 2
     gain: float = 1.0
@@ -231,7 +235,7 @@ class Orthogonal(Initializer):
         return self.gain * (made.T if wide else made).reshape(numbers.shape)
 
 
-#: Name -> initializer with torch's defaults.
+#: Name -> initialiser with torch's defaults.
 INITIALIZERS: Mapping[str, Initializer] = {
     "zeros": Constant(0.0), "ones": Constant(1.0), "uniform": Uniform(), "normal": Normal(),
     "trunc_normal": TruncatedNormal(), "xavier_uniform": XavierUniform(),
@@ -241,7 +245,7 @@ INITIALIZERS: Mapping[str, Initializer] = {
 
 
 def initializer(what: Any) -> Initializer:
-    """An initializer, one by its name, or a number that stands everywhere."""
+    """Return an initialiser, given as itself, by name, or as a number for all elements."""
     if isinstance(what, int | float) and not isinstance(what, bool):
         return Constant(float(what))
     if isinstance(what, Initializer):
@@ -254,7 +258,7 @@ def initializer(what: Any) -> Initializer:
 
 
 def rows_of(given: Any) -> tuple[tuple[str, Initializer], ...]:
-    """Patterns with their initializers, from a mapping or pairs."""
+    """Return patterns with their initialisers, from a mapping or pairs."""
     if isinstance(given, str):
         raise UserError(f"expected initialize to map names of parameters, got {given!r}",
                         "training", f"pass {{'*.weight': {given!r}}}")  # fmt: skip
@@ -266,10 +270,10 @@ def chosen(
     rows: Sequence[tuple[str, Initializer]], ranks: Mapping[str, int],
     tied: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Initializer]:  # fmt: skip
-    """Parameter -> its initializer: that of the first pattern that its name matches.  UserError for
-    a pattern that no name does, and for parameters of too few axes.
+    """Map each parameter to the initialiser of the first pattern that matches its name.
 
-    ``ranks``: how many axes each parameter has; ``tied``: all names of one that has several.
+    ``ranks`` has the number of axes of each parameter; ``tied`` has all names of a parameter with
+    several. Raise UserError for a pattern without a match, and for parameters with too few axes.
     """
     made: dict[str, Initializer] = {}
     for pattern, how in rows:
@@ -298,8 +302,10 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def inverse_erf(y: np.ndarray) -> np.ndarray:
-    """x with erf(x) = y, |y| <= 1, in f64: Winitzki's approximation (2008), then Halley's steps,
-    each of which triples the digits."""
+    """Return x with erf(x) = y for f64 y, |y| <= 1.
+
+    Winitzki's approximation (2008) is refined by Halley's steps, each of which triples the digits.
+    """
     edge = 1 - 2.0**-53
     y = np.clip(y, -edge, edge)
     logarithm = elementwise.apply("log", 1 - y * y)
@@ -312,15 +318,15 @@ def inverse_erf(y: np.ndarray) -> np.ndarray:
     return x
 
 
-#: Columns that are made orthogonal to all earlier ones by one product.
+#: Number of columns that one product makes orthogonal to all earlier ones.
 _PANEL = 32
 
 
 def orthonormal(a: np.ndarray) -> np.ndarray:
-    """Q of A = QR with a positive diagonal of R, for f64 [n, k] of rank k <= n.
+    """Return Q of A = QR with a positive diagonal of R, for f64 [n, k] of rank k <= n.
 
-    Gram and Schmidt by panels of columns, each projection done twice, which is enough (Giraud et
-    al., 2005); products have the contract's order, so the bits are the same everywhere.
+    Gram-Schmidt by panels of columns, with each projection done twice, which is enough (Giraud et
+    al., 2005). Products have the contract's order, so the bits are the same everywhere.
     """
     q = np.zeros((a.shape[0], 0), F64)
     for start in range(0, a.shape[1], _PANEL):
@@ -335,7 +341,7 @@ def orthonormal(a: np.ndarray) -> np.ndarray:
 
 
 def _apart(columns: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """``columns`` without what of them lies in the span of ``q``."""
+    """Return ``columns`` minus their projection on the span of ``q``."""
     return columns - _product(q, _product(q.T, columns)) if q.shape[1] else columns
 
 

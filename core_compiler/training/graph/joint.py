@@ -1,8 +1,8 @@
-"""The module that a training compile begins with: parameters as arguments, and the loss.
+"""The module at the start of a training compile: parameters as arguments, and the loss.
 
-Everything that the step will need is declared here, so that all stages have the same arguments:
-what the model is given, its targets, its parameters and buffers, the optimiser's state, the
-iteration and the seed.  The passes add the gradients and what follows from them.
+Everything that the step will need is declared here, so that all stages have the same arguments: the
+model's inputs, its targets, its parameters and buffers, the optimiser's state, the iteration and
+the seed. The passes add the gradients and everything that depends on them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from core_compiler.training.graph.initializers import chosen
 from core_compiler.training.graph.losses import Classes, Own
 from core_compiler.training.graph.roles import ITERATION, SEED, SHARD, STATE, Argument, Roles
 
-#: The rule that the ops of the loss have at the import.
+#: The rule of the loss ops at the import.
 RULE = "training"
-#: Something stored, as a module has it, or as it is.
+#: A stored constant: an attribute of a module or an array.
 Constant = Dense | Resource | np.ndarray
 #: Kinds of frontend nodes whose constants are parameters.
 PARAMETERS = frozenset({"parameter", "initializer"})
@@ -46,14 +46,13 @@ PARAMETERS = frozenset({"parameter", "initializer"})
 
 @dataclass(frozen=True)
 class Joint:
-    """The module, and what its arguments after the batch are at first, in their order; what the
-    targets may be where they are classes."""
+    """The joint module, its initial arguments after the batch, and the valid target classes."""
 
     module: Module
     state: tuple[np.ndarray, ...]
     classes: Classes | None = None
-    #: By name what the model reads and has stored beside its state, as it stays (frozen weights,
-    #: tables): a call gives its bits.
+    #: Constants by name that the model stores beside its state and that stay fixed (frozen weights,
+    #: tables); a call returns the bits.
     fixed: Mapping[str, Callable[[], np.ndarray]] = field(default_factory=dict)
 
     @property
@@ -66,13 +65,14 @@ def begin(
     buffers: Sequence[np.ndarray] = (), tied: Sequence[Sequence[str]] = (),
     constants: Mapping[str, Constant] = MappingProxyType({}),
 ) -> Joint:  # fmt: skip
-    """The joint module of an imported model.
+    """Return the joint module of an imported model.
 
-    ``inputs`` names main's arguments; the last of them, as many as there are ``buffers``, are the
-    model's own state, whose next values are the results that main's ``aliases`` say.  ``tied`` are
-    names that mean one parameter, in groups, and ``constants`` what the model has stored and reads,
-    as in ``Imported``.
-    UserError where nothing is left to train or the loss does not fit the model's first result.
+    ``inputs`` names main's arguments. The last ones, one for each of ``buffers``, are the model's
+    own state; their next values are the results in main's ``aliases``. ``tied`` are groups of names
+    of one parameter, and ``constants`` are the constants that the model stores and reads, as in
+    ``Imported``.
+
+    Raise UserError if there is nothing to train or the loss does not fit the model's first result.
     """
     main = module.main
     groups = {name: group for group in tied for name in group}
@@ -82,7 +82,7 @@ def begin(
                         "import it with its weights as parameters, or freeze fewer")  # fmt: skip
     counted = Counter(map(_name, held))
     twice = next((name for name in counted if counted[name] > 1), None)
-    if twice is not None:  # a frontend's two halves of complex numbers
+    if twice is not None:  # the two halves of a frontend's complex numbers
         raise UserError(f"the parameter {twice} is complex, which is not supported in training",
                         "training", "train its real and imaginary parts as two parameters, or "
                         f"freeze it: freeze=({twice!r},)")  # fmt: skip
@@ -153,7 +153,7 @@ def begin(
 
 
 def _fixed(held: Mapping[str, Constant], module: Module) -> dict[str, Callable[[], np.ndarray]]:
-    """How constants of a module are read; of its weights no others are kept for it."""
+    """Return readers for the constants of a module, which keep no other weights alive."""
     weights = module.weights.only(c.digest for c in held.values() if isinstance(c, Resource))
     return {
         name: partial(np.asarray, c) if isinstance(c, np.ndarray) else partial(as_array, c, weights)
@@ -162,7 +162,7 @@ def _fixed(held: Mapping[str, Constant], module: Module) -> dict[str, Callable[[
 
 
 def _stored(module: Module) -> list[str]:
-    """The digests of the weights that a module reads: of its parameters the step has copies."""
+    """Return the digests of a module's weights without parameters, of which the step has copies."""
     return [v.digest for op in module.walk() for v in op.attributes.values()
             if isinstance(v, Resource)]  # fmt: skip
 
@@ -171,8 +171,11 @@ def parameters(
     main: Function, freeze: Sequence[str] = (),
     tied: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[Op]:  # fmt: skip
-    """The constants of ``main`` that are trained, in program order.  UserError for a name in
-    ``freeze`` that no parameter has; of one with several names (``tied``) each will do."""
+    """Return the constants of ``main`` that are trained, in program order.
+
+    Raise UserError for a name in ``freeze`` that matches no parameter; any name of a parameter with
+    several (``tied``) matches it.
+    """
     every = [
         op for op in main.body.ops
         if op.kind == "core.constant" and op.result.type.dtype.is_float
@@ -197,7 +200,7 @@ def _name(op: Op) -> str:
 
 
 def _loss(b: Builder, training: Training, output: Value) -> tuple[Value, list[Value]]:
-    """The mean loss (rank 0), and the arguments that it adds."""
+    """Return the mean loss (rank 0) and the arguments that it adds."""
     spec = training.loss
     if not output.type.dtype.is_float:
         raise UserError(f"expected a float dtype of the model's first result, got {output.type}",
@@ -214,8 +217,10 @@ def _seed(rows: Sequence[Argument], state: list[np.ndarray], first: int, seed: i
 
 
 def names(roles: Roles) -> Mapping[str, int]:
-    """State by a name of its own -> its place among the arguments: parameters and buffers by the
-    model's names, slots as ``parameter.slot``."""
+    """Map the unique name of each part of the state to its position among the arguments.
+
+    Parameters and buffers have the model's names, slots are ``parameter.slot``.
+    """
     made = {}
     for place, (role, name, of) in enumerate(roles.arguments):
         if role not in STATE:

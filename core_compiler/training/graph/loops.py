@@ -1,13 +1,13 @@
-"""The gradient of a loop that says how often its body runs.
+"""The gradient of a loop with a known trip count.
 
 Reverse mode through a loop (Griewank and Walther, "Evaluating Derivatives", 2nd ed., chapter 4):
-the loop keeps of each iteration what the gradient of its body reads, stacked along a first axis;
-a second loop runs the iterations in reverse order.  It carries the cotangents of what the first one
-carried and, for each value that the body reads from outside (weights), the sum of its cotangents,
-from +0, the last iteration's first.
+the loop stacks the values of each iteration that the gradient of its body reads, along a new first
+axis. A second loop runs the iterations in reverse order. It carries the cotangents of the values
+that the first loop carried and, for each outer value that the body reads (weights), the sum of its
+cotangents, starting from +0 with the last iteration.
 
-Not kept, but made again: what follows from values outside and from counters by movements of data or
-a few numbers (the slice of an input that belongs to an iteration), and movements of what is kept.
+Values that follow from outer values and counters by data movement or from a few numbers (the slice
+of an input for an iteration), and movements of kept values, are recomputed instead of kept.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.traits import has_trait
 from core_compiler.training.graph.program import KEEPS, LOOP, Listed, active, gradient_origin
 
-#: From a program, cotangents, and the values that vary to the cotangents of these.
+#: Function of a program, cotangents and varied values that returns the cotangents of the latter.
 Differentiate = Callable[..., Mapping[Value, Value]]
 
-#: Elements of a result that is computed again, at most, where it follows from counters.
+#: Maximum number of elements of a result that is recomputed from counters.
 _FEW = 256
 
 
 def _moves(op: Op) -> bool:
-    """Whether an op moves data, or makes it of nothing: it is done again where it leads back to
-    what is there."""
+    """Return whether an op only moves or creates data, so that it can be recomputed."""
     return not op.operands or has_trait(op, "view", "partial_read")
 
 
 @dataclass(frozen=True)
 class Reversed:
-    """``keeping``: ops in the place of the loop (none where it stays); ``backward``: those of the
-    gradient; ``cotangents``: to be added to those of outer values; ``note``: what is kept."""
+    """The gradient of a loop.
+
+    ``keeping`` are the ops that replace the loop (none if it stays). ``backward`` are the ops of
+    the gradient. ``cotangents`` are added to those of outer values. ``note`` says what is kept.
+    """
 
     keeping: Sequence[Op]
     backward: Sequence[Op]
@@ -50,12 +52,12 @@ def reverse(
     op: Op, around: Sequence[Op], found: Mapping[Value, Value], wanted: set[Value],
     weights: WeightStore | None, where: str, differentiate: Differentiate,
 ) -> Reversed:  # fmt: skip
-    """The gradient of the loop ``op``, which says its trips, one of the ops ``around``.
+    """Return the gradient of the loop ``op`` with a known trip count, one of the ops ``around``.
 
-    ``found`` has the cotangents of its results; ``wanted`` are the outer values whose cotangents
-    are asked for; ``differentiate`` makes the gradient of its body
-    (:func:`~core_compiler.training.graph.autodiff.differentiate`).  UserError names the ops of its
-    body that have no gradient.
+    ``found`` has the cotangents of its results. ``wanted`` are the outer values whose cotangents
+    are requested. ``differentiate`` builds the gradient of its body
+    (:func:`~core_compiler.training.graph.autodiff.differentiate`). Raise a UserError that names the
+    ops of its body without a gradient.
     """
     if op["trips"] == 0:
         pairs = zip(op.operands, op.results, strict=True)
@@ -72,16 +74,16 @@ class _Reversal:
     weights: WeightStore | None
     where: str
     differentiate: Differentiate
-    #: What is kept of each iteration -> its stack, outside the loop.
+    #: Value kept in each iteration -> its stack, outside the loop.
     kept: dict[Value, Value] = field(default_factory=dict)
-    #: Values of an iteration by whether they are made again of outer ones and counters.
+    #: Whether each value of an iteration can be recomputed from outer values and counters.
     there: dict[Value, bool] = field(default_factory=dict)
 
     def run(self) -> Reversed:
         self.body = clone_block(self.op.regions[1])
         self.free = [v for v in self.body.free_values() if v in self.wanted]
         self.places = self._differentiated()
-        if not self.places:  # what is asked for passes through nothing that it carries
+        if not self.places:  # the gradient passes through no carried value
             return Reversed((), (), ())
         self.listed = Listed(list(self.body.ops), self.weights)
         self._body()
@@ -94,7 +96,7 @@ class _Reversal:
         return Reversed(keeping, backward, cotangents, note)
 
     def _differentiated(self) -> list[int]:
-        """The places of what is carried that a cotangent passes through, in some iteration."""
+        """Return the positions of the carried values that a cotangent passes through."""
         op, body = self.op, self.body
         reached = {i for i, v in enumerate(op.operands) if v in self.wanted}
         while True:
@@ -114,14 +116,17 @@ class _Reversal:
             needed |= more
 
     def _body(self) -> None:
-        """Differentiate one iteration: ``after`` the forward ops, to ``made``, the cotangents of
-        the arguments at ``places`` and the sums of ``free``."""
+        """Differentiate one iteration.
+
+        Sets ``after``, the forward ops, and ``made``, the cotangents of the arguments at ``places``
+        and the sums of ``free``.
+        """
         body, b = self.body, self._builder()
         self.arrived = [Value(body.arguments[i].type) for i in self.places]
         self.sums = [Value(v.type) for v in self.free]
         cotangents = dict(zip(self.free, self.sums, strict=True))
         for i, value in zip(self.places, self.arrived, strict=True):
-            out = body.outputs[i]  # one value may go to several places
+            out = body.outputs[i]  # one value may go to several positions
             cotangents[out] = b.add(cotangents[out], value) if out in cotangents else value
         varied = [*(body.arguments[i] for i in self.places), *self.free]
         self.listed.made += b.ops
@@ -137,16 +142,16 @@ class _Reversal:
     def _builder(self) -> Builder:
         return Builder(self.weights, gradient_origin(self.op))
 
-    # -- what is there in the backward loop -------------------------------------------------------
+    # -- values available in the backward loop ----------------------------------------------------
 
     @cached_property
     def makers(self) -> dict[Value, Op]:
-        """The forward ops of an iteration by what they make."""
+        """The forward ops of an iteration by the values that they define."""
         return {v: op for op in self.listed.ops for v in op.results}
 
     @cached_property
     def steps(self) -> dict[Value, Value]:
-        """The arguments of the body that count, with what is added in each iteration."""
+        """The body's arguments that are counters, with their increments."""
         found = {}
         for given, made in zip(self.body.arguments, self.body.outputs, strict=True):
             op = self.makers.get(made)
@@ -164,11 +169,11 @@ class _Reversal:
 
     @cached_property
     def counter(self) -> int | None:
-        """The place of a counter that runs 0, 1, 2..., if the loop carries one."""
+        """The position of a carried counter 0, 1, 2..., if there is one."""
         outer = {v: op for op in self.around for v in op.results}
         for i, value in enumerate(self.body.arguments):
             if value not in self.steps or value.type.dtype.name not in ("i32", "i64"):
-                continue  # one that wraps is no index
+                continue  # a counter that wraps cannot be an index
             by = self._number(self.steps[value], self.makers)
             if by == 1 and self._number(self.op.operands[i], outer) == 0:
                 return i
@@ -181,7 +186,7 @@ class _Reversal:
         return int(as_array(maker["value"], self.weights))
 
     def _is_there(self, value: Value) -> bool:
-        """Whether a value of an iteration is made again of outer ones and counters."""
+        """Return whether a value of an iteration follows from outer values and counters."""
         if value not in self.there:
             self.there[value] = self._made_again(value)
         return self.there[value]
@@ -198,7 +203,7 @@ class _Reversal:
         return light and all(map(self._is_there, op.operands))
 
     def _need(self, value: Value) -> None:
-        """Keep a forward value of the body, or what it is a form of, if it is not there."""
+        """Keep a forward value of the body, or the value it is a form of, if necessary."""
         bound = value in self.makers or value in self.body.arguments
         if not bound or self._is_there(value):
             return
@@ -213,7 +218,7 @@ class _Reversal:
     # -- the two loops ----------------------------------------------------------------------------
 
     def _keeping(self) -> list[Op]:
-        """The loop with a stack for each value that is kept, after the results that it has."""
+        """Return the loop with a stack for each kept value after its results."""
         op, body = self.op, self.body
         if not self.kept:
             return []
@@ -248,7 +253,7 @@ class _Reversal:
         return None if of.origin is None else Origin.derived(KEEPS, [of.origin])
 
     def _backward(self) -> tuple[list[Op], list[tuple[Value, Value]]]:
-        """The loop over the iterations from the last to the first."""
+        """Return the loop over the iterations from the last to the first."""
         op, body, b = self.op, self.body, self._builder()
         whole = op["trips"] - 1
         kind = "i32" if self.counter is None else body.arguments[self.counter].type.dtype
@@ -282,7 +287,7 @@ class _Reversal:
         return start.ops, [(value, made) for value, made in pairs if value in self.wanted]
 
     def _read(self) -> list[Value]:
-        """The forward values of an iteration that its gradient reads."""
+        """Return the forward values of an iteration that its gradient reads."""
         own = set(self.makers) | set(self.body.arguments)
         read = [v for op in self.after for v in op.uses()]
         return [v for v in (*read, *self.made, *self.totals) if v in own]
@@ -290,7 +295,7 @@ class _Reversal:
 
 @dataclass
 class _Again:
-    """Forward values of iteration ``trip`` in the backward loop, whose ops ``b`` takes."""
+    """The forward values of iteration ``trip`` in the backward loop, whose ops go to ``b``."""
 
     of: _Reversal
     b: Builder
@@ -322,7 +327,7 @@ class _Again:
         return self.known[value]
 
     def _counted(self, value: Value) -> Value:
-        """What a counter is in this iteration."""
+        """Return the value of a counter in this iteration."""
         of, b = self.of, self.b
         place = of.body.arguments.index(value)
         if place == of.counter:
@@ -333,14 +338,14 @@ class _Again:
 
 
 def _starts(b: Builder, trip: Value, stack: Value) -> list[Value]:
-    """Where the part of an iteration begins in its stack."""
+    """Return the start indices of an iteration's slice in a stack."""
     rest = stack.type.rank - 1
     zero = [b.constant(0, trip.type.dtype)] if rest else []
     return [trip, *zero * rest]
 
 
 def _widens(op: Op) -> bool:
-    """Whether an op is a cast to a dtype that holds all numbers of the old one."""
+    """Return whether an op casts to a dtype that represents all values of the old one."""
     if op.kind != "core.cast":
         return False
     old, new = op.operands[0].type.dtype, op.result.type.dtype

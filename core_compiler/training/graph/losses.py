@@ -1,6 +1,6 @@
-"""Losses as ops.  Formulas and defaults are those of ``torch.nn``.
+"""Losses as ops; formulas and defaults are those of ``torch.nn``.
 
-A loss gives a total and a count; the mean divides once, also where the batch is cut into shards.
+A loss returns a total and a count; the mean divides once, even if the batch is cut into shards.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from core_compiler.training.options import flag, number, whole
 
 @dataclass(frozen=True)
 class Classes:
-    """What targets may be: from 0 to below ``count``, or ``ignored``."""
+    """The range of class targets: from 0 to below ``count``, or ``ignored``."""
 
     count: int
     ignored: int
 
     def check(self, targets: np.ndarray) -> None:
-        """UserError names the first target that is no class: the gather would take another one.
-        Another where no target is left: the mean of no losses is no number."""
+        """Raise a UserError that names the first invalid class, which the gather would misread.
+
+        Also raise it if all targets are ignored, because the mean of no losses is undefined.
+        """
         if targets.dtype.kind not in "iu" or not targets.size:
-            return  # the step says what it wants
+            return  # the step reports the expected dtype
         if targets.min() >= 0 and targets.max() < self.count:
             return
         if (targets == self.ignored).all():
@@ -51,21 +53,21 @@ class Classes:
 
 
 class Loss:
-    """Base of all: ``target(output)`` is the type of what the output is compared with."""
+    """The base class of losses; ``target(output)`` is the type of the target."""
 
     def target(self, output: TensorType) -> TensorType:
         return output
 
     def classes(self, output: TensorType) -> Classes | None:
-        """What the targets may be, where they are classes."""
+        """Return the valid targets if they are classes."""
         return None
 
     def hint(self, output: TensorType, shape: tuple[int, ...]) -> str:
-        """The loss for which targets of another ``shape`` would be right; "" where none is."""
+        """Return the loss for which targets of another ``shape`` would be right, or ""."""
         return ""
 
     def totals(self, b: Builder, output: Value, target: Value) -> tuple[Value, Value]:
-        """The sum of the losses and what a mean divides it by: rank 0, f32 (or f64)."""
+        """Return the sum of the losses and the divisor of their mean: rank 0, f32 (or f64)."""
         raise NotImplementedError
 
 
@@ -75,8 +77,11 @@ def _all(b: Builder, x: Value) -> Value:
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """Of logits and classes (i64), with classes on ``axis`` of the logits (torch's is 1; the last
-    one of language models is -1, the same thing for [N, C])."""
+    """Cross entropy of logits and classes (i64).
+
+    ``axis`` is the class axis of the logits: 1 in torch, -1 (the last) in language models; for [N,
+    C] they are the same.
+    """
 
     axis: int = -1
     label_smoothing: float = 0.0
@@ -119,7 +124,7 @@ class CrossEntropy(Loss):
     @override
     def totals(self, b, output, target):
         axis, shape = self._axis(output.type), output.type.shape
-        if axis != 1:  # classes second: rows of them, one a target
+        if axis != 1:  # move the classes to axis 1: one row per target
             if axis != len(shape) - 1:
                 order = [i for i in range(len(shape)) if i != axis]
                 output = b.transpose(output, permutation=(*order, axis))
@@ -134,7 +139,7 @@ class CrossEntropy(Loss):
 
 
 class _Pointwise(Loss):
-    """A loss of each element; the mean divides by their number."""
+    """A loss of each element; the mean divides by the number of elements."""
 
     def each(self, x: Term, y: Term) -> Term:
         raise NotImplementedError
@@ -154,7 +159,7 @@ class _Pointwise(Loss):
 
 @dataclass(frozen=True)
 class MeanSquaredError(_Pointwise):
-    """(x - y)^2"""
+    """The squared difference ``(x - y)^2``."""
 
     @override
     def each(self, x, y):
@@ -164,7 +169,7 @@ class MeanSquaredError(_Pointwise):
 
 @dataclass(frozen=True)
 class L1(_Pointwise):
-    """``|x - y|``"""
+    """The absolute difference ``|x - y|``."""
 
     @override
     def each(self, x, y):
@@ -201,8 +206,10 @@ class BCEWithLogits(_Pointwise):
 
 @dataclass(frozen=True)
 class KLDivergence(_Pointwise):
-    """y * (log y - x) for log probabilities x, 0 where y is 0; ``batch``: the mean is over the
-    batch (torch's ``batchmean``), else over all elements."""
+    """y * (log y - x) for log probabilities x, 0 where y is 0.
+
+    With ``batch`` the mean is over the batch (torch's ``batchmean``), otherwise over all elements.
+    """
 
     batch: bool = True
 
@@ -222,7 +229,7 @@ class KLDivergence(_Pointwise):
 
 @dataclass(frozen=True)
 class Own(Loss):
-    """The model's own first result is the loss: nothing is compared with it."""
+    """The model's first result as the loss; there is no target."""
 
     @override
     def target(self, output: TensorType) -> TensorType:
@@ -239,7 +246,7 @@ class Own(Loss):
         return total, b.constant(1, total.type.dtype)
 
 
-#: The losses by the names that the command line and :class:`Training` take.
+#: The losses by the names that the command line and :class:`Training` accept.
 LOSSES = {
     "cross_entropy": CrossEntropy, "mse": MeanSquaredError, "l1": L1, "huber": Huber,
     "bce_with_logits": BCEWithLogits, "kl": KLDivergence, "own": Own,
@@ -247,7 +254,7 @@ LOSSES = {
 
 
 def loss(what: str | Loss | None) -> Loss:
-    """A loss by its name, with its defaults, or as it is; None: the model's own."""
+    """Return a loss, given as itself or by name with its defaults; None is the model's own loss."""
     if isinstance(what, Loss):
         return what
     if what is None:

@@ -1,9 +1,9 @@
-"""Which part of a training step an op belongs to, in every stage from the import to the launches.
+"""The phase of the training step that an op belongs to, in every stage up to the launches.
 
-Nothing is read off names.  An op of the import is of the forward pass, or of the loss where the
-joint module added it; what a pass of the training half makes from nothing has that pass's phase;
-everything else takes over the phase of what it was made from, which the rewrites say.  Members of
-groups and launches keep their own, so a kernel that computes parts of two phases is of both.
+Names are never used. An op of the import belongs to the forward pass, or to the loss if the joint
+module added it. An op that a training pass creates has that pass's phase. Every other op inherits
+the phase of its source ops, which the rewrites name. Members of groups and launches keep their own
+phases, so a kernel that computes parts of two phases belongs to both.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from core_compiler.training.passes.recompute_widened import RecomputeWidened
 from core_compiler.training.passes.scale_loss import ScaleLoss
 from core_compiler.training.passes.unscale_gradients import UnscaleGradients
 
-#: In the order of a step.  ``recomputed``: forward work that is done again for the backward pass;
-#: ``exchange``: what shards do together, whenever that is; ``optimizer``: everything from the
+#: In the order of a step. ``recomputed`` is forward work that is repeated for the backward pass;
+#: ``exchange`` is communication between shards, at any time; ``optimizer`` is everything from the
 #: gradients to the next state (unscaling and clipping them, the update, its guard).
 PHASES = FORWARD, LOSS, RECOMPUTED, BACKWARD, EXCHANGE, OPTIMIZER = (
     "forward", "loss", "recomputed", "backward", "exchange", "optimizer",
 )  # fmt: skip
-#: Of what comes before and during the loss (exchanges aside).
+#: The phases up to and including the loss (except exchanges).
 BEFORE = frozenset({FORWARD, LOSS})
 
-#: The phase of what a pass makes from nothing.
+#: The phase of the ops that a pass creates.
 _MADE_BY = {
     ScaleLoss.name(): LOSS, Differentiate.name(): BACKWARD, UnscaleGradients.name(): OPTIMIZER,
     ClipGradients.name(): OPTIMIZER, ApplyOptimizer.name(): OPTIMIZER,
@@ -43,31 +43,31 @@ _MADE_BY = {
 #: Passes whose rewrites add second copies of forward ops to a backward op.
 _AGAIN = frozenset({Recompute.name(), RecomputeWidened.name()})
 _EXCHANGES = frozenset({"core.all_reduce"})
-#: Ops that hold others as their members, and ops that compute nothing.
+#: Ops that have others as members, and ops that compute nothing.
 _HOLDERS = frozenset({"core.group", "target.launch"})
 _QUIET = CONSTANTS | {"target.alloc"}
-#: What the caller hands over and is given: of no phase.
+#: The caller's arguments and results, which belong to no phase.
 _INTERFACE = frozenset({INPUT, OUTPUT})
 _ORDER = {phase: place for place, phase in enumerate(("", *PHASES))}
 
 
 def pass_of(name: str) -> str:
-    """The pass that a stage is called after (of its second time: ``fold_constants#2``)."""
+    """Return the pass of a stage name (``fold_constants#2`` is its second run)."""
     return name.partition("#")[0]
 
 
 def members(op: Op) -> tuple[Op, ...]:
-    """The ops of a group or launch, else the op itself."""
+    """Return the members of a group or launch, else the op itself."""
     return op.regions[0].ops if op.kind in _HOLDERS and op.regions else (op,)
 
 
 @dataclass
 class Phases:
-    """Call :meth:`begin` with the import, then :meth:`advance` with each stage, in order.
+    """The phases of all ops: call :meth:`begin` with the import, then :meth:`advance` per stage.
 
-    ``parents`` has every op that ever stood in a stage: the ops that it was made from, one step
-    back; () where a pass made it from nothing.  ``merged`` has equal ops that were merged into an
-    op that stays, each with the stage that did it; ``stage`` is the last one taken.
+    ``parents`` maps every op of any stage to its source ops, one step back; () if a pass created
+    it. ``merged`` has equal ops that were merged into a remaining op, each with the stage that
+    merged them. ``stage`` is the last stage taken.
     """
 
     parents: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
@@ -76,11 +76,11 @@ class Phases:
     _when: dict[Op, str] = field(default_factory=dict)
     _maker: dict[Value, Op] = field(default_factory=dict)
     _standing: dict[Op, None] = field(default_factory=dict)
-    #: The first standing op of each origin and kind, once somebody asks.
+    #: The first remaining op of each origin and kind, computed on demand.
     _likes: dict[tuple[int, str], Op] | None = None
 
     def begin(self, module: Module) -> None:
-        """The import."""
+        """Take the import."""
         for op in _walk(module):
             made = op.origin
             lost = made is not None and made.node is None and made.rule == RULE
@@ -88,7 +88,7 @@ class Phases:
             self._standing[op] = None
 
     def advance(self, pass_name: str, rewrites: Sequence[Rewrite], module: Module) -> None:
-        """The stage that a pass made."""
+        """Take the stage that a pass created."""
         name = pass_of(pass_name)
         self.stage += 1
         for rewrite in rewrites:
@@ -108,13 +108,15 @@ class Phases:
     # -- reading ---------------------------------------------------------------------------------
 
     def phase(self, op: Op) -> str:
-        """The phase of an op; of a group or launch the last of its members'; "": none (inputs)."""
+        """Return the phase of an op: for groups the last of the members', "" for inputs."""
         found = self.mix(op)
         return max(found, key=_ORDER.__getitem__) if found else self.when(op)
 
     def mix(self, op: Op) -> Mapping[str, int]:
-        """How many ops of each phase a group or launch holds, constants aside; of another op its
-        own phase."""
+        """Return the number of ops of each phase in a group or launch, without constants.
+
+        For any other op this is its own phase.
+        """
         found: Counter[str] = Counter()
         for member in members(op):
             phase = EXCHANGE if member.kind in _EXCHANGES else self.when(member)
@@ -123,17 +125,19 @@ class Phases:
         return found
 
     def begins(self, op: Op) -> str:
-        """The phase in which an op is executed: of a group or launch the first of its members'."""
+        """Return the phase in which an op is executed: for groups the first member's."""
         own = [self.when(m) for m in members(op) if m is op or m.kind not in _QUIET]
         return min(filter(None, own), key=_ORDER.__getitem__, default=self.when(op))
 
     def when(self, op: Op) -> str:
-        """The phase of one op, exchanges not told apart."""
+        """Return the phase of one op, without distinguishing exchanges."""
         return self._when.get(op, "")
 
     def computes(self, op: Op) -> bool:
-        """Whether an op does work of its own: a constant, and a constant that is broadcast, do
-        not, and equal ones of the whole step are one."""
+        """Return whether an op computes something.
+
+        Constants and broadcast constants do not, and equal ones of the whole step are merged.
+        """
         while op.kind == "core.broadcast":
             maker = self._maker.get(op.operands[0])
             if maker is None:
@@ -149,8 +153,10 @@ class Phases:
             self._maker[value] = op
 
     def _by_readers(self, ops: Iterable[Op]) -> None:
-        """What a pass made from nothing and from no other op is of the first phase that reads it
-        (what hands a parameter to all shards)."""
+        """Give ops that a pass created from nothing the first phase that reads them.
+
+        This is the case for the op that hands a parameter to all shards.
+        """
         left = [op for op in ops if not self._when[op] and op.kind not in _INTERFACE]
         if not left:
             return
@@ -163,8 +169,11 @@ class Phases:
             self._when[op] = min(found - {""}, key=_ORDER.__getitem__, default="")
 
     def _settle(self, op: Op) -> None:
-        """An op that no rewrite made: one that was rebuilt around other operands makes the same
-        values; one that makes none stands where its like, of the same origin, stood."""
+        """Find the phase of an op that no rewrite created.
+
+        An op rebuilt with other operands defines the same values. An op without results takes the
+        phase of the old op of the same origin.
+        """
         if op in self.parents:
             return
         was = self._maker.get(op.results[0]) if op.results else self._like(op, [op.origin])
@@ -199,8 +208,10 @@ class Phases:
                     self.merged.setdefault(keeper, []).append((self.stage, old))
 
     def _inherited(self, op: Op, parents: Sequence[Op], rewrite: Rewrite) -> str:
-        """The phase of the op whose value ``op`` makes now; of a step on the way that of the last
-        op it was made from."""
+        """Return the phase of the op whose value ``op`` now defines.
+
+        An intermediate op has the phase of its last source op.
+        """
         taken = [old for old in parents
                  if any(rewrite.values.get(v, v) in op.results for v in old.results)]  # fmt: skip
         if taken:
@@ -211,7 +222,7 @@ class Phases:
         return max((self.when(op) for op in ops), key=_ORDER.__getitem__, default="")
 
     def _like(self, op: Op, origins: Sequence[object]) -> Op | None:
-        """The op of the stage before that has one of these origins and the kind of ``op``."""
+        """Return the op of the previous stage with one of these origins and the kind of ``op``."""
         if self._likes is None:
             self._likes = {}
             for other in self._standing:
@@ -220,11 +231,11 @@ class Phases:
         return next((other for other in found if other is not None), None)
 
     def _members(self, holder: Op, old: Sequence[Op], when: str = "") -> None:
-        """The ops of a group or launch (of any op with regions) that are not known yet.
+        """Find the phases of the new members of a group or launch (of any op with regions).
 
-        Groups keep the order of what they were made of, and copies of constants and broadcasts
-        come before it (``passes.grouping.make_group``): members are paired from the end.  A copy
-        is of the op that makes what its reader read, and of its reader's phase.
+        Groups keep the order of their source ops, preceded by copies of constants and broadcasts
+        (``passes.grouping.make_group``), so members are paired from the end. A copy belongs to the
+        op that defines the value its reader read, and has its reader's phase.
         """
         if not holder.regions:
             return
@@ -239,7 +250,8 @@ class Phases:
             inside: value for one in old if one.kind in _HOLDERS and one.regions
             for inside, value in zip(one.regions[0].arguments, one.operands, strict=False)
         }  # fmt: skip
-        of: dict[Value, tuple[Op | None, str]] = {}  # what a copy makes: its pattern, its reader's
+        # The pattern and the reader of each copy's value.
+        of: dict[Value, tuple[Op | None, str]] = {}
         for place in range(len(inner) - 1, -1, -1):
             op = inner[place]
             if place >= copies:
@@ -259,8 +271,11 @@ class Phases:
 
 
 def _relatives(op: Op, rewrite: Rewrite) -> tuple[Op, ...]:
-    """The ops that ``op`` was made from: all where the rewrite makes or replaces one, else those
-    whose values it makes, else those of its kind."""
+    """Return the source ops of ``op``.
+
+    These are all old ops if the rewrite creates or replaces a single one, else the ops whose values
+    it defines, else the ops of its kind.
+    """
     if len(rewrite.old) == 1 or len(rewrite.new) == 1:
         return rewrite.old
     made = [o for o in rewrite.old
@@ -269,7 +284,7 @@ def _relatives(op: Op, rewrite: Rewrite) -> tuple[Op, ...]:
 
 
 def _walk(module: Module) -> Iterator[Op]:
-    """The ops of all functions but kernels."""
+    """Yield the ops of all functions except kernels."""
     for function in module.functions.values():
         if function.level != "kernel":
             yield from function.body.walk()

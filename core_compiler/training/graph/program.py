@@ -1,4 +1,4 @@
-"""What is differentiated: straight code that grows, and what a gradient depends on."""
+"""The interface of differentiated code, which grows, and the values that a gradient depends on."""
 
 from __future__ import annotations
 
@@ -18,25 +18,30 @@ BRANCH, LOOP = "core.if", "core.while"
 
 
 class Program(Protocol):
-    """Straight code that grows: a rewriter's view of a block, or a list of ops."""
+    """Straight-line code that grows: a rewriter's view of a block, or a list of ops."""
 
     @property
     def ops(self) -> Sequence[Op]: ...
 
     def expand(self, op: Op) -> Mapping[Value, Value]:
-        """Put the declared decomposition in the place of a composite; its old values -> new."""
+        """Replace a composite by its declared decomposition; return its old values -> new ones."""
 
     def replace(self, op: Op, new: Sequence[Op], rule: str, note: str) -> None:
-        """Put ops that make the same results, and others, in the place of ``op``."""
+        """Replace ``op`` by ops that define the same results and further ones."""
 
     def append(self, ops: Sequence[Op], of: Op, claim: Gradient) -> None:
-        """Add the ops of the gradient of ``of`` at the end (none where cotangents are passed on as
-        they are); ``claim`` says which values they make."""
+        """Add the ops of the gradient of ``of`` at the end.
+
+        There are none if cotangents are passed on unchanged. ``claim`` says which values they
+        define.
+        """
 
 
 def active(ops: Sequence[Op], varied: Iterable[Value], wanted: Iterable[Value]) -> set[Value]:
-    """The values that depend on ``varied`` and that ``wanted`` depend on, through ops that pass
-    gradients on: floats all."""
+    """Return the values that depend on ``varied`` and that ``wanted`` depend on.
+
+    Only paths through ops that propagate gradients count, so all values are floats.
+    """
     reached = {v for v in varied if v.type.dtype.is_float}
     for op in ops:
         if definition(op).gradient is not CONSTANT and not reached.isdisjoint(op.uses()):
@@ -50,9 +55,9 @@ def active(ops: Sequence[Op], varied: Iterable[Value], wanted: Iterable[Value]) 
 
 @dataclass
 class Listed:
-    """A program as a plain list of ops, without a log: ``ops``, then ``made``, the gradients.
+    """A program as a plain list of ops without a log: ``ops``, then ``made``, the gradients.
 
-    ``changed``: the values of composites -> those of their decompositions.
+    ``changed`` maps values of composites to those of their decompositions.
     """
 
     ops: list[Op]
@@ -83,15 +88,15 @@ class Listed:
         self.made += [op if op.origin is not None else op.with_(origin=origin) for op in ops]
 
 
-#: How the rewrite is called that lets a loop keep what its gradient reads.
+#: The rule of the rewrite that lets a loop keep the values its gradient reads.
 KEEPS = "a loop keeps what its gradient reads"
 
 
 def gradient_rule(of: Op) -> str:
-    """How the rewrite that makes the gradient of an op is called."""
+    """Return the rule of the rewrite that adds the gradient of an op."""
     return f"gradient of {of.kind}"
 
 
 def gradient_origin(of: Op) -> Origin | None:
-    """Where the ops of a gradient come from: the forward op."""
+    """Return the origin of gradient ops: the forward op."""
     return None if of.origin is None else Origin.derived(gradient_rule(of), [of.origin])

@@ -1,10 +1,10 @@
-"""Which parameters the loss gives no gradient, and the op that is in the way.
+"""The parameters without a gradient of the loss, and the op that blocks it.
 
-A walk back from the loss along what gradients pass.  Where it meets an op that passes nothing on (a
-step function, positions, a comparison, ``stop_gradient``) it stops; of the parameters before that
-op, those that no other way leads to stay as they are.  So argmax beside a differentiable way, a
-mask, a rounding whose input is also read otherwise are nothing to tell.  Regions of control flow
-are walked as if they stood in line.
+A backward traversal from the loss along gradients stops at ops that propagate none (a step
+function, positions, a comparison, ``stop_gradient``). The parameters before such an op that no
+other path reaches are not trained. An argmax beside a differentiable path, a mask, or a rounding
+whose input is also used otherwise is therefore not reported. Regions of control flow are treated as
+if they were inlined.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from core_compiler.ops.gradients.table import CONSTANT
 from core_compiler.training.graph.autodiff import place_of
 from core_compiler.training.graph.program import BRANCH, LOOP, active
 
-#: What a person put there to hold gradients back.
+#: The op by which the user stops gradients deliberately.
 ON_PURPOSE = "core.stop_gradient"
 
 
 @dataclass(frozen=True)
 class Stop:
-    """An op that passes no gradient of a result, ``after`` it, to an operand, ``before`` it."""
+    """An op that propagates no gradient from its result ``after`` to its operand ``before``."""
 
     op: Op
     before: Value
@@ -46,7 +46,7 @@ class Stop:
 
     @override
     def __str__(self) -> str:
-        """Its kind, why, its line in the model and the path of its module."""
+        """Return the op's kind, the reason, its line in the model and the path of its module."""
         scope = self.op.origin.scope if self.op.origin is not None else ""
         within = f", in {scope}" if scope else ""
         return f"{self.op.kind} ({self._reason}; {place_of(self.op)}{within})"
@@ -54,20 +54,22 @@ class Stop:
 
 @dataclass(frozen=True)
 class Unmoved:
-    """Parameters that get no gradient, all for the same ``stops``, the one next to the loss first;
-    none: the loss does not depend on them."""
+    """Parameters without a gradient that share the same ``stops``, the one nearest the loss first.
+
+    Without stops the loss does not depend on the parameters.
+    """
 
     parameters: Sequence[Value]
     stops: Sequence[Stop]
 
     @property
     def on_purpose(self) -> bool:
-        """Whether a person said so."""
+        """Return whether the user stopped the gradients deliberately."""
         return bool(self.stops) and all(stop.on_purpose for stop in self.stops)
 
     @property
     def told(self) -> Sequence[Stop]:
-        """One stop for each line of the model, those on purpose only where there are no others."""
+        """The stops to report: one per model line, deliberate ones only if there are no others."""
         own = [s for s in self.stops if self.on_purpose or not s.on_purpose]
         return list({str(s): s for s in reversed(own)}.values())[::-1]
 
@@ -75,9 +77,9 @@ class Unmoved:
 def unmoved(
     ops: Sequence[Op], loss: Value, parameters: Sequence[Value], found: Mapping[Value, Value]
 ) -> list[Unmoved]:
-    """The ``parameters`` that get no gradient of ``loss``, grouped by what is in the way.
+    """Return the ``parameters`` without a gradient of ``loss``, grouped by what blocks it.
 
-    ``ops``: the program once it is differentiated; ``found``: values -> their cotangents.
+    ``ops`` is the differentiated program; ``found`` maps values to their cotangents.
     """
     flow = _Flow(ops)
     on_the_way = active(ops, parameters, [loss])
@@ -86,14 +88,14 @@ def unmoved(
         if definition(op).gradient is CONSTANT:
             return False
         asked = any(v in found or v in given for v in op.results) and operand in on_the_way
-        return not asked or operand in found  # a rule may say: nothing for this operand
+        return not asked or operand in found  # a rule may return no gradient for this operand
 
     reached, stops = flow.back(loss, passes)
     left = [v for v in parameters if v not in reached or v not in found]
     if not left:
         return []
     before = flow.before(left)
-    if not stops and before.get(loss):  # the op of the loss itself gives nothing
+    if not stops and before.get(loss):  # the op of the loss itself propagates nothing
         _, stops = flow.back(loss, lambda op, operand: passes(op, operand, (loss,)))
     groups: dict[tuple[int, ...], list[Value]] = {}
     for i, value in enumerate(left):
@@ -103,8 +105,11 @@ def unmoved(
 
 
 class _Flow:
-    """Where values come from: ``edges`` has (op, value, what it is made of) in program order; no op
-    where a value is only handed into a region or out of one."""
+    """The data flow of a program.
+
+    ``edges`` has (op, value, source value) in program order; the op is None if a value only enters
+    or leaves a region.
+    """
 
     def __init__(self, ops: Iterable[Op]):
         self.edges: list[tuple[Op | None, Value, Sequence[Value]]] = []
@@ -147,11 +152,10 @@ class _Flow:
     def back(
         self, loss: Value, passes: Callable[[Op, Value], bool]
     ) -> tuple[set[Value], list[Stop]]:
-        """The values that gradients of ``loss`` come to, and where they come no further, the stop
-        nearest to the loss first.
+        """Return the values that gradients of ``loss`` reach, and the stops, nearest first.
 
-        Integers have no gradients: from those that a float follows from the walk goes on to the
-        ops that made them of floats.
+        Integers have no gradients: from integers that a float depends on, the traversal continues
+        to the ops that computed them from floats.
         """
         seen, stack = {loss}, [loss]
         stops: dict[tuple[Op, Value], Stop] = {}
@@ -171,10 +175,10 @@ class _Flow:
         return seen, sorted(stops.values(), key=lambda stop: -self.order[stop.op])
 
     def before(self, values: Sequence[Value]) -> dict[Value, int]:
-        """Values -> which of ``values`` they depend on in any way, as bits."""
+        """Return, for each value, which of ``values`` it depends on, as bits."""
         found = {v: 1 << i for i, v in enumerate(values)}
         changed = True
-        while changed:  # once more for every loop that hands something round
+        while changed:  # repeat for loops that carry values around
             changed = False
             for _, value, of in self.edges:
                 old = found.get(value, 0)

@@ -1,1 +1,1 @@
-"""Optimisers as ops: updates, learning rates, loss scaling, the state as torch keeps it."""
+"""Optimisers as ops: updates, learning rates, loss scaling, and state in torch's layout."""

@@ -1,4 +1,4 @@
-"""Loss scaling: small gradients of f16 are kept from becoming 0 by a factor on the loss.
+"""Loss scaling: a factor on the loss prevents small f16 gradients from underflowing to 0.
 
 Micikevicius et al., "Mixed precision training" (ICLR 2018), section 3.2; the constants and the
 order of events are those of ``torch.amp.GradScaler`` (2.13).
@@ -20,24 +20,24 @@ from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F32
 from core_compiler.support.errors import UserError
 
-#: State of the step by these names: the factor, the iterations since it changed, and how many
-#: updates were left out in all.
+#: Names of the step's state: the factor, the iterations since it changed, and the total number of
+#: skipped updates.
 SCALE, GROWTH, SKIPPED = "loss_scale", "growth_tracker", "skipped_updates"
 
 
 class LossScale:
-    """Base of all: ``state`` is what the step keeps, by name, with what it is at first."""
+    """The base class of loss scales; ``state`` has the step's initial state by name."""
 
     @property
     def state(self) -> dict[str, np.generic]:
         return {SKIPPED: np.int64(0)}
 
     def factor(self, b: Builder, state: Mapping[str, Value]) -> Value:
-        """The factor of this iteration: f32, rank 0."""
+        """Return the factor of this iteration: f32, rank 0."""
         raise NotImplementedError
 
     def advance(self, b: Builder, state: Mapping[str, Value], finite: Value) -> dict[str, Value]:
-        """The next state; ``finite``: i1, whether all gradients of this iteration are."""
+        """Return the next state; ``finite`` (i1) is true if all gradients are finite."""
         skipped = state[SKIPPED]
         return {SKIPPED: b.add(skipped, b.cast(b.not_(finite), dtype=skipped.type.dtype))}
 
@@ -58,9 +58,12 @@ class Static(LossScale):
 
 @dataclass(frozen=True)
 class Dynamic(LossScale):
-    """As large a factor as the gradients bear: times ``backoff`` when one of them is not finite,
-    times ``growth`` after ``interval`` iterations in a row without that (a factor that would no
-    longer be finite stays)."""
+    """The largest factor for which the gradients stay finite.
+
+    It is multiplied by ``backoff`` when a gradient is not finite, and by ``growth`` after
+    ``interval`` successive iterations with finite gradients (unless the factor itself would
+    overflow).
+    """
 
     initial: float = 65536.0
     growth: float = 2.0
@@ -100,7 +103,7 @@ class Dynamic(LossScale):
 
 
 def loss_scale(what: Any) -> LossScale:
-    """A loss scale by what says it: ``dynamic``, a number, or as it is.  UserError for others."""
+    """Return a loss scale, given as itself, a number or ``dynamic``; raise UserError otherwise."""
     if isinstance(what, LossScale):
         return what
     if what == "dynamic":

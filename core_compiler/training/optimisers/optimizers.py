@@ -1,8 +1,8 @@
 """Optimisers as ops: from parameters, gradients and their state to the next ones.
 
 Formulas and constants are those of ``torch.optim`` (2.13, the single-tensor forms); every op rounds
-once in the parameter's dtype.  Rates and corrections are f64 numbers, rounded once where they meet
-a tensor; powers of the betas are kept in the state, by repeated multiplication.
+once in the parameter's dtype. Rates and corrections are f64 scalars, rounded once when they are
+combined with a tensor. Powers of the betas are kept in the state, by repeated multiplication.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from core_compiler.training.options import below_one, flag, from_zero, number
 
 @dataclass(frozen=True)
 class Numbers:
-    """What all parameters of an iteration share: f64 values of rank 0.
+    """The values that all parameters of an iteration share: f64, rank 0.
 
-    ``rate``; ``scalars``: the state of the optimiser as a whole, before and after this iteration;
-    ``first``: i1, whether no update was made before.
+    ``rate`` is the learning rate. ``before`` and ``after`` are the scalars of the optimiser before
+    and after this iteration. ``first`` (i1) is true if no update was made before.
     """
 
     rate: Term
@@ -40,10 +40,13 @@ class Numbers:
 
 
 class Optimizer:
-    """Base of all: ``slots`` are the state beside each parameter with what it is at first,
-    ``scalars`` that of the optimiser as a whole.  ``squares``: slots that hold means or sums of
-    squares, which are never negative; ``counts``: options that are numbers of 0 or more;
-    ``switches``: those that are on or off."""
+    """The base class of optimisers.
+
+    ``slots`` are the states of each parameter with their initial values, ``scalars`` those of the
+    optimiser as a whole. ``squares`` are slots that hold means or sums of squares, which are never
+    negative. ``counts`` are options that are numbers of 0 or more; ``switches`` are Boolean
+    options.
+    """
 
     rate: float | Schedule
     squares: ClassVar[frozenset[str]] = frozenset()
@@ -84,38 +87,38 @@ class Optimizer:
         return schedule(self.rate)
 
     def advance(self, b: Builder, before: Mapping[str, Term]) -> dict[str, Term]:
-        """The scalars of this iteration from those of the last."""
+        """Return the scalars of this iteration from those of the previous one."""
         return dict(before)
 
     def update(
         self, p: Term, g: Term, slots: Mapping[str, Term], numbers: Numbers
     ) -> tuple[Term, dict[str, Term]]:
-        """The next parameter and its next slots."""
+        """Return the next parameter and its next slots."""
         raise NotImplementedError
 
 
 def _as(number: Term, like: Term) -> Term:
-    """An f64 number in the dtype and shape of a tensor."""
+    """Return an f64 scalar in the dtype and shape of a tensor."""
     b, kind = number.b, like.value.type
     value = number.value if kind.dtype is F64 else b.cast(number.value, dtype=kind.dtype)
     return Term(b, b.expand(value, kind.shape))
 
 
 def _mixed(old: Term, new: Term, share: float) -> Term:
-    """From ``old`` the ``share`` of the way to ``new`` (torch.lerp)."""
+    """Interpolate from ``old`` to ``new`` by ``share`` (torch.lerp)."""
     if share < 0.5:
         return old + (new - old) * share
     return new - (new - old) * (1 - share)
 
 
 def _decayed(p: Term, g: Term, decay: float) -> Term:
-    """The gradient with that of half the squared norm."""
+    """Return the gradient plus that of the weight decay, half the squared norm."""
     return g + p * decay if decay else g
 
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """Stochastic gradient descent with momentum (Polyak), or Nesterov's."""
+    """Stochastic gradient descent with Polyak or Nesterov momentum."""
 
     rate: float | Schedule = 1e-3
     momentum: float = 0.0
@@ -145,7 +148,7 @@ class SGD(Optimizer):
         rate, after = _as(numbers.rate, p), {}
         if self.momentum:
             held = slots["momentum_buffer"] * self.momentum + g * (1 - self.dampening)
-            if self.dampening:  # the first gradient counts whole
+            if self.dampening:  # dampening does not apply to the first gradient
                 first = Term(p.b, p.b.expand(numbers.first, p.value.type.shape))
                 held = g.where(first, held)
             after["momentum_buffer"] = held
@@ -154,7 +157,7 @@ class SGD(Optimizer):
 
 
 class _Moments(Optimizer):
-    """What Adam and AdamW share: Kingma and Ba, "Adam" (2015)."""
+    """The common base of Adam and AdamW: Kingma and Ba, "Adam" (2015)."""
 
     betas: tuple[float, float]
     eps: float
@@ -212,7 +215,7 @@ class Adam(_Moments):
 
 @dataclass(frozen=True)
 class AdamW(_Moments):
-    """Loshchilov and Hutter, "Decoupled weight decay regularization" (2019)."""
+    """AdamW: Loshchilov and Hutter, "Decoupled weight decay regularization" (2019)."""
 
     rate: float | Schedule = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
@@ -229,7 +232,7 @@ class AdamW(_Moments):
 
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
-    """Duchi, Hazan and Singer (2011)."""
+    """Adagrad: Duchi, Hazan and Singer (2011)."""
 
     rate: float | Schedule = 1e-2
     rate_decay: float = 0.0
@@ -265,7 +268,7 @@ class Adagrad(Optimizer):
 
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
-    """Hinton's lecture 6e (2012); centered: Graves, "Generating sequences" (2013)."""
+    """RMSprop: Hinton's lecture 6e (2012); centered: Graves, "Generating sequences" (2013)."""
 
     rate: float | Schedule = 1e-2
     alpha: float = 0.99
@@ -304,7 +307,7 @@ class RMSprop(Optimizer):
 
 @dataclass(frozen=True)
 class Lion(Optimizer):
-    """Chen et al., "Symbolic discovery of optimization algorithms" (2023)."""
+    """Lion: Chen et al., "Symbolic discovery of optimization algorithms" (2023)."""
 
     rate: float | Schedule = 1e-4
     betas: tuple[float, float] = (0.9, 0.99)
@@ -332,7 +335,7 @@ class Lion(Optimizer):
 
 
 def scalars_after(what: Optimizer, iterations: int) -> dict[str, float]:
-    """The scalars of an optimiser after so many iterations, outside a step."""
+    """Return the scalars of an optimiser after ``iterations`` iterations, outside a step."""
     numbers = dict(what.scalars)
     if not numbers:
         return numbers
@@ -349,14 +352,14 @@ def scalars_after(what: Optimizer, iterations: int) -> dict[str, float]:
     return numbers
 
 
-#: The optimisers by the names that the command line and :class:`Training` take.
+#: The optimisers by the names that the command line and :class:`Training` accept.
 OPTIMIZERS = {
     "sgd": SGD, "adam": Adam, "adamw": AdamW, "adagrad": Adagrad, "rmsprop": RMSprop, "lion": Lion,
 }  # fmt: skip
 
 
 def optimizer(what: str | Optimizer) -> Optimizer:
-    """An optimiser by its name, with its defaults, or as it is."""
+    """Return an optimiser, given as itself or by name with its defaults."""
     if isinstance(what, Optimizer):
         return what
     if what not in OPTIMIZERS:

@@ -1,7 +1,7 @@
 """Learning rates as functions of the iteration, computed in f64 by ops of the contract.
 
-A schedule is part of the training step's graph, so that the same rate comes about everywhere and a
-resumed run goes on with it.
+A schedule is part of the training step's graph, so that the rate is the same everywhere and a
+resumed run continues it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from core_compiler.training.options import from_zero, number
 
 
 class Schedule(Protocol):
-    """``rate(b, iteration)``: the rate (f64, rank 0) of an iteration (i64, rank 0, from 0 on)."""
+    """A function ``rate(b, iteration)`` from an iteration (i64, rank 0, from 0 on) to an f64 rate.
+
+    The rate has rank 0.
+    """
 
     def rate(self, b: Builder, iteration: Value) -> Value: ...
 
@@ -83,8 +86,10 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Linear:
-    """From ``value`` to ``value * last`` over ``iterations``, then that (LinearLR with a first
-    factor of 1)."""
+    """Linear change from ``value`` to ``value * last`` over ``iterations``, then constant.
+
+    This is LinearLR with a first factor of 1.
+    """
 
     value: float
     iterations: int
@@ -100,8 +105,10 @@ class Linear:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a cosine from ``value`` to ``least`` over ``iterations``, then that (Loshchilov and
-    Hutter, "SGDR", 2017, without restarts; CosineAnnealingLR)."""
+    """Half a cosine from ``value`` to ``least`` over ``iterations``, then constant.
+
+    Loshchilov and Hutter, "SGDR" (2017), without restarts; CosineAnnealingLR.
+    """
 
     value: float
     iterations: int
@@ -118,8 +125,10 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Warmup:
-    """A rate that grows from nothing to that of ``after`` over ``iterations``; ``after`` begins to
-    count when it is reached."""
+    """Linear growth from 0 to the rate of ``after`` over ``iterations``.
+
+    ``after`` starts to count when the warmup ends.
+    """
 
     iterations: int
     after: Schedule
@@ -144,8 +153,11 @@ def is_schedule(what: Any) -> bool:
 
 
 def rates(schedule: Schedule) -> Callable[[int], float]:
-    """The rate of an iteration (from 0 on) outside a step: its ops by their references, so the
-    same number.  Some 0.1 ms a call."""
+    """Return a function from an iteration (from 0 on) to its rate, for use outside a step.
+
+    It evaluates the schedule's ops by their references, so the rate is the same; a call takes about
+    0.1 ms.
+    """
     b, iteration = Builder(WeightStore()), Value(tensor((), I64))
     rate = schedule.rate(b, iteration)
     constants = [op for op in b.ops if op.kind == "core.constant"]
@@ -155,20 +167,22 @@ def rates(schedule: Schedule) -> Callable[[int], float]:
 
 
 def schedule(rate: float | Schedule) -> Schedule:
-    """A number as the schedule that never changes it."""
+    """Return a schedule, given as itself or as a constant rate."""
     return Constant(float(rate)) if isinstance(rate, int | float) else rate
 
 
-#: The schedules by the names that the command line takes, but for the one that grows first.
+#: The schedules by the names that the command line accepts, without the warmup.
 SCHEDULES: dict[str, Any] = {
     "step": Step, "exponential": Exponential, "linear": Linear, "cosine": Cosine,
 }  # fmt: skip
 
 
 def read(texts: Sequence[str], value: float) -> Schedule:
-    """The schedule that ``NAME:FIELD=NUMBER,FIELD=NUMBER`` says, for a rate that begins with
-    ``value``: ``cosine:iterations=5000``; also ``warmup:iterations=100``, which comes before the
-    other.  UserError names what cannot be read."""
+    """Parse the schedule ``NAME:FIELD=NUMBER,FIELD=NUMBER`` for the initial rate ``value``.
+
+    An example is ``cosine:iterations=5000``; ``warmup:iterations=100`` may come before it. Raise a
+    UserError that names invalid text.
+    """
     after: Schedule | None = None
     warmup: dict[str, Any] | None = None
     for text in texts:
@@ -189,7 +203,7 @@ def read(texts: Sequence[str], value: float) -> Schedule:
 
 
 def _read_fields(kind: Any, text: str, said: str) -> dict[str, Any]:
-    """The fields of a schedule beside its value."""
+    """Parse the fields of a schedule other than its value."""
     taken = {f.name: f for f in fields(kind) if f.name not in ("value", "after")}
     form = f"write {text.partition(':')[0]}:{','.join(f'{name}=NUMBER' for name in taken)}"
     found: dict[str, Any] = {}
@@ -206,7 +220,7 @@ def _read_fields(kind: Any, text: str, said: str) -> dict[str, Any]:
 
 
 def _check(made: Any) -> None:
-    """UserError for a number of a schedule that is none, or would make a rate below 0."""
+    """Raise UserError for an invalid number of a schedule, or one that makes a rate negative."""
     for f in fields(made):
         holds: Callable[[float], bool] = math.isfinite
         fix = "pass a finite number"

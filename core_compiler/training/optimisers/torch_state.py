@@ -1,9 +1,8 @@
-"""The optimiser's state in the layout of ``torch.optim.Optimizer.state_dict()``, from and to a
-step: a run that torch began goes on here, and the other way round.
+"""Conversion of the optimiser's state from and to ``torch.optim.Optimizer.state_dict()``.
 
-Our optimisers are torch's (2.13), so their tensors are the same under the same names.  What torch
-counts for each parameter (``step``) is one number here; powers of the betas are computed again, as
-the step does.
+A run that torch began can continue here, and vice versa. The optimisers are torch's (2.13), so
+their tensors are the same under the same names. ``step``, which torch counts for each parameter, is
+one number here. Powers of the betas are computed again, as the step does.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from core_compiler.training.optimisers.schedules import rates
 if TYPE_CHECKING:
     from core_compiler.training.run.step import TrainingStep
 
-#: Ours -> what torch calls the fields (the rate apart).
+#: Field names here -> torch's names (without the rate).
 _FIELDS: Mapping[type[Optimizer], Mapping[str, str]] = {
     SGD: {n: n for n in ("momentum", "dampening", "weight_decay", "nesterov")},
     Adam: {n: n for n in ("betas", "eps", "weight_decay", "amsgrad")},
@@ -41,18 +40,20 @@ _FIELDS: Mapping[type[Optimizer], Mapping[str, str]] = {
               "initial": "initial_accumulator_value"},
     RMSprop: {n: n for n in ("alpha", "eps", "weight_decay", "momentum", "centered")},
 }  # fmt: skip
-#: What of a group says how its kernels run, or is a scheduler's.
+#: Entries of a group that configure torch's kernels or belong to a scheduler.
 _HOW = frozenset({"params", "lr", "foreach", "fused", "capturable", "differentiable", "initial_lr"})
-#: What torch counts for each parameter; its SGD counts nothing.
+#: The counter that torch keeps for each parameter; its SGD has none.
 STEP = "step"
 _WHERE = "optimizer state"
-#: How far a scheduler of torch may be from ours: both compute in f64.
+#: Largest difference between a rate of torch's scheduler and ours; both compute in f64.
 _SAME_RATE = 1e-6
 
 
 def state_of(step: TrainingStep, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """``{"state": {0: {"step", "exp_avg"...}}, "param_groups": [...]}`` with tensors of torch, one
-    group; see :meth:`TrainingStep.optimizer_state_dict`."""
+    """Return ``{"state": {0: {"step", "exp_avg"...}}, "param_groups": [...]}``.
+
+    The tensors are torch's and there is one group; see :meth:`TrainingStep.optimizer_state_dict`.
+    """
     import torch
 
     order, own = _order(step, names), _parameters(step)
@@ -63,7 +64,8 @@ def state_of(step: TrainingStep, names: Sequence[str] | None = None) -> dict[str
     rows = {}
     for place, name in enumerate(order):
         slots = own.get(step.called(name), ())
-        if not slots or not (done or isinstance(optimizer, Adagrad)):  # torch's has none at first
+        # Torch has no state before the first update.
+        if not slots or not (done or isinstance(optimizer, Adagrad)):
             continue
         counted = {} if isinstance(optimizer, SGD) else {STEP: torch.tensor(float(done))}
         made = {n: to_torch(held[f"{step.called(name)}.{n}"]) for n in slots}
@@ -90,7 +92,7 @@ def load(
     counts: dict[int, str] = {}
     for number, name in zip(numbers, order, strict=True):
         called, row = step.called(name), given["state"].get(number) or {}
-        if called not in own:  # frozen
+        if called not in own:  # a frozen parameter
             continue
         for slot in own[called]:
             if row and slot not in row:
@@ -121,7 +123,7 @@ def load(
 
 
 def _order(step: TrainingStep, names: Sequence[str] | None) -> Sequence[str]:
-    """The parameters as torch's optimiser has them."""
+    """Return the parameters in the order of torch's optimiser."""
     optimizer = step.compilation.options.training.optimizer
     if type(optimizer) not in _FIELDS:
         raise UserError(f"torch has no optimiser {type(optimizer).__name__}", _WHERE,
@@ -137,13 +139,13 @@ def _order(step: TrainingStep, names: Sequence[str] | None) -> Sequence[str]:
 
 
 def _parameters(step: TrainingStep) -> dict[str, list[str]]:
-    """Of each parameter that is trained the names of its slots."""
+    """Return the names of the slots of each trained parameter."""
     rows = step.roles.arguments
     return {rows[i][1]: list(step.roles.slots(i)) for i in step.roles.numbers("parameter")}
 
 
 def options_of(optimizer: Optimizer) -> dict[str, Any] | None:
-    """The options of torch's optimiser of the same name, its rate aside; None where it has none."""
+    """Return the options of torch's optimiser of the same name, without its rate, or None."""
     fields = _FIELDS.get(type(optimizer))
     if fields is None:
         return None
@@ -151,7 +153,7 @@ def options_of(optimizer: Optimizer) -> dict[str, Any] | None:
 
 
 def _group(optimizer: Optimizer, rate: float) -> dict[str, Any]:
-    """The options of a group, all that the installed torch has."""
+    """Return the options of a group, including all options of the installed torch."""
     import torch
 
     theirs = {name: getattr(optimizer, own) for own, name in _FIELDS[type(optimizer)].items()}
@@ -163,7 +165,7 @@ def _group(optimizer: Optimizer, rate: float) -> dict[str, Any]:
 def _compare(
     optimizer: Optimizer, group: Mapping[str, Any], rate: float, iteration: int
 ) -> None:  # fmt: skip
-    """UserError where a group of torch's computes something else."""
+    """Raise UserError if a group of torch computes something else."""
     kind = type(optimizer).__name__
     own = {theirs: ours for ours, theirs in _FIELDS[type(optimizer)].items()}
     for name, value in _group(optimizer, rate).items():
@@ -185,7 +187,7 @@ def _compare(
 
 
 def _array(held: Any, step: TrainingStep, name: str, start: float) -> np.ndarray:
-    """A tensor of torch as an array; what torch has not made yet as it is at first."""
+    """Return a tensor of torch as an array; a missing one has its initial values."""
     if held is None:
         like = step.named_state()[name]
         return np.full(like.shape, start, like.dtype)

@@ -1,4 +1,4 @@
-"""The passes of training: from the loss to the next state, and what becomes of its launches."""
+"""The passes of training: from the loss to the next state, and for the launches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core_compiler.training.passes.update_in_place import UpdateInPlace
 
 
 def pipeline(training: Training) -> tuple[Pass, ...]:
-    """The passes of a training step that stand in the meaning half, in their order."""
+    """Return the passes of a training step for the meaning half, in order."""
     optimizer, scale = training.optimizer, training.loss_scale
     narrow: tuple[Pass, ...] = ()
     again: tuple[Pass, ...] = ()
@@ -41,7 +41,7 @@ def pipeline(training: Training) -> tuple[Pass, ...]:
 
 
 def lowered(target: Sequence[Pass], training: Training) -> tuple[Pass, ...]:
-    """The passes of a target with those of a training step among them, where they have a place."""
+    """Return the passes of a target with those of a training step inserted at their positions."""
     drop = () if training.keep_gradients else (DropGradients(),)
     again = () if training.recompute is None else (Recompute(training.recompute),)
     after = {"outline_kernels": (OrderLaunches(), *again), "plan_memory": (UpdateInPlace(),)}

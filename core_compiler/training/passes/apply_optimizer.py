@@ -1,4 +1,4 @@
-"""Apply the optimiser: the next parameters, and the next of everything that a step carries."""
+"""Apply the optimiser: compute the next parameters and the rest of the next state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from core_compiler.training.optimisers.optimizers import SGD, Numbers, Optimizer
 
 @dataclass(frozen=True)
 class ApplyOptimizer(Pass):
-    """Makes the next parameters of the gradients, by the formula of the optimiser.
+    """Compute the next parameters from the gradients by the optimiser's formula.
 
-    What a step carries on (parameters, buffers, the optimiser's state, the iteration) may take
-    over the memory of what it was.
+    State that a step carries on (parameters, buffers, the optimiser's state, the iteration) may
+    reuse the memory of its old value.
     """
 
     mandatory = True
@@ -49,7 +49,8 @@ class ApplyOptimizer(Pass):
         if place not in nexts:
             nexts[place] = b.add(iteration, b.constant(1, iteration.type.dtype))
         done, given = iteration, {"iteration": iteration}
-        if ("scalar", SKIPPED) in (row[:2] for row in roles.arguments):  # torch's made no update
+        # Torch skips the update as well.
+        if ("scalar", SKIPPED) in (row[:2] for row in roles.arguments):
             given["skipped"] = arguments[roles.number("scalar", SKIPPED)]
             done = b.sub(iteration, given["skipped"])
         first = b.eq(done, b.constant(0, done.type.dtype))
@@ -105,5 +106,5 @@ class ApplyOptimizer(Pass):
 
 
 def _in(b: Builder, term: Term) -> Term:
-    """A number made before, to go on with in another builder."""
+    """Return a value of another builder as a term of ``b``."""
     return Term(b, term.value)

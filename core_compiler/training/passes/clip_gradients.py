@@ -1,4 +1,4 @@
-"""Clip gradients: scale all of them by one number where their norm is too large."""
+"""Clip gradients: scale all of them by one factor if their norm is too large."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from core_compiler.training.graph.roles import Roles
 
 @dataclass(frozen=True)
 class ClipGradients(Pass):
-    """Scales the gradients so that their norm over all parameters is at most ``norm``.
+    """Scale the gradients so that their norm over all parameters is at most ``norm``.
 
-    As ``torch.nn.utils.clip_grad_norm_``: every gradient times min(1, norm / (total + 1e-6)), the
-    total being the norm of the parameters' norms.
+    As in ``torch.nn.utils.clip_grad_norm_``, every gradient is multiplied by min(1, norm / (total +
+    1e-6)), where the total is the norm of the parameters' norms.
     """
 
     exact = False

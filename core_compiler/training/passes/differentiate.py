@@ -1,4 +1,4 @@
-"""Differentiate: the backward pass, op by op from the loss to the parameters."""
+"""Differentiate: add the backward pass, op by op from the loss to the parameters."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from core_compiler.training.graph.program import gradient_rule
 from core_compiler.training.graph.roles import Roles
 from core_compiler.training.graph.unreached import Stop, Unmoved, unmoved
 
-#: Parameters, and ops, that a message names.
+#: Number of parameters and ops that a message names.
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class Differentiate(Pass):
-    """Adds the gradient of the loss for every parameter that it depends on.
+    """Add the gradient of the loss for every parameter that it depends on.
 
-    Each op of the forward pass gives the rewrite that adds its gradient, so a gradient op's origin
-    is the forward op.  Composites without a rule of their own are taken apart first; a loop that
-    says its trips keeps what the loop of its gradient reads.
+    Each op of the forward pass has one rewrite that adds its gradient, so the origin of a gradient
+    op is the forward op. Composites without a rule of their own are expanded first. A loop with a
+    trip count keeps the values that the loop of its gradient reads.
     """
 
     mandatory = True
@@ -73,7 +73,7 @@ class Differentiate(Pass):
         return module
 
     def _pass_on(self, rw: Rewriter) -> None:
-        """Nothing asks any more where gradients stop."""
+        """Remove the ops that only mark where gradients stop."""
         with suppress(RewriteLimit):
             for op in rw.ops:
                 if op.kind == "core.stop_gradient" and (stop := rw.now(op)) is not None:
@@ -82,7 +82,7 @@ class Differentiate(Pass):
 
 
 def _told(group: Unmoved, names: Mapping[Value, str]) -> str:
-    """What is said of parameters that get no gradient."""
+    """Return the message about parameters without a gradient."""
     own = [names[v] for v in group.parameters]
     more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
     listed = ", ".join(own[:_NAMED]) + more
@@ -98,7 +98,7 @@ def _stops(stops: Sequence[Stop]) -> str:
 
 
 def _nothing_moves(left: Sequence[Unmoved]) -> UserError:
-    """Not one parameter gets a gradient."""
+    """Return the error for a loss without any gradient."""
     blocked = [g for g in left if g.stops and not g.on_purpose]
     stops = {str(s): s for g in blocked or left for s in g.told}
     if not stops:
@@ -118,7 +118,7 @@ def _nothing_moves(left: Sequence[Unmoved]) -> UserError:
 
 @dataclass
 class _Rewritten:
-    """A rewriter as the program that differentiation lets grow."""
+    """A rewriter as a program that differentiation can extend."""
 
     rewriter: Rewriter
     weights: WeightStore
@@ -136,5 +136,5 @@ class _Rewritten:
         self.rewriter.replace(op, new, rule=rule, note=note)
 
     def append(self, ops: Sequence[Op], of: Op, claim: Gradient) -> None:
-        note = "" if ops else "the cotangent is passed on as it is"  # of a sum, say
+        note = "" if ops else "the cotangent is passed on as it is"  # of a sum, for example
         self.rewriter.insert(ops, rule=gradient_rule(of), of=of, note=note, claim=claim)

@@ -1,4 +1,4 @@
-"""Drop gradients: a step that nobody asks for them does not return them."""
+"""Drop gradients: do not return gradients that are not requested."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from core_compiler.training.graph.roles import Roles
 
 @dataclass(frozen=True)
 class DropGradients(Pass):
-    """Takes the gradients from the results of the step: they need no memory of their own then.
+    """Remove the gradients from the results of the step, so that they need no memory of their own.
 
-    The optimiser reads them where they are made.  ``Training(keep_gradients=True)`` leaves this
-    pass out: what the step means is the same (the numerics identity, all bits).
+    The optimiser reads them where they are computed. ``Training(keep_gradients=True)`` leaves this
+    pass out; the meaning of the step is the same (the numerics identity, all bits).
     """
 
     half = "implementation"

@@ -1,4 +1,4 @@
-"""Guard the update: gradients that are not finite change nothing but the loss's factor."""
+"""Guard the update: skip it if a gradient is not finite."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from core_compiler.training.optimisers.optimizers import SGD, Optimizer
 
 @dataclass(frozen=True)
 class GuardUpdate(Pass):
-    """Keeps parameters and the optimiser's state where a gradient is not finite; the next factor of
-    the loss.
+    """Keep parameters and the optimiser's state if a gradient is not finite; update the loss scale.
 
-    As ``torch.amp.GradScaler.step`` and ``update``.  The iteration and the model's own state go on.
+    As in ``torch.amp.GradScaler.step`` and ``update``. The iteration and the model's own state
+    still advance.
     """
 
     anew = True

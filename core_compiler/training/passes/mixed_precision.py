@@ -1,4 +1,4 @@
-"""Mixed precision: what is stored narrow, by one table of ops."""
+"""Mixed precision: store values in a narrow dtype, by a table of ops."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from core_compiler.training.graph.precision import (
 )
 from core_compiler.training.graph.roles import Roles
 
-#: Classes of values that a narrower float does not hold.
+#: Classes of values that a narrow float cannot represent.
 _OUT_OF_RANGE = ("mixed", "denormals", "largest", "infinities")
 
 
 @dataclass(frozen=True)
 class MixedPrecision(Pass):
-    """Stores what contractions, convolutions and attention read, and what follows them, narrow.
+    """Store operands of contractions, convolutions and attention, and later values, narrow.
 
-    Each rewrite stands by itself: the op reads rounded operands, and its result is widened again
-    for whoever reads it.  The next op that follows takes the narrow value from behind that cast.
-    Parameters stay f32 and are rounded once an iteration, so their gradients arrive in f32.
+    Each rewrite is independent: the op reads rounded operands, and its result is widened again for
+    its users. The next op that qualifies takes the narrow value before that cast. Parameters stay
+    f32 and are rounded once per iteration, so their gradients arrive in f32.
     """
 
     exact = False
@@ -66,16 +66,18 @@ class MixedPrecision(Pass):
 
 @dataclass
 class _Narrowing:
-    """One block on its way: ``pliant`` are the f32 values that depend on parameters, constants and
-    random numbers alone, which take the dtype of what they meet; ``known`` has the narrow form of a
-    value."""
+    """The narrowing of one block.
+
+    ``pliant`` are the f32 values that depend only on parameters, constants and random numbers; they
+    take the dtype of the other operands. ``known`` maps a value to its narrow form.
+    """
 
     rewriter: Rewriter
     dtype: DType
     weights: WeightStore
     pliant: set[Value]
     known: dict[Value, Value] = field(default_factory=dict)
-    #: F32 values that a narrow form was read in the place of.
+    #: F32 values that were replaced by their narrow form.
     passed: set[Value] = field(default_factory=set)
 
     def run(self) -> None:
@@ -97,10 +99,11 @@ class _Narrowing:
         self._sweep()
 
     def _is_pliant(self, op: Op) -> bool:
-        """Whether an op's results depend on parameters, constants and random numbers alone, or are
-        0 and 1.
+        """Return whether an op depends only on parameters, constants and random numbers.
 
-        A constant that the narrow dtype does not hold (the -3e38 of a mask) decides for f32."""
+        It also holds for the constants 0 and 1. A constant that the narrow dtype cannot represent
+        (the -3e38 of a mask) stays f32.
+        """
         if op.kind == "core.constant":
             return op.result.type.dtype is F32 and self._holds(op)
         if op.kind == "core.cast":
@@ -117,14 +120,14 @@ class _Narrowing:
         return bool(np.array_equal(np.isfinite(narrow), np.isfinite(wide)))
 
     def _behind(self, value: Value) -> Value | None:
-        """The narrow value that ``value`` is the widened form of, if it is one."""
+        """Return the narrow value of which ``value`` is the widened form, or None."""
         maker = self.rewriter.producer(value)
         if maker is None or maker.kind != "core.cast":
             return None
         return maker.operands[0] if maker.operands[0].type.dtype is self.dtype else None
 
     def _narrow(self, op: Op, reads: Sequence[int], rule: str) -> None:
-        """``op`` on narrow operands, its results widened again."""
+        """Let ``op`` read narrow operands and widen its results again."""
         b = Builder(self.weights)
         operands = list(op.operands)
         for i in reads:
@@ -142,8 +145,7 @@ class _Narrowing:
         )
 
     def _narrowed(self, b: Builder, value: Value) -> Value:
-        """``value`` rounded, once for all that read it; where it is a moved parameter, the
-        parameter is rounded and moved."""
+        """Return ``value`` rounded, once for all users; moved parameters are rounded first."""
         behind = self._behind(value)
         if behind is not None:
             self.passed.add(value)
@@ -159,7 +161,7 @@ class _Narrowing:
         return self.known[value]
 
     def _sweep(self) -> None:
-        """Erase the casts and movements that had readers and have none any more."""
+        """Erase the casts and movements that have lost all users."""
         gone: dict[Op, None] = {}
         for op in reversed(self.rewriter.ops):
             if self.passed.isdisjoint(op.results) or self.rewriter.is_output(op.results[0]):
@@ -173,19 +175,21 @@ class _Narrowing:
 
 
 def _stored(op: Op, how: type[Narrow] | type[Follows]) -> list[int]:
-    """The places of the f32 operands that are stored narrow for an op declared ``how``."""
+    """Return the positions of the f32 operands stored narrow for an op declared ``how``."""
     declared = definition(op).precision if op.kind in REGISTRY else None
     return _floats(op, declared.operands) if isinstance(declared, how) else []
 
 
 def _moves(op: Op) -> bool:
-    """Whether rounding before an op and after it is the same."""
+    """Return whether rounding before an op equals rounding after it."""
     return has_trait(op, "view") and isinstance(definition(op).precision, Follows)
 
 
 def _floats(op: Op, count: int) -> list[int]:
-    """The places of the f32 tensors among the first ``count`` operands; none where another of them
-    is a float of another dtype, or a result is."""
+    """Return the positions of the f32 tensors among the first ``count`` operands.
+
+    There are none if another of these operands, or a result, is a float of another dtype.
+    """
     first = [(i, v.type.dtype) for i, v in enumerate(op.operands[:count])]
     floats = [(i, d) for i, d in first if d.is_float]
     results = [v.type.dtype for v in op.results if v.type.dtype.is_float]

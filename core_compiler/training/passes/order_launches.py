@@ -1,4 +1,4 @@
-"""Order launches: what lets memory go is launched as soon as it can be."""
+"""Order launches: run launches that release memory as early as possible."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from core_compiler.passes.layouts import is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.training.graph.roles import Roles
 
-#: What a launch reads and makes, in bytes, that computes only a few numbers.
+#: Largest number of bytes that a launch of only a few values reads and writes.
 TINY = 256
 
 
 @dataclass(frozen=True)
 class OrderLaunches(Pass):
-    """Moves launches up that let more memory go than they take: updates of parameters follow their
-    gradients at once.  Launches that only compute a few numbers come as early as they can, as
-    updates wait for some (the rate).
+    """Move up launches that release more memory than they take, such as updates of parameters.
 
-    The next value of an argument is made after all that reads the argument (where nothing of that
-    depends on it) and after the loss, so that it may take the argument's memory.  Launches that
-    shards do together keep their places side by side.
+    Launches that compute only a few values come as early as possible, because updates wait for some
+    of them (the rate). The next value of an argument is computed after all other uses of the
+    argument (unless they depend on it) and after the loss, so that it may reuse the argument's
+    memory. Launches that shards execute together stay side by side.
     """
 
     half = "implementation"
@@ -38,7 +37,7 @@ class OrderLaunches(Pass):
     def run(self, module: Module, context: PassContext) -> Module:
         body = module.main.body
         rewriter = context.rewriter(body)
-        standing = dict.fromkeys(body.ops)  # in their old order, without those that are placed
+        standing = dict.fromkeys(body.ops)  # in the old order, without those already scheduled
         with suppress(RewriteLimit):
             for op, freed in _Order(module.main).ops():
                 first = next(iter(standing))
@@ -50,7 +49,7 @@ class OrderLaunches(Pass):
 
 
 def memory_of(body: Block) -> dict[Value, Value]:
-    """For each value of a block of launches the value whose memory it is (views followed)."""
+    """Return the value whose memory each value of a block of launches uses (through views)."""
     roots: dict[Value, Value] = {}
     for op in body.ops:
         if is_free_view(op):
@@ -60,13 +59,13 @@ def memory_of(body: Block) -> dict[Value, Value]:
 
 @dataclass
 class _Order:
-    """Goes through a function's ops in the order in which they are to be launched."""
+    """Visit a function's ops in their new launch order."""
 
     function: Function
-    #: Op -> ops that come after it, and the number of ops that it still waits for.
+    #: Op -> ops that come after it, and the number of ops it still waits for.
     followers: dict[Op, dict[Op, None]] = field(default_factory=dict)
     waits: dict[Op, int] = field(default_factory=dict)
-    #: Memory of temporaries -> the launches that have not read it yet.
+    #: Memory of temporaries -> the launches that have yet to read it.
     readers: dict[Value, set[Op]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,14 +97,16 @@ class _Order:
         return self.roots.get(value, value)
 
     def _read(self, op: Op) -> set[Value]:
-        """The temporaries that a launch reads; views read nothing."""
+        """Return the temporaries that a launch reads; views read nothing."""
         if is_free_view(op):
             return set()
         return {self._root(v) for v in op.uses()} & self.readers.keys()
 
     def _updates_wait(self, makers: dict[Value, Op]) -> None:
-        """What makes the next value of an argument waits for the argument's readers, for the loss
-        and for what shards do together."""
+        """Let updates wait for the argument's readers, the loss and the exchanges between shards.
+
+        An update is an op that computes the next value of an argument.
+        """
         body, roles = self.function.body, Roles.of(self.function)
         loss = makers.get(self._root(body.outputs[roles.results.index(("loss", -1))]))
         meetings = [op for op in body.ops if is_exchange(op)]
@@ -124,7 +125,7 @@ class _Order:
         return [value, *(v for v, root in self.roots.items() if root is value)]
 
     def _after(self, op: Op) -> set[Op]:
-        """``op`` and all that must come after it."""
+        """Return ``op`` and all ops that must come after it."""
         found, work = {op}, [op]
         while work:
             for follower in self.followers[work.pop()]:
@@ -134,7 +135,7 @@ class _Order:
         return found
 
     def ops(self) -> Iterator[tuple[Op, int]]:
-        """The ops in their new order, each with the bytes that it lets go by being moved."""
+        """Yield the ops in their new order, each with the bytes that its move releases."""
         ops = self.function.body.ops
         ready = [self.place[op] for op in ops if not self.waits[op]]
         heapq.heapify(ready)
@@ -156,7 +157,7 @@ class _Order:
             early = None if together else self._welcome([ops[i] for i in sorted(ready)])
 
     def _welcome(self, ready: list[Op]) -> Op | None:
-        """The first op that can be launched and lets memory go, or is hardly one."""
+        """Return the first ready op that releases memory or is tiny."""
         return next((op for op in ready if self._growth(op) < 0 or self._is_tiny(op)), None)
 
     def _is_tiny(self, op: Op) -> bool:
@@ -164,7 +165,7 @@ class _Order:
         return op.kind == LAUNCH and not is_exchange(op) and bytes_ <= TINY
 
     def _growth(self, op: Op) -> int:
-        """By how many bytes the memory in use grows across a launch."""
+        """Return by how many bytes a launch increases the memory in use."""
         if op.kind != LAUNCH or is_exchange(op):
             return 0
         made = sum(v.type.bytes for v in op.results if v in self.readers)

@@ -1,4 +1,4 @@
-"""Recompute: less is kept for the backward pass, which computes some of it again."""
+"""Recompute: keep fewer values for the backward pass, which computes some of them again."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from core_compiler.support.errors import UserError
 from core_compiler.training.graph.roles import Roles
 from core_compiler.training.passes.order_launches import memory_of
 
-#: Where a pass leaves what it chose, for the memory view.
+#: The function attribute in which the pass stores its choice, for the memory view.
 FACT = "recompute"
 
 
 @dataclass(frozen=True)
 class Recompute(Pass):
-    """Launches kernels of the forward pass a second time, just before the backward pass reads what
-    they make, so that it need not be kept until then.
+    """Launch kernels of the forward pass again just before the backward pass needs their results.
 
-    ``budget``: the part that may be held for the backward pass of the bytes that would be saved for
-    it.  What is done again is chosen by its cost (``core_compiler.placement.recompute``); the bits
-    are those of the first time, as the kernels are.
+    The results then need not be kept until the backward pass. ``budget`` is the fraction of the
+    saved bytes that may be kept. The recomputed values are chosen by cost
+    (``core_compiler.placement.recompute``); the bits are the same, because the kernels are.
     """
 
     half = "implementation"
@@ -54,7 +53,7 @@ class Recompute(Pass):
 
 
 def told(choice: Choice) -> str:
-    """A choice in words."""
+    """Describe a choice in words."""
     plan, without = choice.plan, choice.without
     part = plan.held / without.held if without.held else 0.0
     said = (f"{plan.held:,} bytes are held for the backward pass, {part:.0%} of {without.held:,}; "
@@ -63,7 +62,7 @@ def told(choice: Choice) -> str:
 
 
 def problem_of(main: Function) -> tuple[list[Op], Problem]:
-    """The launches of a training step's ``main``, and the choice that they leave."""
+    """Return the launches of a training step's ``main`` and the recomputation problem they pose."""
     body = main.body
     roots = memory_of(body)
     launches = [op for op in body.ops if op.kind == LAUNCH or op.regions]
@@ -84,21 +83,24 @@ def problem_of(main: Function) -> tuple[list[Op], Problem]:
 
 
 def _cost(op: Op) -> int:
-    """The cost of a launch in bytes of memory traffic (``hardware.costs``)."""
+    """Return the cost of a launch in bytes of memory traffic (``hardware.costs``)."""
     flops, moved = kernel_cost(op.regions[0], op.operands, op.results)
     return int(moved + flops / DEFAULT_BALANCE)
 
 
 class _Again:
-    """Puts second launches of ``chosen`` where they are first needed behind the launch that makes
-    the loss, which ``forward`` launches precede; views of what they make are made again too."""
+    """Insert second launches of ``chosen`` where they are first needed after the loss.
+
+    ``forward`` launches precede the launch that computes the loss. Views of recomputed values are
+    created again too.
+    """
 
     def __init__(self, rewriter: Rewriter, chosen: set[Op], forward: int):
         self.rewriter, self.chosen, self.forward = rewriter, chosen, forward
         self.block = rewriter.block
         self.makers: Mapping[Value, Op] = self.block.producers()
         self.roots = memory_of(self.block)
-        #: Value of the forward pass -> the same, made again.
+        #: Value of the forward pass -> the recomputed value.
         self.made: dict[Value, Value] = {}
 
     def run(self) -> None:
@@ -110,7 +112,7 @@ class _Again:
             seen += launch
 
     def _reads(self, op: Op) -> None:
-        """Let a launch of the backward pass read what is made again."""
+        """Let a launch of the backward pass read recomputed values."""
         fresh: list[Op] = []
         change = {v: w for v in dict.fromkeys(op.uses()) if (w := self._again(v, fresh)) is not v}
         if change:
@@ -120,7 +122,7 @@ class _Again:
             )
 
     def _again(self, value: Value, fresh: list[Op]) -> Value:
-        """``value`` as the backward pass has it; ops that make it are added to ``fresh``."""
+        """Return ``value`` for the backward pass; ops that compute it are added to ``fresh``."""
         if self._maker(value) not in self.chosen:
             return value
         work = [value]
@@ -137,7 +139,7 @@ class _Again:
         return self.made[value]
 
     def _maker(self, value: Value) -> Op | None:
-        """The launch that makes the memory of ``value``."""
+        """Return the launch that writes the memory of ``value``."""
         return self.makers.get(self.roots.get(value, value))
 
     def _second(self, op: Op) -> Op:

@@ -1,4 +1,4 @@
-"""Recompute what is wide: the backward pass reads narrow values, not f32 forms of them."""
+"""Recompute wide values: the backward pass reads narrow values, not their f32 forms."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.training.graph.roles import Roles
 
-#: A value this many times smaller than what is computed from it is no load to keep.
+#: A value this many times smaller than a value computed from it is cheap to keep.
 SMALL = 16
 
 
 @dataclass(frozen=True)
 class RecomputeWidened(Pass):
-    """Lets gradients compute the f32 forms of narrow values again, so that these are not kept.
+    """Let gradients recompute the f32 forms of narrow values, so that these are not kept.
 
-    An op like ``x - mean`` of a narrow x runs in f32; its gradient reads its operands or its
-    result, which would be kept in f32 until then.  Where a chain of elementwise ops leads to it
-    from narrow or small values, the gradient gets a chain of its own: the same ops, the same bits.
+    An op like ``x - mean`` of a narrow x runs in f32. Its gradient reads its operands or its
+    result, which would be kept in f32 until then. If a chain of elementwise ops computes it from
+    narrow or small values, the gradient gets a copy of the chain: the same ops, the same bits.
     """
 
     requires = frozenset({"gradients"})
@@ -42,7 +42,7 @@ class RecomputeWidened(Pass):
 
 
 def _leading_to(rewriter: Rewriter, values: Iterable[Value]) -> set[Op]:
-    """The ops that ``values`` depend on: the forward pass of a loss."""
+    """Return the ops that ``values`` depend on: the forward pass of a loss."""
     found: set[Op] = set()
     work = [rewriter.producer(v) for v in values]
     while work:
@@ -57,7 +57,7 @@ def _leading_to(rewriter: Rewriter, values: Iterable[Value]) -> set[Op]:
 class _Again:
     rewriter: Rewriter
     forward: set[Op]
-    #: f32 value of the forward pass -> the same for the backward pass.
+    #: f32 value of the forward pass -> its copy for the backward pass.
     made: dict[Value, Value] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -74,7 +74,7 @@ class _Again:
                                       rule="read what is stored narrow")  # fmt: skip
 
     def _is_worth_it(self, value: Value) -> bool:
-        """Whether a chain leads to ``value`` from values that are narrow, small or kept anyway."""
+        """Return whether a chain computes ``value`` from narrow, small or kept values."""
         if self._is_kept(value) or value.type.dtype.bits < 32:
             return False
         narrow, seen, work = False, set(), [value]
@@ -93,13 +93,18 @@ class _Again:
         return narrow
 
     def _is_kept(self, value: Value) -> bool:
-        """Arguments and constants are in memory anyway; what backward ops make is theirs."""
+        """Return whether a value is in memory anyway.
+
+        Arguments and constants are, and so are the results of backward ops.
+        """
         maker = self.rewriter.producer(value)
         return maker is None or maker.kind == "core.constant" or maker not in self.forward
 
     def _again(self, value: Value, fresh: list[Op], small: int) -> Value:
-        """``value`` computed again by ops added to ``fresh``, down to what is narrow or has at most
-        ``small`` bytes."""
+        """Return ``value`` recomputed by ops added to ``fresh``.
+
+        The recomputation starts from values that are narrow or have at most ``small`` bytes.
+        """
         if value in self.made:
             return self.made[value]
         maker = self.rewriter.producer(value)

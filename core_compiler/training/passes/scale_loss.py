@@ -1,4 +1,4 @@
-"""Scale the loss: what is differentiated is the loss times a factor."""
+"""Scale the loss: differentiate the loss times a factor."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from core_compiler.training.optimisers.loss_scale import Dynamic, LossScale
 
 @dataclass(frozen=True)
 class ScaleLoss(Pass):
-    """Multiplies the loss that is differentiated, so that small gradients do not become 0.
+    """Multiply the differentiated loss by a factor, so that small gradients do not underflow to 0.
 
-    The loss that the step returns stays as it is.
+    The loss that the step returns is not scaled.
     """
 
     mandatory = True

@@ -1,7 +1,7 @@
-"""Shard the batch: the program of one shard, and where it meets the others.
+"""Shard the batch: create the program of one shard, and its exchanges with the others.
 
-Data parallelism with whole-batch statistics (Ioffe and Szegedy, 2015, over all shards).  The bits
-are those of the configuration's number of shards, whoever runs them.
+Data parallelism with whole-batch statistics (Ioffe and Szegedy, 2015, over all shards). The bits
+depend on the configured number of shards, not on the workers that run them.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from core_compiler.support.errors import UserError
 from core_compiler.training.audit.probes import differing
 from core_compiler.training.graph.roles import SHARD, Roles
 
-#: Of equal shards, how far a mean over all may be from that of one, of the largest.
+#: Largest relative difference between the mean over equal shards and that of one shard.
 _ROUNDING = 2.0**-20
 _MEAN = "the loss is the mean over all shards"
-#: Ops whose result is a sum of their operands, with a sign.
+#: Ops whose result is a signed sum of their operands.
 _LINEAR = frozenset({"core.add", "core.sub", "core.neg", "core.cast", "core.reshape"})
 
 
 @dataclass(frozen=True)
 class ShardBatch(Pass):
-    """Cuts the batch into shards: sums over all of them where the whole batch counts.
+    """Cut the batch into shards, and sum over all shards wherever the whole batch counts.
 
-    The loss is the mean over all shards' examples.  Parameters are handed to every shard, so that
-    their gradients are added up.  Random numbers are those of the whole batch.  The statistics of
-    batch normalisation are those of all shards (``sync_batch_norm``); without it each shard takes
-    its own, and the running ones get their mean.
+    The loss is the mean over all shards' examples. Parameters are distributed to every shard, so
+    that their gradients are summed. Random numbers are those of the whole batch. The statistics of
+    batch normalisation are those of all shards (``sync_batch_norm``); without it each shard has its
+    own, and the running statistics are averaged.
     """
 
     exact = False
@@ -80,17 +80,19 @@ class _Work:
     module: Module
     shards: int
     sync: bool
-    #: Buffers whose mean over all shards may not be the whole batch's, and what makes them.
+    #: Buffers whose mean over all shards may differ from the whole batch's, with their op.
     each_its_own: list[tuple[str, Op | None]] = field(default_factory=list)
-    #: Means over all shards by what is added up, along which axes, and divided by what.
+    #: Means over all shards by the summed value, the axes and the divisor.
     known: dict[tuple, Value] = field(default_factory=dict)
 
     def builder(self) -> Builder:
         return Builder(self.module.weights)
 
     def need_none_inside(self, kinds: Iterable[str]) -> None:
-        """UserError for ops in loops and branches whose results are of the whole batch: only those
-        outside are made so."""
+        """Raise UserError for whole-batch ops of these kinds in loops and branches.
+
+        Only ops outside of them are made to cover the whole batch.
+        """
         for op in self.rw.ops:
             for inner in (o for region in op.regions for o in region.walk()):
                 if inner.kind in kinds and len(inner.operands) > 1:
@@ -102,8 +104,11 @@ class _Work:
                     )  # fmt: skip
 
     def loss(self, place: int | None) -> None:
-        """The total over all shards by the count over all shards, of every term of the loss.  One
-        of the model's own that is no total by a count counts once for a shard."""
+        """Replace every term of the loss by its total over all shards divided by their count.
+
+        A term of the model's own loss that is not a total divided by a count has the count 1 per
+        shard.
+        """
         assert place is not None
         value, path = self.rw.outputs[place], set[Value]()
         for term in dict.fromkeys(self._terms(value, path)):
@@ -120,7 +125,7 @@ class _Work:
                 self._mean_of(term, b.div(total, b.scalar_like(self.shards, total)), b, place, path)
 
     def _mean_of(self, term: Value, made: Value, b: Builder, place: int, path: set[Value]) -> None:
-        """Where the loss takes ``term`` it takes ``made``, the mean over all shards."""
+        """Replace ``term`` in the loss by ``made``, the mean over all shards."""
         users = [op for op in self.rw.users(term) if not path.isdisjoint(op.results)]
         before = users[0] if users else None
         self.rw.insert(b.ops, before=before, rule=_MEAN, reason="of the model's own loss",
@@ -132,7 +137,7 @@ class _Work:
             self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
 
     def _terms(self, value: Value, path: set[Value]) -> Iterator[Value]:
-        """What the loss is a sum of, each times a number; ``path``: what they add up to."""
+        """Yield the terms of the sum that is the loss, each scaled; ``path`` has partial sums."""
         op = self.rw.producer(value)
         inner: list[Value] = []
         if op is not None and op.kind in _LINEAR:
@@ -164,7 +169,7 @@ class _Work:
                 self.rw.replace(op, made, {op.result: made.result}, rule=rule)
 
     def distribute(self, parameter: Value) -> None:
-        """Every op reads the parameter through one ``distribute``."""
+        """Let every op read the parameter through one ``distribute``."""
         users = self.rw.users(parameter)
         if not users:
             return
@@ -180,9 +185,10 @@ class _Work:
     # -- batch normalisation ----------------------------------------------------------------------
 
     def batch_norms(self, own: Iterable[Value]) -> None:
-        """Take the statistics of the batch over all shards; UserError where their form is unknown.
+        """Compute the batch statistics over all shards; raise UserError if their form is unknown.
 
-        ``own``: the arguments that differ from shard to shard."""
+        ``own`` are the arguments that differ between shards.
+        """
         for op in self.rw.ops:
             if op.kind == "core.batch_norm":
                 self._synchronise(op)
@@ -213,7 +219,7 @@ class _Work:
                 self._over_all(op)
 
     def _over_all(self, total: Op) -> None:
-        """``total / n`` -> the sum over all shards / their n."""
+        """Replace ``total / n`` by the sum over all shards divided by their n."""
         current = next(o for o in self.rw.ops if total.result in o.results)
         (x,), axes = current.operands, current["axes"]
         own = int(np.prod([x.type.shape[a] for a in axes]))
@@ -236,7 +242,7 @@ class _Work:
             self._unbiased(made, own)
 
     def _unbiased(self, variance: Value, own: int) -> None:
-        """A running variance's n / (n - 1) is of all shards' examples too."""
+        """Let n / (n - 1) of a running variance count all shards' examples too."""
         if own < 2:
             return
         for user in self.rw.users(variance):
@@ -252,7 +258,7 @@ class _Work:
                                 rule="n / (n - 1) over all shards", claim=claim)  # fmt: skip
 
     def _number(self, value: Value) -> float | None:
-        """The one number that a constant (or its broadcast) holds."""
+        """Return the single value of a constant (or of its broadcast), or None."""
         maker = self.rw.producer(value)
         if maker is not None and maker.kind == "core.broadcast":
             maker = self.rw.producer(maker.operands[0])
@@ -265,7 +271,7 @@ class _Work:
     # -- state ------------------------------------------------------------------------------------
 
     def same_for_all(self, place: int, name: str, own: Iterable[Value]) -> None:
-        """The next of a buffer is the same for every shard: where it is not, the mean is."""
+        """Make the next value of a buffer equal on every shard: average it if it is not."""
         value = self.rw.outputs[place]
         varied = differing(self.rw.ops, own)
         if value not in varied:
@@ -285,8 +291,10 @@ class _Work:
         self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
 
     def _is_mean(self, value: Value, varied: Container[Value]) -> bool:
-        """Whether the mean over all shards of a value is the whole batch's: it is linear in means
-        over the batch."""
+        """Return whether the mean over all shards of a value is the whole batch's.
+
+        It is if the value is linear in means over the batch.
+        """
         op = self.rw.producer(value)
         if value not in varied:
             return True
@@ -308,17 +316,17 @@ class _Work:
 
 
 def _of_equal_shards(value: Value, made: Value) -> Formula:
-    """Where all shards hold the same, a mean over them is the value itself."""
+    """Return the claim that the mean over equal shards is the value itself."""
     return Formula("the value itself", {"x": value}, {"made": made})
 
 
 def _is_class_mean(op: Op) -> bool:
-    """Whether it divides by a number of targets, which may be another for each shard."""
+    """Return whether an op divides by a number of targets, which may differ between shards."""
     return op.kind in ("core.nll_loss", "core.cross_entropy") and op["reduction"] == "mean"
 
 
 def _between(ops: Iterable[Op], start: Value, ends: Iterable[Value]) -> list[Op]:
-    """The ops on the ways from ``start`` to ``ends``, in program order."""
+    """Return the ops on the paths from ``start`` to ``ends``, in program order."""
     ops = list(ops)
     after, before = {start}, set(ends)
     forward = []

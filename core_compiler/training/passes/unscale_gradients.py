@@ -1,4 +1,4 @@
-"""Unscale gradients: take the factor of the loss out of them again."""
+"""Unscale gradients: remove the factor of the loss from them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from core_compiler.training.optimisers.loss_scale import Dynamic, LossScale
 
 @dataclass(frozen=True)
 class UnscaleGradients(Pass):
-    """Multiplies the gradients by one over the loss's factor; whether all of them are finite is a
-    result of its own.
+    """Multiply the gradients by the reciprocal of the loss scale, and report non-finite ones.
 
-    As ``torch.amp.GradScaler.unscale_``: it stands before clipping, and looks at the gradients as
-    they arrived.
+    Whether all gradients are finite is a separate result. As in
+    ``torch.amp.GradScaler.unscale_``, both happen before clipping, on the gradients as they
+    arrive.
     """
 
     mandatory = True

@@ -1,4 +1,4 @@
-"""Update in place: the next state is written where the old one lies."""
+"""Update in place: write the next state where the old one is."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from core_compiler.training.graph.roles import Roles
 
 @dataclass(frozen=True)
 class UpdateInPlace(Pass):
-    """Lets the next value of a parameter, or of any state, take the memory of the old one.
+    """Let the next value of a parameter, or of any state, reuse the memory of the old one.
 
-    It may where one launch makes it after all others have read the old one, after the loss is known
-    (an iteration whose loss is not finite must leave the state as it was) and after all that shards
-    do together, and where its kernel has read each element before it writes there.  What may not
-    has two arrays, which take turns.
+    This is possible if one launch writes it after all other uses of the old value, after the loss
+    is known (an iteration whose loss is not finite must leave the state unchanged) and after all
+    exchanges between shards, and if its kernel reads each element before it overwrites it. Other
+    state has two arrays, which alternate.
     """
 
     half = "implementation"
@@ -50,7 +50,7 @@ class UpdateInPlace(Pass):
 
 
 class _State:
-    """Who reads and who writes what the step carries on."""
+    """The readers and writers of the state that the step carries on."""
 
     def __init__(self, module: Module):
         self.module, self.ops = module, module.main.body.ops
@@ -71,8 +71,11 @@ class _State:
         self.shared: dict[tuple[str, int, int], bool] = {}
 
     def _known(self, touching: Sequence[int]) -> int:
-        """When a value is known whose memory these ops touch: once the first has run, but of what
-        a loop carries with the first launch after the loop."""
+        """Return when the value in a memory that these ops touch is known.
+
+        It is known after the first of them, but for a value that a loop carries with the first
+        launch after the loop.
+        """
         ends = [end for begin, end in self.loops if any(begin < i < end for i in touching)]
         if not ends:
             return touching[0]
@@ -101,7 +104,7 @@ class _State:
         return op.kind == COPY or self._kernel_may(op, to, old)
 
     def _is_whole(self, to: Value) -> bool:
-        """Whether the memory is an allocation of its own."""
+        """Return whether the memory is an allocation of its own."""
         return any(op.kind == ALLOC and op.result is to for op in self.ops)
 
     def _written(self, op: Op) -> set[Value]:
@@ -109,7 +112,7 @@ class _State:
         return {self._root(v) for v in op.operands[first:]}
 
     def _kernel_may(self, op: Op, to: Value, old: Value) -> bool:
-        """Whether the kernel reads each element of ``old`` before it writes there."""
+        """Return whether the kernel reads each element of ``old`` before it overwrites it."""
         function = self.module.functions[op["kernel"]]
         buffers = [a for a in op["arguments"] if a[0] != "size"]
         values = [op.operands[n if kind == "operand" else op["reads"] + n] for kind, n in buffers]

@@ -1,1 +1,1 @@
-"""Running a training step: data in order, checkpoints, the files of a run, progress."""
+"""Execution of a training step: data order, checkpoints, the files of a run, progress."""

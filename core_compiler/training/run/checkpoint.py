@@ -1,8 +1,8 @@
-"""Checkpoints: all that the next iteration depends on, in one file, and where it stands.
+"""Checkpoints: everything that the next iteration depends on, in one file.
 
-The file is of the format ``safetensors`` (tensors by name); its metadata holds the receipt: the
+The file has the format ``safetensors`` (tensors by name). Its metadata contains the receipt: the
 iteration, the digest of the state, the numerics identity, the contract's version, the seeds, the
-shards, and of data that are read as a stream where they stand.
+shards and, for data read as a stream, their position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core_compiler.support.regular_files import read_regular
 from core_compiler.training.run import files
 
 RECEIPT = "receipt"
-#: What helps where a checkpoint cannot be gone on from.
+#: The fix for a checkpoint from which a run cannot resume.
 OLDER = "move it out of the folder, and --resume (resume=True) uses the one before"
 #: The format's names of dtypes -> the contract's.
 _DTYPES = {
@@ -33,7 +33,7 @@ _DTYPES = {
 
 
 def encoded(state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> bytes:
-    """A checkpoint as bytes; UserError for a dtype that the format does not have."""
+    """Encode a checkpoint; raise UserError for a dtype that the format does not support."""
     from safetensors.numpy import save
 
     own = _DTYPES.values()
@@ -46,7 +46,7 @@ def encoded(state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> byte
 
 
 def decoded(data: bytes, where: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """(state, receipt) of a checkpoint's bytes; UserError where they are damaged or foreign."""
+    """Decode a checkpoint into (state, receipt); raise UserError if it is damaged or foreign."""
     from safetensors import SafetensorError
 
     try:
@@ -65,8 +65,11 @@ def decoded(data: bytes, where: str) -> tuple[dict[str, np.ndarray], dict[str, A
 
 
 def tensors(data: bytes) -> dict[str, np.ndarray]:
-    """What a file of the format holds, by name; its own reader for NumPy lacks bf16 and f8.
-    SafetensorError where it is damaged, ValueError for a dtype that is none of the contract's."""
+    """Return the tensors of a safetensors file by name.
+
+    The format's own reader for NumPy lacks bf16 and f8. Raise SafetensorError if the file is
+    damaged, and ValueError for a dtype that the contract does not have.
+    """
     from safetensors import deserialize
 
     made = {}
@@ -83,13 +86,15 @@ def _damaged(why: str, where: str) -> UserError:
 
 
 def write(path: Path, state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> None:
-    """Write a checkpoint whole or not at all: an older one of its name stays until the new one is
-    on the disk.  UserError where the disk refuses it."""
+    """Write a checkpoint atomically: the old file remains until the new one is on disk.
+
+    Raise UserError if writing fails.
+    """
     files.write(path, encoded(state, receipt), "the checkpoint")
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """(state, receipt) of a checkpoint; UserError where it is damaged or foreign."""
+    """Return (state, receipt) of a checkpoint; raise UserError if it is damaged or foreign."""
     try:
         return decoded(read_regular(path), str(path))
     except OSError as error:
@@ -102,11 +107,11 @@ def name_of(iteration: int) -> str:
 
 
 def all_of(folder: Path) -> dict[int, Path]:
-    """The checkpoints of a folder by the iteration after which each was written, in order."""
+    """Return the checkpoints of a folder by their iteration, in order."""
     named = {p: re.fullmatch(r"iteration-(\d+)\.safetensors", p.name) for p in folder.glob("*")}
     return dict(sorted((int(match[1]), path) for path, match in named.items() if match))
 
 
 def newest(folder: Path) -> Path | None:
-    """The checkpoint of the latest iteration in a folder."""
+    """Return the checkpoint of the latest iteration in a folder."""
     return next(reversed(all_of(folder).values()), None)

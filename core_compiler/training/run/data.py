@@ -1,4 +1,4 @@
-"""Training data in an order that the seed fixes, whatever the machine or the worker."""
+"""Training data in an order that the seed determines, independent of machine and worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core_compiler.training.run import rows as examples
 from core_compiler.training.run.rows import Wanted
 from core_compiler.training.run.stream import Stream
 
-#: The stream of random numbers that orders data: above those of a model's random ops.
+#: The random stream that orders data, above the streams of a model's random ops.
 STREAM = 0xFFFF_0000
 
 _KINDS = (
@@ -24,26 +24,26 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Data:
-    """Examples as arrays, one for each input and one for the targets, examples first."""
+    """Examples as arrays, one per input and one for the targets, with the examples on axis 0."""
 
     arrays: tuple[np.ndarray, ...]
-    #: Where they stand in an epoch is known of every iteration.
+    #: The position in an epoch follows from the iteration, so it is not stored.
     place: Mapping[str, int] = field(default_factory=dict, init=False)
 
     @staticmethod
     def of(what: Any, wanted: Sequence[Wanted] = ()) -> Data | Stream:
-        """What examples are read from, as something with batches:
+        """Return a source of batches for any supported kind of data.
 
-        - arrays or tensors, the inputs and then the targets, or one alone;
+        - arrays or tensors, the inputs and then the targets, or a single one;
         - columns by name: a mapping, a table (anything with ``keys``);
         - a dataset with ``__len__`` and ``__getitem__`` (of torch, of Hugging Face, a list), whose
           rows are tuples or mappings: it is read into memory;
-        - an iterable of such rows, which is read as the iterations want it
+        - an iterable of such rows, which is read on demand
           (:class:`~core_compiler.training.run.stream.Stream`).
 
-        ``wanted``: what the model takes (:func:`for_step` knows it); columns are found by these
-        names, those that have none of them in their order.  UserError where it is none of this,
-        examples differ in shape or there are none.
+        ``wanted`` describes the model's inputs (:func:`for_step` returns it). Columns are found by
+        these names; columns with other names are taken in order. Raise UserError if the data are of
+        another kind, if examples differ in shape or if there are none.
         """
         if isinstance(what, Data | Stream):
             return what
@@ -52,7 +52,7 @@ class Data:
         if hasattr(what, "dataset") and getattr(what, "batch_size", None) is not None:
             raise UserError(f"expected rows, got batches from a {type(what).__name__}", "data",
                             "pass its .dataset: fit makes the batches")  # fmt: skip
-        if hasattr(what, "shape") and hasattr(what, "dtype"):  # a table has a shape alone
+        if hasattr(what, "shape") and hasattr(what, "dtype"):  # a table only has a shape
             arrays = examples.columns([what], wanted)
         elif isinstance(what, tuple | list) and any(hasattr(a, "shape") for a in what):
             arrays = examples.columns(what, wanted)
@@ -78,29 +78,33 @@ class Data:
         return len(self.arrays[0])
 
     def order(self, seed: int, epoch: int) -> np.ndarray:
-        """The examples' numbers in the order of one epoch: sorted by as many random words of the
-        contract's generator, of equal ones the first first."""
+        """Return the examples' numbers in the order of one epoch.
+
+        They are sorted by random words of the contract's generator; the sort is stable.
+        """
         from core_compiler.numerics.reference.random import random_bits
 
         words = random_bits((len(self),), seed, STREAM, epoch)
         return np.argsort(words, kind="stable")
 
     def check(self, number: int, size: int) -> None:
-        """UserError where there can be no batch ``number`` of ``size`` examples."""
+        """Raise UserError if there can be no batch ``number`` of ``size`` examples."""
         if size > len(self):
             raise UserError(f"batch size {size} exceeds the dataset size {len(self)}", "data",
                             "pass more examples or a smaller batch")  # fmt: skip
 
     def begin_at(self, place: Any) -> None:
-        """Where a checkpoint says that the data stand (see :class:`Stream`): nothing to find."""
+        """Resume from the position in a checkpoint (see :class:`Stream`); nothing to do here."""
 
     def example(self, size: int) -> tuple[np.ndarray, ...]:
-        """The first examples, for a compile."""
+        """Return the first examples, for a compile."""
         return tuple(a[:size] for a in self.arrays)
 
     def batch(self, number: int, size: int, seed: int) -> tuple[np.ndarray, ...]:
-        """Batch ``number`` (from 0 on, through all epochs) of ``size`` examples; what is left over
-        at the end of an epoch is left out of it."""
+        """Return batch ``number`` (from 0 on, through all epochs) of ``size`` examples.
+
+        The remainder at the end of an epoch is left out.
+        """
         self.check(number, size)
         epoch, place = divmod(number, len(self) // size)
         rows = self.order(seed, epoch)[place * size : (place + 1) * size]
@@ -108,7 +112,7 @@ class Data:
 
 
 def for_step(step: Any, what: Any) -> Data | Stream:
-    """:meth:`Data.of`, by the names and dtypes of what a training step takes in a batch."""
+    """Return :meth:`Data.of` with the names and dtypes of a training step's batch."""
     arguments = step.compilation.module.main.arguments
     wanted = [Wanted(step.roles.arguments[i][1], arguments[i].type.dtype.numpy)
               for i in step.roles.numbers("batch")]  # fmt: skip
@@ -116,8 +120,10 @@ def for_step(step: Any, what: Any) -> Data | Stream:
 
 
 def _rows(dataset: Any) -> list[Any] | None:
-    """All rows of a dataset; None where it has them only in its own order (an ``IterableDataset``
-    of torch inherits a ``__getitem__`` that is not there)."""
+    """Return all rows of a dataset, or None if they can only be read in its own order.
+
+    An ``IterableDataset`` of torch inherits a ``__getitem__`` that is not implemented.
+    """
     rows = []
     for number in range(len(dataset)):
         try:

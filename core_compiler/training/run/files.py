@@ -1,4 +1,4 @@
-"""Files of a run's folder: each is written whole or not at all, by one run at a time."""
+"""Files of a run's folder: written atomically, by one run at a time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from pathlib import Path
 
 from core_compiler.support.errors import UserError
 
-#: How files end that are being written.
+#: The suffix of files that are being written.
 _DRAFT = ".draft"
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Nobody else runs in the folder meanwhile, UserError where somebody does; it is made where it
-    is not there, and not left behind empty.  What killed runs had begun to write is gone."""
+    """Lock the folder for one run; raise UserError if another run has locked it.
+
+    The folder is created if missing, and removed if it stays empty. Unfinished files of killed runs
+    are deleted.
+    """
     fresh = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +35,7 @@ def alone(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise UserError("another run is writing to the folder", str(folder),
                             "wait until it ends, or choose another folder") from None  # fmt: skip
-        except OSError as error:  # some file systems of networks know no locks
+        except OSError as error:  # some network file systems have no locks
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL):
                 raise
         else:
@@ -47,8 +50,10 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def write(path: Path, data: bytes, what: str) -> None:
-    """Write a file beside its place and rename it: an older one of its name stays until the new
-    one is on the disk.  UserError, which names ``what`` it is, where the disk refuses it."""
+    """Write a file under a temporary name and rename it, so that the old file remains until then.
+
+    Raise a UserError that names ``what`` if writing fails.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}{_DRAFT}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

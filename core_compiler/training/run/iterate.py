@@ -21,22 +21,23 @@ from core_compiler.training.run.stream import Stream
 
 
 class Share(Protocol):
-    """One of several processes that run a step's shards: all see their own ones' values, one of
-    them leads and writes what is kept."""
+    """A rank among several processes that run a step's shards.
+
+    Each observes the values of its own shards; the leading one writes the files.
+    """
 
     @property
     def leads(self) -> bool: ...
 
     def gather(self, what: Any) -> list[Any]:
-        """What all give, for the one that leads; nothing for the others."""
+        """Return the contributions of all processes in the leading one, nothing in the others."""
 
 
 def iterate(
     step: TrainingStep, data: Data | Stream, history: History, plan: Plan, watch: Watch,
     share: Share | None = None,
 ) -> None:  # fmt: skip
-    """The iterations of :func:`fit` that are still to do, in this process; ``share``: it is one of
-    several."""
+    """Run the remaining iterations of :func:`fit` in this process, or its share of them."""
     leads = share is None or share.leads
     folder = plan.folder if leads else None
     recorder = probe = None
@@ -71,7 +72,7 @@ def iterate(
                 if share is not None and recorder.whole(number + 1):
                     try:
                         recorder.add(share.gather(recorder.ops))
-                    except Apart as error:  # the iteration is done; its values are not all known
+                    except Apart as error:  # the iteration is done, but not all values are known
                         recorder.ops, lost = {}, error
                 if folder is not None:
                     receipt = recorder.receipt(number + 1, loss, step)
@@ -89,5 +90,5 @@ def iterate(
             raise lost
     if folder is not None and 0 < step.iteration == plan.iterations:
         path = folder / checkpoint.name_of(step.iteration)
-        if not path.exists():  # who had done the last iteration was lost before it wrote
+        if not path.exists():  # the writer of the last iteration was lost before it wrote
             save(step, path, plan.seed, data.place)

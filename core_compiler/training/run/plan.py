@@ -1,4 +1,4 @@
-"""What a training run is asked for, and what came of it."""
+"""The request and the outcome of a training run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from core_compiler.training.run import checkpoint
 
 @dataclass
 class History:
-    """What came of a run: a row for every iteration done in it, the first one after ``first``;
-    ``peak_bytes`` of all its processes."""
+    """The outcome of a run.
+
+    It has a row for every iteration done in it, beginning after ``first``, and the ``peak_bytes``
+    of all its processes.
+    """
 
     first: int
     rows: list[IterationRecord] = field(default_factory=list)
     peak_bytes: int = 0
-    #: Told every iteration that is done.
+    #: Called for every finished iteration.
     hear: Callable[[IterationRecord], None] = lambda row: None
 
     @property
@@ -39,7 +42,7 @@ class History:
         self.hear(row)
 
     def progress(self, total: int, batch: int) -> Progress:
-        """Where the run stands; ``batch`` examples an iteration."""
+        """Return the progress of the run, with ``batch`` examples per iteration."""
         recent = [row.seconds for row in self.rows[-20:]]
         mean = sum(recent) / len(recent)
         last = self.rows[-1]
@@ -49,8 +52,11 @@ class History:
 
 @dataclass(frozen=True)
 class Progress:
-    """After an iteration: its number (from 1 on) of ``total``, its loss, examples a second and the
-    seconds that are left, by the mean of the last iterations."""
+    """The progress after an iteration.
+
+    It has the iteration's number (from 1 on) of ``total``, its loss, examples per second and the
+    seconds left, by the mean of the last iterations.
+    """
 
     iteration: int
     total: int
@@ -64,7 +70,7 @@ Watch = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does, apart from the step itself: see :func:`fit`."""
+    """The parameters of a run apart from the step itself: see :func:`fit`."""
 
     iterations: int
     batch: int
@@ -92,8 +98,10 @@ class Plan:
 
     @staticmethod
     def of(facts: Mapping[str, Any], folder: Path) -> Plan:
-        """The plan whose :meth:`facts` a run's folder keeps; KeyError, TypeError or ValueError
-        where they are none."""
+        """Return the plan whose :meth:`facts` a run's folder contains.
+
+        Raise KeyError, TypeError or ValueError if they are invalid.
+        """
         held = {name: facts[name] for name in Plan.__dataclass_fields__ if name != "folder"}
         inject = held["inject"]
         try:
@@ -103,7 +111,7 @@ class Plan:
             raise ValueError(error.what) from None
 
     def facts(self) -> dict[str, Any]:
-        """What a recording says of it."""
+        """Return the plan as recordings store it."""
         held = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {
             **held, "folder": "" if self.folder is None else str(self.folder.absolute()),
@@ -111,7 +119,7 @@ class Plan:
         }  # fmt: skip
 
     def check_folder(self, resume: bool) -> None:
-        """UserError where the folder cannot be begun in, or resumed from."""
+        """Raise UserError if a run cannot begin in the folder, or resume from it."""
         if resume and self.folder is None:
             raise UserError("missing folder to resume from", "resume", "pass the folder of the run")
         if not resume and self.folder is not None and checkpoint.newest(self.folder) is not None:
@@ -122,7 +130,7 @@ class Plan:
 
 
 def share_out(shards: int, workers: int) -> None:
-    """UserError where some workers would have no shard."""
+    """Raise UserError if some workers would have no shard."""
     if workers > shards:
         raise UserError(
             f"more workers ({workers}) than shards ({shards})", "workers",

@@ -1,7 +1,7 @@
-"""How a recorded step was trained, read back from what its recording says of it.
+"""The configuration of a recorded training step, read back from its recording.
 
-The recording has the optimiser, its schedule and the loss scale as they are written in Python;
-they are read as data, and nothing of them is run.
+The recording stores the optimiser, its schedule and the loss scale as Python expressions; they are
+read as data and never executed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from core_compiler.training.optimisers.schedules import (
     Warmup,
 )
 
-#: What a recording may name, by the names that it has there.
+#: The classes that a recording may use, by their names in it.
 _KNOWN = {
     kind.__name__: kind for kind in (
         *OPTIMIZERS.values(), Constant, Cosine, Exponential, Linear, Step, Warmup, Dynamic, Static
     )
 }  # fmt: skip
-#: What of the configuration the passes after the import depend on, as it is.
+#: The options of the configuration that later passes depend on, stored as plain values.
 _PLAIN: Mapping[str, tuple[type, ...]] = {
     "clip_norm": (int, float), "seed": (int,), "shards": (int,), "sync_batch_norm": (bool,),
     "precision": (str,), "recompute": (int, float),
@@ -40,9 +40,11 @@ _LONGEST = 10_000
 
 
 def training_of(facts: Any) -> Training:
-    """The configuration that :meth:`Training.facts` told, as far as the passes read it: the loss,
-    the initial numbers and what is frozen are in the recorded module.  UserError where the
-    optimiser, its schedule or the loss scale is none of ours."""
+    """Return the configuration of which :meth:`Training.facts` stored the facts that passes read.
+
+    The loss, the initial values and the frozen parameters are in the recorded module. Raise
+    UserError if the optimiser, its schedule or the loss scale is unknown.
+    """
     held = facts if isinstance(facts, Mapping) else {}
     plain = {name: held[name] for name, kinds in _PLAIN.items()
              if isinstance(held.get(name), kinds)}  # fmt: skip
@@ -69,7 +71,10 @@ def _read(what: str, text: Any) -> Any:
 
 
 def _value(node: ast.expr) -> Any:
-    """A number, a text, a tuple of them, or one of :data:`_KNOWN`; ValueError for anything else."""
+    """Return a number, a text, a tuple of them, or an instance of :data:`_KNOWN`.
+
+    Raise ValueError for any other expression.
+    """
     if isinstance(node, ast.Call):
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in _KNOWN or node.args:

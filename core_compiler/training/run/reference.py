@@ -12,13 +12,15 @@ from core_compiler.numerics.reference.dtypes import widen
 from core_compiler.ops.evaluation import evaluate, evaluate_block
 from core_compiler.training.graph.program import LOOP
 
-#: Of each shard the arrays of what an op reads (``Op.uses``), then of its results.
+#: For each shard the arrays of an op's operands (``Op.uses``), then of its results.
 Seen = list[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]
 
 
 def walk(module: Module, given: Sequence[Sequence[np.ndarray]]) -> Iterator[tuple[Op, Seen]]:
-    """The ops of main in program order with what they read and make; ``given`` has main's
-    arguments for each shard.  A value is let go after its last use."""
+    """Yield the ops of main in program order with their operands and results.
+
+    ``given`` has main's arguments for each shard. A value is released after its last use.
+    """
     body = module.main.body
     last = {v: op for op in body.ops for v in op.uses()}
     every = [dict(zip(body.arguments, arrays, strict=True)) for arrays in given]
@@ -43,8 +45,11 @@ def walk(module: Module, given: Sequence[Sequence[np.ndarray]]) -> Iterator[tupl
 def first_not_finite(
     module: Module, given: Sequence[Sequence[np.ndarray]]
 ) -> tuple[Op, str] | None:
-    """The first op of main that makes a NaN of none, or an infinity of finite numbers, on any
-    shard, and how a person finds it (of a loop the op of its body); None where there is none."""
+    """Return the first op of main that produces NaN or infinity from finite operands on any shard.
+
+    It comes with its user-visible location (for a loop, the op of its body). Return None if there
+    is none.
+    """
     for op, seen in walk(module, given):
         for read, made in seen:
             if read and _spoils(read, made):
@@ -54,8 +59,10 @@ def first_not_finite(
 
 
 def _inside(op: Op, around: Mapping[Value, np.ndarray], weights: WeightStore) -> str | None:
-    """The first op of a loop's body that makes such numbers of others, and in which iteration;
-    ``around`` has what the loop reads.  None where ``op`` is no loop."""
+    """Return the first such op of a loop's body and its iteration, or None if ``op`` is not a loop.
+
+    ``around`` has the outer values that the loop reads.
+    """
     if op.kind != LOOP:
         return None
     condition, body = op.regions

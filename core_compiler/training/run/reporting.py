@@ -1,4 +1,4 @@
-"""What a training run tells an observer: the step's compile, iterations as they come, its end."""
+"""The reports of a training run to an observer: the step's compile, the iterations, the end."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from core_compiler.training.audit.probes import meaning_of
 from core_compiler.training.optimisers.schedules import rates
 from core_compiler.training.run.step import NotFinite, TrainingStep
 
-#: Iterations are told together, at most this often (seconds): a recording writes them in one
-#: transaction, and a step of some milliseconds does not wait for each.
+#: Seconds between two reports: iterations are reported together, so that a recording writes them in
+#: one transaction and a step of a few milliseconds does not wait for each.
 TOGETHER = 0.5
-#: Where a recording says how the run was made (``meta``).
+#: The key of a recording's ``meta`` that describes the run.
 KEY = "training_run"
 
 
 class Telling:
-    """``with Telling(observer, step, run) as telling``: the observer is told the compile of
-    ``step``, which is finished meanwhile where it is not, the iterations that ``telling.add`` is
-    given, and how the run ended.  ``run``: facts about it.
+    """A context manager that reports a run to an observer.
+
+    ``with Telling(observer, step, run) as telling`` reports the compile of ``step`` (which is
+    finished first if necessary), the iterations passed to ``telling.add``, and the end of the run.
+    ``run`` has facts about it.
     """
 
     def __init__(self, observer: Observer, step: TrainingStep, run: Mapping[str, Any]):
@@ -41,7 +43,7 @@ class Telling:
         return self
 
     def add(self, row: IterationRecord) -> None:
-        """An iteration was done."""
+        """Report a finished iteration."""
         self._rows.append(replace(row, rate=self._rate(row.number - 1)))
         if time.monotonic() - self._last >= TOGETHER:
             self._flush()
@@ -57,14 +59,16 @@ class Telling:
             self._flush()
             if error is None:
                 self._observer.figures({"state_digest": self._step.digest})
-        except BaseException as problem:  # what is told is no longer written
+        except BaseException as problem:  # after this no report is written
             self._end(error or problem)
             raise
         self._end(error)
 
     def _spoiler(self, error: NotFinite) -> dict[str, Any]:
-        """Where in the recording the op stands that made the loss so: a stage, and its place among
-        the ops of ``main``."""
+        """Return the position in the recording of the op that made the loss not finite.
+
+        It is a stage and the op's index in ``main``.
+        """
         found: dict[str, Any] = {"not_finite/iteration": error.iteration}
         if error.op is not None:
             meaning = meaning_of(self._step.compilation)

@@ -1,4 +1,4 @@
-"""Checkpoints of a training step: written while it runs, and gone on from."""
+"""Checkpoints of a training step: saving and resuming."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from core_compiler.training.graph.roles import ITERATION
 from core_compiler.training.run import checkpoint
 from core_compiler.training.run.step import TrainingStep
 
-#: Where a receipt has the place of data that are read as a stream.
+#: The key of a receipt for the position of data that are read as a stream.
 DATA = "data"
 
 
 def save(
     step: TrainingStep, path: Path, seed: int = 0, place: Mapping[str, int] | None = None
 ) -> None:
-    """Write a checkpoint of a training step; ``seed`` of the data's order, ``place`` where they
-    stand."""
+    """Write a checkpoint of a training step.
+
+    ``seed`` is that of the data order, ``place`` the position of the data.
+    """
     checkpoint.write(path, step.whole_state(), {
         "iteration": step.iteration, "digest": step.digest, "seed": step.seed, "data_seed": seed,
         "shards": step.shards, "identity": step.identity, "contract": CONTRACT_VERSION,
@@ -32,17 +34,19 @@ def save(
 
 
 def restore(step: TrainingStep, path: Path, data_seed: int | None = None) -> dict[str, Any]:
-    """Set a training step to a checkpoint; its receipt.  ``data_seed``: that of the data which the
-    run would go on with.  UserError where the checkpoint is of another step, was written under
-    other seeds, shards or another version of the contract, or is damaged; then the step stays as it
-    is."""
+    """Restore a training step from a checkpoint and return its receipt.
+
+    ``data_seed`` is the seed of the data with which the run would continue. Raise UserError, and
+    leave the step unchanged, if the checkpoint belongs to another step, was written with other
+    seeds, shards or another version of the contract, or is damaged.
+    """
     state, receipt = checkpoint.read(path)
     _compare(step, receipt, data_seed, str(path))
     return _taken(step, state, receipt, path)
 
 
 def begin_at(step: TrainingStep, path: Path) -> dict[str, Any]:
-    """The same of a checkpoint that was written under whatever seeds."""
+    """Restore a training step from a checkpoint with any seeds, and return its receipt."""
     return _taken(step, *checkpoint.read(path), path)
 
 
@@ -71,8 +75,10 @@ def _taken(
 def _compare(
     step: TrainingStep, receipt: Mapping[str, Any], data_seed: int | None, where: str
 ) -> None:
-    """UserError where a run was begun with something else than it would go on with.  What receipts
-    of before do not say is not compared."""
+    """Raise UserError if a run would continue with another configuration than it began with.
+
+    Entries that older receipts lack are not compared.
+    """
     need_current(receipt.get("contract", CONTRACT_VERSION), "the checkpoint was", where, "resume")
     given = {
         "seed": ("training seed", step.seed),

@@ -1,4 +1,4 @@
-"""Rows and columns of a person's data as arrays, in the order that the model takes them."""
+"""Rows and columns of the user's data as arrays, in the order of the model's inputs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from core_compiler.support.errors import UserError, raised_at
 
 @dataclass(frozen=True)
 class Wanted:
-    """An input of the model, or its targets: ``dtype`` is what plain Python numbers become
-    (None: f32 of floats)."""
+    """An input of the model, or its targets.
+
+    ``dtype`` is the dtype of plain Python numbers (None: f32 for floats).
+    """
 
     name: str
     dtype: np.dtype | None = None
@@ -25,7 +27,7 @@ class Wanted:
 
 @contextmanager
 def theirs() -> Iterator[None]:
-    """What a person's own data raise, as a UserError that names their line."""
+    """Convert errors of the user's own data to a UserError with their line."""
     try:
         yield
     except (UserError, MemoryError):
@@ -36,12 +38,12 @@ def theirs() -> Iterator[None]:
 
 
 def columns(what: Sequence[Any], wanted: Sequence[Wanted] = ()) -> tuple[np.ndarray, ...]:
-    """Columns in their order."""
+    """Return columns in order."""
     return tuple(_array(a, _at(wanted, i), f"column {i}") for i, a in enumerate(what))
 
 
 def named(what: Any, wanted: Sequence[Wanted] = ()) -> tuple[np.ndarray, ...]:
-    """Columns by name, as the model takes them."""
+    """Return columns by name, in the order of the model's inputs."""
     with theirs():
         held = {name: what[name] for name in _order(list(what.keys()), wanted)}
     return tuple(
@@ -52,8 +54,11 @@ def named(what: Any, wanted: Sequence[Wanted] = ()) -> tuple[np.ndarray, ...]:
 def stacked(
     rows: Sequence[Any], wanted: Sequence[Wanted] = (), numbered: bool = True
 ) -> tuple[np.ndarray, ...]:
-    """Rows (tuples, mappings, or one array each), examples first; ``numbered``: the person
-    counts them as they are here.  UserError where they are no rows or not of one shape."""
+    """Stack rows (tuples, mappings, or one array each), with the examples on axis 0.
+
+    ``numbered`` is true if the user counts the rows in the same way. Raise UserError if they are
+    not rows or their shapes differ.
+    """
     if not rows:
         raise UserError("the dataset is empty", "data", "pass at least one row")
     made = [_parts(row, wanted, f"row {i}" if numbered else "a row") for i, row in enumerate(rows)]
@@ -81,8 +86,11 @@ def _parts(row: Any, wanted: Sequence[Wanted], where: str) -> list[np.ndarray]:
 
 
 def _order(names: list[Any], wanted: Sequence[Wanted]) -> list[Any]:
-    """The columns that the model takes, in its order: those of its names, and for the other names
-    the other columns in their order; further columns are left out where all names are there."""
+    """Return the columns that the model takes, in its order.
+
+    They are the columns of its names, and for missing names the other columns in order. Further
+    columns are ignored if all names are found.
+    """
     own = [w.name for w in wanted]
     if not own or all(name in names for name in own):
         return own or names
@@ -106,6 +114,6 @@ def _array(what: Any, dtype: np.dtype | None, where: str) -> np.ndarray:
                         "pass numbers of one shape, or leave it out") from None  # fmt: skip
     if hasattr(what, "dtype"):
         return made
-    if dtype is None:  # as torch.tensor has it
+    if dtype is None:  # as in torch.tensor
         dtype = np.dtype(np.float32) if made.dtype == np.float64 else made.dtype
     return made.astype(dtype) if np.can_cast(made.dtype, dtype, "same_kind") else made

@@ -1,5 +1,7 @@
-"""What a run's folder says of how the run is done again: its plan, what made its step, and what was
-changed about the pipeline."""
+"""The file of a run's folder that says how to repeat the run.
+
+It contains the plan, the function that made the step, and the edit of the pipeline.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from core_compiler.training.run.step import TrainingStep
 
 FILE = "run.json"
-#: What a task is.
+#: The definition of a task, for messages.
 TASK = (
     "pass package.module:function, which takes edit (a PipelineEdit) and returns the compiled step "
     "and its data"
@@ -25,13 +27,13 @@ TASK = (
 
 
 def write(folder: Path, held: Mapping[str, Any]) -> None:
-    """Keep how a run is done again in its folder."""
+    """Store in its folder how to repeat a run."""
     text = json.dumps(dict(held), indent=1) + "\n"
     files.write(folder / FILE, text.encode(), "the run's description")
 
 
 def read(folder: Path) -> Mapping[str, Any]:
-    """What :func:`write` kept; UserError where there is nothing, or it is damaged."""
+    """Return the contents that :func:`write` stored; raise UserError if missing or damaged."""
     try:
         held = json.loads((folder / FILE).read_text())
     except OSError as error:
@@ -50,15 +52,15 @@ def damaged(folder: Path, why: Any) -> UserError:
 
 
 def of_python(step: TrainingStep, plan: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """What is kept of a run that Python made; ``plan``: facts of its :class:`Plan`."""
+    """Return the contents for a run from Python; ``plan`` has the facts of its :class:`Plan`."""
     compilation = step.compilation
-    held = {name: value for name, value in plan.items() if name != "folder"}  # it may move
+    held = {name: value for name, value in plan.items() if name != "folder"}  # the folder may move
     return {"task": task, **held, "target": compilation.target.name,
             "pipeline": compilation.edited()}  # fmt: skip
 
 
 def check_task(text: str) -> None:
-    """UserError where a later process could not find the function; none of it runs for that."""
+    """Raise UserError if a later process could not find the function; it is not executed."""
     module, _, name = text.partition(":")
     if not module or not name.isidentifier():
         raise UserError(f"expected package.module:function, got {text!r}", "task", TASK)

@@ -30,7 +30,7 @@ from core_compiler.training.run.reference import first_not_finite
 
 
 def shard_of(batch: Sequence[np.ndarray], shard: int, shards: int) -> list[np.ndarray]:
-    """The rows of a batch that a shard works on; UserError where they cannot be shared out."""
+    """Return the rows of a batch for a shard; raise UserError if they cannot be divided equally."""
     rows = batch[0].shape[0] if batch and batch[0].ndim else 0
     for place, array in enumerate(batch):
         if not array.ndim or array.shape[0] != rows:
@@ -53,14 +53,14 @@ def _read(place: int, given: Any) -> np.ndarray:
 
 
 def _kept(array: np.ndarray) -> np.ndarray:
-    """A copy where kernels may write."""
+    """Return a copy that kernels may write to."""
     made = aligned(array.nbytes).view(array.dtype).reshape(array.shape)
     made[...] = array
     return made
 
 
 def _need_like(name: str, array: np.ndarray, old: Any) -> None:
-    """UserError where an array that is to be loaded is of another type than what it replaces."""
+    """Raise UserError if an array to load differs in type from the one it replaces."""
     if array.shape != old.shape or array.dtype != old.dtype:
         raise UserError(f"expected {name} to be {old.dtype}{list(old.shape)}, got "
                         f"{array.dtype}{list(array.shape)}", "load_state_dict",
@@ -68,7 +68,7 @@ def _need_like(name: str, array: np.ndarray, old: Any) -> None:
 
 
 def _need_same(name: str, array: np.ndarray, old: np.ndarray) -> None:
-    """UserError where what stays as it is would have to change."""
+    """Raise UserError if a fixed array would change."""
     _need_like(name, array, old)
     if array.tobytes() != old.tobytes():
         raise UserError(f"{name} is not trained: it is compiled in with another value",
@@ -77,8 +77,11 @@ def _need_same(name: str, array: np.ndarray, old: np.ndarray) -> None:
 
 
 class NotFinite(UserError):
-    """The ``loss`` of an ``iteration`` is NaN or infinite; ``op`` of the meaning module is the
-    first that makes such numbers of others (None: not known), ``told`` is how a person finds it."""
+    """Raised if the ``loss`` of an ``iteration`` is NaN or infinite.
+
+    ``op`` of the meaning module is the first that produces such values from finite ones (None:
+    unknown), ``told`` is its user-visible location.
+    """
 
     def __init__(self, loss: float, iteration: int, op: Op | None, told: str):
         self.loss, self.iteration, self.op, self.told = loss, iteration, op, told
@@ -94,7 +97,7 @@ class NotFinite(UserError):
 
 
 class LossNotFinite(Exception):
-    """The loss of an iteration is not finite; nothing of the state has changed yet."""
+    """Raised if the loss of an iteration is not finite; the state is still unchanged."""
 
     def __init__(self, loss: float):
         self.loss = loss
@@ -102,14 +105,16 @@ class LossNotFinite(Exception):
 
 
 def check(loss: float) -> None:
-    """LossNotFinite where it is not."""
+    """Raise LossNotFinite if the loss is not finite."""
     if not math.isfinite(loss):
         raise LossNotFinite(loss)
 
 
 class LossCheck:
-    """Watches for the launch that makes the loss, and goes no further with one that is not finite:
-    what comes after it may write over the state."""
+    """Watch the launch that computes the loss, and stop if it is not finite.
+
+    Later launches may overwrite the state.
+    """
 
     shard, writes = 0, False
 
@@ -117,7 +122,7 @@ class LossCheck:
         self.place = Ref("output", loss)
         self.dtype = program.outputs[loss].numpy
         touching = [i for i, n in enumerate(program.launches) if self.place in n.buffers]
-        # What a loop carries is known with the first launch after it.
+        # A value that a loop carries is known with the first launch after the loop.
         ends = [x.end for x in program.loops if any(x.start <= i < x.end for i in touching)]
         self.launch = max([touching[0], *ends])
 
@@ -132,40 +137,43 @@ class LossCheck:
 class TrainingStep:
     """A compilation in training mode, as a callable that keeps its state.
 
-    ``step(*batch)`` runs one iteration on a batch (the model's inputs, then the targets where the
-    loss has some) and returns the loss, a Python float.  With ``shards`` the batch is that of all
-    of them; the program is that of one.
+    ``step(*batch)`` runs one iteration on a batch (the model's inputs, then the targets if the loss
+    has some) and returns the loss, a Python float. With ``shards`` the batch is that of all of
+    them; the program is that of one.
     """
 
-    #: Told, with the number of the shard, of launches that have ended.
+    #: Called with the shard's number after launches.
     watch: ShardWatcher | None = None
-    #: What the targets may be, where they are classes.
+    #: The range of the targets, if they are classes.
     classes: Classes | None = None
-    #: What is checked of a batch before an iteration.
+    #: The checks of a batch before an iteration.
     positions: Positions | None = None
-    #: What the model has stored beside its state, and reads, by name: a call gives the bits.
+    #: Constants by name that the model stores beside its state and reads; a call returns the bits.
     fixed: Mapping[str, Callable[[], np.ndarray]] = MappingProxyType({})
-    #: What of its state it does not store.
+    #: Parts of the state that the model does not store.
     transient: frozenset[str] = frozenset()
-    #: What it has stored and does not read.
+    #: Arrays that the model stores and does not read.
     unread: Mapping[str, np.ndarray] = MappingProxyType({})
 
     def __init__(
         self, roles: Roles, state: Sequence[np.ndarray], shards: int = 1,
         tied: Sequence[Sequence[str]] = (), compilation: Any = None, order: Sequence[str] = (),
     ):  # fmt: skip
-        """``tied``: names that mean one part of the state, in groups; ``compilation`` has all
-        stages; ``order``: the model's parameters as the model lists them."""
+        """Create a step from its initial state.
+
+        ``tied`` are groups of names for one part of the state; ``compilation`` has all stages;
+        ``order`` lists the model's parameters in the model's order.
+        """
         self.roles, self.shards, self.compilation = roles, shards, compilation
         self.own: Sequence[int] = range(shards)
         self.join: Join = join_here
         self.batch = len(roles.numbers("batch"))
         self.state: list[Any] = [_kept(a) for a in state]  # arrays, or Held by a device
         first = roles.numbers(*STATE)[0]
-        #: State by name -> its place in ``state``.
+        #: State by name -> its position in ``state``.
         self._places = {name: place - first for name, place in names(roles).items()}
         self._first = first
-        #: Further names of parts of the state -> the name here.
+        #: Other names of parts of the state -> their name here.
         self._further: dict[str, str] = {}
         for group in tied:
             here = [name for name in group if name in self._places]
@@ -173,11 +181,11 @@ class TrainingStep:
                 self._further |= {name: here[0] for name in group if name != here[0]}
         seen = {name: next((g[0] for g in tied if name in g), name) for name in order}
         own = [roles.arguments[i][1] for i in roles.numbers("parameter")]
-        #: The parameters, frozen ones too, each once, as a torch module's ``parameters()`` has
-        #: them; of models of others those that are trained.
+        #: The parameters, including frozen ones, each once, in the order of a torch module's
+        #: ``parameters()``; for models of other frameworks the trained ones.
         self.order: list[str] = list(dict.fromkeys(seen.values())) or own
         self._spare: dict[int, np.ndarray] = {}
-        #: The gradients of the last iteration, by their places among the results.
+        #: The gradients of the last iteration, by their positions among the results.
         self._kept: dict[int, np.ndarray] = {}
         self._run: Any = None
 
@@ -193,7 +201,7 @@ class TrainingStep:
             self.classes.check(arrays[-1])
         if self.positions is not None:
             self._check_positions(arrays)
-        program = self._loaded()  # a compile that is not finished is so now
+        program = self._loaded()  # finishes the compile if necessary
         rows = self.rows
         loss = rows.index(("loss", -1))
         nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
@@ -207,25 +215,25 @@ class TrainingStep:
         with held_back():
             try:
                 results = self._execute(arrays, out, LossCheck(program, loss))
-                check(float(results[loss]))  # where nobody listens to launches
+                check(float(results[loss]))  # no launches are observed
             except LossNotFinite as error:
                 raise self.not_finite(error.loss, arrays) from None
             self._kept = {i: results[i] for i in kept}
             for i, place in nexts.items():
-                if i not in own:  # two arrays, in turn
+                if i not in own:  # two alternating arrays
                     self._spare[place] = self.state[place]
                 self.state[place] = results[i]
         return float(results[loss])
 
     def _check_positions(self, batch: Sequence[np.ndarray]) -> None:
-        """As the model checks them, of all shards: every worker has the whole batch."""
+        """Check positions of all shards as the model does: every worker has the whole batch."""
         assert self.positions is not None
         for shard in range(self.shards):
             rows = batch if self.shards == 1 else shard_of(batch, shard, self.shards)
             self.positions.check(rows, shard * len(rows[0]) if shard else 0)
 
     def _loaded(self) -> Program:
-        """The program that runs, which is loaded when it is first wanted."""
+        """Return the program, which is loaded on first use."""
         if self._run is None:
             if self.shards > 1:
                 self._run = Shards(self._load, self.own, self.join)
@@ -243,7 +251,7 @@ class TrainingStep:
         return self._run(self._given(batch, self.own), out)
 
     def meet(self, own: Sequence[int], join: Join) -> None:
-        """Run only the shards with these numbers; ``join`` adds up over all, elsewhere too."""
+        """Run only the shards with these numbers; ``join`` sums over all shards, also elsewhere."""
         if len(own) != len(self.own):
             self._run = None
         self.own, self.join = own, join
@@ -251,7 +259,7 @@ class TrainingStep:
             self._run.own, self._run.join = own, join
 
     def _given(self, batch: Sequence[np.ndarray], shards: Sequence[int]) -> list[list[np.ndarray]]:
-        """The arguments of each of some shards."""
+        """Return the arguments of each of the given shards."""
         state = [np.asarray(a) for a in self.state]
         if self.shards == 1:
             return [[*batch, *state]]
@@ -259,12 +267,12 @@ class TrainingStep:
 
     @property
     def rows(self) -> tuple[Result, ...]:
-        """What the program's results are."""
+        """The roles of the program's results."""
         return Roles.of(self.compilation.module.main).results
 
     @property
     def identity(self) -> str:
-        """The numerics identity of what is computed."""
+        """The numerics identity of the computation."""
         return self.compilation.identity
 
     @property
@@ -273,7 +281,7 @@ class TrainingStep:
         return int(self.compilation.options.training.seed)
 
     def show(self, view: str | None = None, *, other: Any = None) -> Any:
-        """Live widgets of its compile; see `core_compiler.driver.show.show`."""
+        """Show live widgets of the compile; see `core_compiler.driver.show.show`."""
         return self.compilation.show(view, other=other)
 
     @override
@@ -287,7 +295,7 @@ class TrainingStep:
 
     @property
     def peak_bytes(self) -> int:
-        """What the last iterations took: state, the next state, and the program's own memory."""
+        """The memory of the last iterations: state, next state and the program's own memory."""
         held = [*self.state, *self._spare.values()]
         every = getattr(self._run, "executables", [self._run] if self._run else [])
         return sum(a.nbytes for a in held) + sum(
@@ -295,22 +303,27 @@ class TrainingStep:
         )
 
     def not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> Exception:
-        """Which op first made a number that is not finite of finite ones: by the reference, on the
-        state before this iteration, which is kept."""
+        """Return the error that names the first op with non-finite values from finite operands.
+
+        It is found by the reference, on the state before this iteration, which is kept.
+        """
         module = meaning_of(self.compilation)
         found = first_not_finite(module, self._given(batch, range(self.shards)))
         return NotFinite(loss, self.iteration + 1, *(found or (None, "")))
 
     @property
     def iteration(self) -> int:
-        """How many iterations have been done."""
+        """The number of iterations done."""
         return int(np.asarray(self.state[self._places[ITERATION]]))
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Parameters and buffers by the model's names, copied; what has several names (tied
-        embeddings) by each of them.  Those that stay as they are (frozen ones, what the loss does
-        not depend on) are among them: of a torch module it is the whole ``state_dict()``, without
-        what that leaves out (buffers with ``persistent=False``, which ``whole_state`` has)."""
+        """Return copies of parameters and buffers by the model's names.
+
+        A part with several names (tied embeddings) appears under each. Fixed parts (frozen
+        parameters, those the loss does not depend on) are included: for a torch module this is the
+        whole ``state_dict()``, without the parts that it omits (buffers with ``persistent=False``,
+        which ``whole_state`` has).
+        """
         made = {
             name: np.array(self.state[place])
             for name, place in self._places.items()
@@ -322,15 +335,17 @@ class TrainingStep:
         return made | {name: held.copy() for name, held in self.unread.items()}
 
     def called(self, name: str) -> str:
-        """What a part of the state is called here, by any name of what has several."""
+        """Return the name of a part of the state here, given any of its names."""
         return self._further.get(name, name)
 
     def optimizer_state_dict(self, names: Sequence[str] | None = None) -> dict[str, Any]:
-        """The optimiser's state as that of torch's would be: ``torch.optim.AdamW(
-        model.parameters(), ...).load_state_dict(...)`` takes it, for SGD, Adam, AdamW, Adagrad and
-        RMSprop.  ``names``: the parameters of that optimiser in its order, where it is not that of
-        ``model.parameters()`` (of a model that did not come from torch the step's own order is
-        taken).  UserError for an optimiser that torch does not have."""
+        """Return the optimiser's state in the layout of torch's optimiser.
+
+        ``torch.optim.AdamW(model.parameters(), ...).load_state_dict(...)`` accepts it, for SGD,
+        Adam, AdamW, Adagrad and RMSprop. ``names`` are the parameters of that optimiser in its
+        order, if it is not that of ``model.parameters()`` (for a model that is not from torch the
+        default is the step's own order). Raise UserError for an optimiser that torch does not have.
+        """
         from core_compiler.training.optimisers.torch_state import state_of
 
         return state_of(self, names)
@@ -339,22 +354,27 @@ class TrainingStep:
         self, held: Mapping[str, Any], names: Sequence[str] | None = None,
         iteration: int | None = None,
     ) -> None:  # fmt: skip
-        """Set the optimiser's state, and how many iterations were done, from the ``state_dict()``
-        of torch's optimiser; ``load_state_dict`` sets parameters and buffers.  ``names`` as
-        :meth:`optimizer_state_dict` has it; ``iteration``: how many were done, where torch's state
-        does not say so (SGD) or a schedule stands elsewhere.  A state that has ``param_names`` (of
-        an optimiser that was given ``named_parameters()``) says its order itself.  UserError, and
-        nothing is changed, where options, rates or tensors are not those of the step."""
+        """Set the optimiser's state and the number of iterations from a torch ``state_dict()``.
+
+        ``load_state_dict`` sets parameters and buffers. ``names`` is as in
+        :meth:`optimizer_state_dict`. ``iteration`` is the number of iterations done, if torch's
+        state does not contain it (SGD) or a schedule is at another position. A state with
+        ``param_names`` (of an optimiser created from ``named_parameters()``) determines its order
+        itself. Raise UserError, and change nothing, if options, rates or tensors do not match those
+        of the step.
+        """
         from core_compiler.training.optimisers.torch_state import load
 
         load(self, held, names, iteration)
 
     @property
     def gradients(self) -> dict[str, np.ndarray]:
-        """The gradients of the last iteration as the optimiser was given them (over all shards,
-        clipped), by the parameters' names (of several the one that ``named_parameters()`` has),
-        copied.  UserError where the step keeps none; empty
-        before the first iteration."""
+        """Copies of the last iteration's gradients by the parameters' names.
+
+        These are the gradients that the optimiser received (over all shards, clipped). A parameter
+        with several names has that of ``named_parameters()``. Empty before the first iteration.
+        Raise UserError if the step keeps none.
+        """
         if not any(role == "gradient" for role, _ in self.rows):
             raise UserError("the step does not keep its gradients", "gradients",
                             "compile it with Training(keep_gradients=True)")  # fmt: skip
@@ -362,40 +382,44 @@ class TrainingStep:
         return {listed.get(n, n): np.array(a) for n, a in self.named_gradients().items()}
 
     def number(self, name: str) -> Any:
-        """A number of the state, such as the loss scale; None where there is none of that name."""
+        """Return a number of the state, such as the loss scale, or None if the name is unknown."""
         place = self._places.get(name)
         return None if place is None else np.asarray(self.state[place]).item()
 
     def named_gradients(self) -> dict[str, np.ndarray]:
-        """What :attr:`gradients` has, as it lies in memory; empty where the step keeps none."""
+        """Return the contents of :attr:`gradients` without a copy; empty if the step keeps none."""
         return {self.roles.arguments[self.rows[i][1]][1]: np.asarray(a)
                 for i, a in self._kept.items()}  # fmt: skip
 
     def named_state(self) -> dict[str, np.ndarray]:
-        """All that the next iteration depends on, by name, as it lies in memory; what a device
-        holds, as a copy."""
+        """Return everything that the next iteration depends on, by name, without copying.
+
+        State that a device holds is copied.
+        """
         return {n: np.asarray(self.state[p]) for n, p in self._places.items()}
 
     @cached_property
     def probes(self) -> Probes:
-        """Which values of the step lie in memory, and where."""
+        """The values of the step that are in memory, with their locations."""
         self.compilation.finish()
         return find(self.compilation)
 
     @cached_property
     def names(self) -> list[Named]:
-        """The values of the step as a person finds them."""
+        """The values of the step by their user-visible names."""
         self.compilation.finish()
         return names_of(meaning_of(self.compilation))
 
     def whole_state(self) -> dict[str, np.ndarray]:
-        """All that the next iteration depends on, by name, copied."""
+        """Return copies of everything that the next iteration depends on, by name."""
         return {n: np.array(a) for n, a in self.named_state().items()}
 
     def load_state_dict(self, held: Mapping[str, Any]) -> None:
-        """Set parameters, buffers or any other state by name, by any name of what has several.
-        What is compiled in (frozen weights) may be given as it is.  UserError names what does not
-        fit; then nothing is changed."""
+        """Set parameters, buffers or any other state by any of its names.
+
+        Compiled-in state (frozen weights) may be given if it is unchanged. Raise a UserError that
+        names mismatches; then nothing is changed.
+        """
         fresh: dict[int, np.ndarray] = {}
         unread = dict(self.unread)
         for name, given in held.items():
@@ -430,7 +454,7 @@ class TrainingStep:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all parameters, buffers and the optimiser's state, in order."""
+        """The SHA-256 of all parameters, buffers and the optimiser's state, in order."""
         from core_compiler.numerics.reference.digest import digest
 
         parts = [digest([a]) for a in self.state]

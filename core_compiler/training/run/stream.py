@@ -1,9 +1,8 @@
-"""Training data that are read in their own order, as the iterations want them.
+"""Training data that are read in their own order, on demand.
 
-An epoch is one pass: ``iter()`` anew, after ``set_epoch(n)`` where the data have it.  Its rows go
-through a buffer from which a random one is taken each time (as ``IterableDataset.shuffle(seed,
-buffer_size)`` of Hugging Face does), so an epoch is the same each time that it is read if the data
-are.
+An epoch is one pass: a new ``iter()``, after ``set_epoch(n)`` if the data have it. Its rows go
+through a buffer from which a random one is taken each time (as in ``IterableDataset.shuffle(seed,
+buffer_size)`` of Hugging Face), so an epoch is reproducible if the data are.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing_extensions import override
 from core_compiler.support.errors import UserError
 from core_compiler.training.run.rows import Wanted, stacked, theirs
 
-#: Rows among which the next one is drawn.
+#: Number of rows among which the next one is drawn.
 BUFFER = 1024
-#: The stream of random numbers that they are drawn by, and how many words are made together.
+#: The random stream that draws them, and the number of words generated at once.
 STREAM, _TOGETHER = 0xFFFF_0001, 4096
 
 _ANEW = "pass an object whose __iter__ starts over, such as a torch dataset"
@@ -29,33 +28,35 @@ _ANEW = "pass an object whose __iter__ starts over, such as a torch dataset"
 class Stream:
     """An iterable of rows (see :func:`~core_compiler.training.run.rows.stacked`) as batches.
 
-    What is behind a batch is not kept: one before it is read again from the beginning of its
-    epoch, which for an iterator (a generator) cannot be done.
+    Rows of past batches are not kept: an earlier batch is read again from the beginning of its
+    epoch, which is impossible for an iterator (a generator).
     """
 
     def __init__(self, source: Any, wanted: Sequence[Wanted] = (), buffer: int = BUFFER):
         self._source, self._wanted, self._buffer = source, tuple(wanted), buffer
         self._once = hasattr(source, "__next__")
-        self._peeked: list[Any] = []  # of an iterator, by ``example``
+        self._peeked: list[Any] = []  # rows of an iterator that ``example`` read
         self._how: tuple[int, int] | None = None  # batch size, seed
         self._starts: dict[int, int] = {0: 0}  # epoch -> the number of its first batch
-        self._epoch = self._next = 0  # of the batch that the rows go on with
+        self._epoch = self._next = 0  # of the next batch in ``_rows``
         self._rows: Iterator[Any] | None = None
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None}  # a worker reads its own
+        return {**self.__dict__, "_rows": None}  # a worker reads its own rows
 
     @property
     def place(self) -> Mapping[str, int]:
-        """Where the data stand: the epoch, the number of its first batch, and the batches' size."""
+        """The position of the data: the epoch, the number of its first batch, the batch size."""
         if self._rows is None or self._how is None:
             return {}
         return {"epoch": self._epoch, "first": self._starts[self._epoch], "batch": self._how[0]}
 
     def begin_at(self, place: Any) -> None:
-        """An earlier run's :attr:`place`: the epochs before it need not be read.  What is none is
-        left alone: all is found from the first row on as well."""
+        """Start at an earlier run's :attr:`place`: the epochs before it need not be read.
+
+        An invalid position is ignored, because everything can be found from the first row.
+        """
         try:
             epoch, first, size = (int(place[name]) for name in ("epoch", "first", "batch"))
         except (TypeError, ValueError, KeyError):
@@ -64,7 +65,7 @@ class Stream:
             self._how, self._starts = (size, 0), {0: 0, epoch: first}
 
     def check(self, number: int, size: int) -> None:
-        """UserError where batch ``number`` cannot be reached."""
+        """Raise UserError if batch ``number`` cannot be reached."""
         if self._once and number != self._next:
             raise UserError(
                 f"the data can be read only once, and iteration {number + 1} is out of reach",
@@ -72,7 +73,7 @@ class Stream:
             )  # fmt: skip
 
     def example(self, size: int) -> tuple[np.ndarray, ...]:
-        """The first rows as the data have them, for a compile; they are not lost."""
+        """Return the first rows of the data for a compile, without losing them."""
         with theirs():
             rows = list(islice(iter(self._source), size))
         if self._once:
@@ -80,8 +81,10 @@ class Stream:
         return stacked(rows, self._wanted)
 
     def batch(self, number: int, size: int, seed: int) -> tuple[np.ndarray, ...]:
-        """Batch ``number`` (from 0 on, through all epochs) of ``size`` rows; what is left over at
-        the end of an epoch is left out of it."""
+        """Return batch ``number`` (from 0 on, through all epochs) of ``size`` rows.
+
+        The remainder at the end of an epoch is left out.
+        """
         self._reach(number, size, seed)
         while True:
             with theirs():
@@ -94,7 +97,7 @@ class Stream:
                 return stacked(rows, self._wanted, numbered=False)
 
     def _reach(self, number: int, size: int, seed: int) -> None:
-        """Be in the epoch of a batch, or before it."""
+        """Advance to the epoch of a batch, or rewind to one before it."""
         if self._rows is not None and (size, seed) == self._how and number >= self._next:
             return
         self.check(number, size)
@@ -104,7 +107,7 @@ class Stream:
         self._begin(max(e for e, first in self._starts.items() if first <= number))
 
     def _end(self, rest: int, size: int) -> None:
-        """An epoch has no further batch."""
+        """End an epoch that has no further batch."""
         if self._next == self._starts[self._epoch]:
             epoch = f" in epoch {self._epoch + 1}" if self._epoch else ""
             fix = _ANEW if self._epoch else "pass more examples or a smaller batch"
@@ -129,7 +132,7 @@ class Stream:
 
 
 def shuffled(rows: Iterator[Any], seed: int, epoch: int, buffer: int) -> Iterator[Any]:
-    """The rows of an epoch, each drawn from among the next ``buffer`` ones."""
+    """Yield the rows of an epoch, each drawn from the next ``buffer`` ones."""
     words = _words(seed, epoch)
     held = list(islice(rows, buffer))
     for row in rows:

@@ -1,4 +1,4 @@
-"""Schedules for GPUs: which loops are blocks of the grid and which are threads of a block."""
+"""Schedules for GPUs: the loops that become blocks of the grid and threads of a block."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def schedule(
     kernel: Function, launches: Sequence[Sequence[int]] = (), processors: int = 132,
     tiles: str = "default",
 ) -> Scheduled:  # fmt: skip
-    """The kernel's schedule on a GPU.
+    """Return the kernel's schedule on a GPU.
 
-    ``launches``: the size arguments of the launches that will use it, by which a product's tiles
-    are chosen; ``processors``: the streaming multiprocessors that blocks are shared out among (132
-    of an H100 or H200).  ``tiles`` names a row of :data:`product.TILINGS`.
+    ``launches`` are the size arguments of its launches, by which a product's tiles are chosen.
+    ``processors`` is the number of streaming multiprocessors that share the blocks (132 on an H100
+    or H200). ``tiles`` names a row of :data:`product.TILINGS`.
     """
     if kernel.attributes.get("family") in PRODUCTS:
         try:
@@ -40,8 +40,11 @@ def schedule(
 
 
 def _keeps_rows(kernel: Function) -> bool:
-    """Whether work items have memory of a size known at run time (a sort's order, the row of a
-    softmax along another axis than the last): a block has such memory, a thread of its own not."""
+    """Return whether work items have memory of a size known only at run time.
+
+    Examples are a sort's order and the row of a softmax along an axis other than the last. A block
+    can have such memory, a single thread cannot.
+    """
     nest = set(parallel_nest(kernel))
     inside = {op for loop in nest for op in loop.walk()}
     return any(op in inside for op in scratch_allocations(kernel))

@@ -1,5 +1,7 @@
-"""One thread for each element, or for four in a row: elementwise chains, copies, gathers, and
-whatever has no schedule of its own."""
+"""Schedules with one thread per element, or per four adjacent ones.
+
+They serve elementwise chains, copies, gathers, and kernels without a schedule of their own.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,17 @@ from core_compiler.scheduling.transforms import (
 
 #: Threads of a block.
 THREADS = 256
-#: Threads of a block where each has a whole sum to compute: few elements, more blocks.
+#: Threads of a block if each computes a whole sum: few elements, more blocks.
 SUM_THREADS = 64
-#: Elements of a thread where they lie in a row: 16 bytes of f32 are one access.
+#: Elements of a thread if they are adjacent: 16 bytes of f32 are one access.
 LANES = 4
 
 
 def schedule(kernel: Function, threads: int = THREADS, together: bool = True) -> Scheduled:
-    """Threads for the iterations of the parallel nest, merged into one loop, row-major; several
-    elements ``together`` in a thread where they lie in a row."""
+    """Map the iterations of the parallel nest to threads, merged into one loop, row-major.
+
+    With ``together`` a thread has several elements if they are adjacent.
+    """
     s = Scheduled.of(kernel)
     nest = [loop["name"] for loop in parallel_nest(kernel)]
     if not nest:
@@ -35,7 +39,7 @@ def schedule(kernel: Function, threads: int = THREADS, together: bool = True) ->
         try:
             return in_vectors(s, nest[0], threads)
         except Refused:
-            pass  # elements that do not lie in a row, or functions that run one at a time
+            pass  # elements are not adjacent, or functions run one at a time
     item = nest[0]
     for number, inner in enumerate(nest[1:]):
         s = s.apply(merge, item, inner, f"item{number}")
@@ -44,7 +48,7 @@ def schedule(kernel: Function, threads: int = THREADS, together: bool = True) ->
 
 
 def in_vectors(s: Scheduled, item: str, threads: int) -> Scheduled:
-    """Four elements a thread, in one access each where there are four."""
+    """Give each thread four elements, with one access each if there are four."""
     quad, lane = f"{item}_quad", f"{item}_lane"
     s = s.apply(split, item, LANES, quad, lane).apply(specialise, lane, lane, LANES)
     s = s.apply(vectorise, f"{lane}_full", LANES)
@@ -53,7 +57,7 @@ def in_vectors(s: Scheduled, item: str, threads: int) -> Scheduled:
 
 
 def blocks(s: Scheduled, item: str, threads: int) -> Scheduled:
-    """The iterations of a loop shared out among blocks of threads."""
+    """Distribute the iterations of a loop over blocks of threads."""
     block, thread = f"{item}_block", f"{item}_thread"
     s = s.apply(split, item, threads, block, thread, inner_loop="thread")
     return s.apply(mark, block, "block").apply(lift)

@@ -1,10 +1,10 @@
-"""Products on a GPU: a block's tile in shared memory, a tile of it in each thread's registers.
+"""Products on a GPU: a block's tile in shared memory, and thread tiles in registers.
 
 The blocking is the usual one of SGEMM kernels (V. Volkov, J. Demmel: "Benchmarking GPUs to tune
-dense linear algebra", 2008; CUTLASS): a block computes ``rows x columns`` outputs, walks the terms
-in slabs of ``depth`` that its threads copy to shared memory, and each thread adds a slab's products
-to its own tile.  A convolution is the same with pixels for rows and channels for terms, a tap at a
-time: the copy of a slab reads the image where the tap lies (implicit im2col).
+dense linear algebra", 2008; CUTLASS): a block computes ``rows x columns`` outputs and visits the
+terms in slabs of ``depth`` that its threads copy to shared memory, and each thread adds a slab's
+products to its own tile. A convolution is the same with pixels for rows and channels for terms, one
+tap at a time: the copy of a slab reads the image at the tap (implicit im2col).
 
 The sum of a chunk and the total stay in registers; their order is the unscheduled kernel's.
 """
@@ -47,11 +47,11 @@ LANES = 4
 
 @dataclass(frozen=True)
 class Tiles:
-    """What is compiled in; none of it changes a bit.
+    """The compile-time parameters of a product on a GPU, which do not affect the bits.
 
     rows, columns   of a block's tile
     depth           terms of a slab in shared memory
-    row_tile        rows of a thread's tile, next to one another
+    row_tile        rows of a thread's tile, adjacent
     column_tile     columns of it: groups of four, spread evenly over the block's
     """
 
@@ -63,8 +63,11 @@ class Tiles:
 
     @property
     def yields(self) -> float:
-        """How much of the peak a thread's tile can have: products that a load from shared memory
-        feeds, against the 16 that keep the units busy."""
+        """The share of the peak that a thread's tile can reach.
+
+        It compares the products that a load from shared memory feeds with the 16 that keep the
+        units busy.
+        """
         loads = self.row_tile / LANES + self.column_tile / LANES
         return min(1.0, self.row_tile * self.column_tile / loads / 16)
 
@@ -79,7 +82,7 @@ class Tiles:
 
 TILINGS = {
     "default": (Tiles(), Tiles(64, 64, 16, 4, 4), Tiles(16, 64, 16, 4, 4)),
-    # For tests of tile edges and of bits: everything cut finely.
+    # For tests of tile edges and of bits: fine tiles.
     "small": (Tiles(8, 16, 4, 4, 8),),
 }
 
@@ -93,8 +96,11 @@ def choose(
     kernel: Function, product: Product, launches: Sequence[Sequence[int]], processors: int,
     tilings: Sequence[Tiles],
 ) -> Tiles:  # fmt: skip
-    """The tiles with the least time for these launches by a simple count: a processor's share of
-    the blocks, times a block's work, over how much of the peak such a tile can have."""
+    """Return the tiles with the least estimated time for these launches.
+
+    The estimate is the number of blocks per processor, times a block's work, divided by the share
+    of the peak that such a tile can reach.
+    """
 
     def cost(tiles: Tiles) -> float:
         total = 0.0
@@ -108,8 +114,10 @@ def choose(
 
 
 def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
-    """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``; ``Refused``
-    where it has no columns."""
+    """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``.
+
+    Raise ``Refused`` if it has no columns.
+    """
     s = canonical(kernel, product)
     s = s.apply(cover, "i", tiles.rows, "ib", "ii").apply(cover, "j", tiles.columns, "jb", "jj")
     s = s.apply(interchange, "ii", "jb")
@@ -127,7 +135,7 @@ def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
         )
     s = s.apply(hoist, "kk", TILE[2:], "there")
     for phase in PHASES:
-        # Results that do not lie in a row (a transposed one) are stored one by one.
+        # Results that are not adjacent (a transposed one) are stored one by one.
         if phase != "_out" or attempt(vectorise, s.function, f"v{phase}", LANES):
             s = s.apply(vectorise, f"v{phase}", LANES)
         s = s.each(mark, (f"r{phase}", f"h{phase}", f"v{phase}"), "unrolled")
@@ -137,7 +145,7 @@ def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
 
 
 def sums_outside(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
-    """Chunks, taps and slabs around the block's tile, its sums in registers."""
+    """Move loops over chunks, taps and slabs around the block's tile; keep sums in registers."""
     nest = ("ii", "jj")
     s = s.apply(fission, nest, "c", "total", space="register").apply(hoist, "c", nest, "select")
     s = s.apply(split, terms[-1], tiles.depth, "slab", "kk")
@@ -149,11 +157,13 @@ def sums_outside(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Schedule
 
 
 def slab(s: Scheduled, operand: str, along: str, extent: int, tiles: Tiles) -> Scheduled:
-    """Stage a slab of an operand in shared memory, ``[term][row or column]``, its elements shared
-    out among the threads so that neighbours read neighbours."""
+    """Stage a slab of an operand in shared memory as ``[term][row or column]``.
+
+    Its elements are distributed over the threads so that adjacent threads read adjacent elements.
+    """
     name = f"{operand}_slab"
     terms_first = along_terms(s.function, operand)
-    shape = tiles.depth, extent + (LANES if terms_first else 0)  # its rows in different banks
+    shape = tiles.depth, extent + (LANES if terms_first else 0)  # its rows are in different banks
     order = (along, "kk") if terms_first else ("kk", along)
     s = s.apply(stage, operand, "slab", ("kk", along), name, shape, space="shared", order=order)
     s = s.apply(round_up, f"kk_{name}")
@@ -168,7 +178,7 @@ def slab(s: Scheduled, operand: str, along: str, extent: int, tiles: Tiles) -> S
 
 
 def thread_tiles(s: Scheduled, phase: str, tiles: Tiles) -> Scheduled:
-    """A nest over the block's tile as one over the threads' tiles."""
+    """Turn a nest over the block's tile into one over the threads' tiles."""
     ti, tj, r, h, v = (f"{loop}{phase}" for loop in TILE)
     s = s.apply(split, f"ii{phase}", tiles.row_tile, ti, r)
     s = s.apply(split, f"jj{phase}", tiles.columns // tiles.groups, h, tj)
@@ -177,7 +187,7 @@ def thread_tiles(s: Scheduled, phase: str, tiles: Tiles) -> Scheduled:
 
 
 def along_terms(function: Function, operand: str) -> bool:
-    """Whether the operand's terms lie next to one another in memory."""
+    """Return whether the operand's terms are adjacent in memory."""
     memory, made = buffer_argument(function, operand), producers(function)
     term = find_loop(function, "kk").regions[0].arguments[0]
     (load,) = (

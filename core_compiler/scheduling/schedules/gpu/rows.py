@@ -14,9 +14,11 @@ LANES = 32
 
 
 def schedule(kernel: Function) -> Scheduled:
-    """One block for each row, also where there is one row; its threads are the lanes of the row's
-    sums, which they keep in registers until they combine them in shared memory, and share out the
-    other loops along the row."""
+    """Schedule one block per row, even for a single row.
+
+    Its threads are the lanes of the row's sums. They keep the sums in registers, combine them in
+    shared memory, and share the other loops along the row.
+    """
     s = Scheduled.of(kernel)
     nest = [loop["name"] for loop in parallel_nest(kernel)]
     for name in reductions(kernel):
@@ -29,7 +31,7 @@ def schedule(kernel: Function) -> Scheduled:
     for op in inner:
         name = op["name"]
         if op in shared and any(o in shared for o in op.walk() if o is not op):
-            s = s.apply(mark, name, "sequential")  # the loops inside it are what threads share out
+            s = s.apply(mark, name, "sequential")  # threads share the loops inside it
         elif op.get("loop") == "vector":
             s = s.apply(mark, name, "thread")
         elif op.get("loop") == "parallel":
